@@ -1,0 +1,1 @@
+"""The jobs: the only place that imports ray or duckdb."""

@@ -1,0 +1,1 @@
+"""Encoder, biaffine structure table, tokeniser, batches, and the model's files."""

@@ -1,0 +1,1 @@
+"""The nouns of the system: record, dataset spec, mixture, recipe, manifest. No torch here."""

@@ -1,0 +1,137 @@
+"""Records to Arrow columns and back: the only place where the two meet.
+
+Columns are built flat (offsets beside values), several times faster than from nested Python dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ubert.schema.record import (
+    ARGUMENT,
+    CATEGORY,
+    EVENT,
+    RECORD_SCHEMA,
+    REJECT_SCHEMA,
+    RELATION,
+    SPAN,
+    Argument,
+    Category,
+    Event,
+    Record,
+    Reject,
+    Relation,
+    Source,
+    Span,
+    content_hash,
+    sampling_key,
+)
+
+
+def records_to_batch(records: Sequence[Record]) -> pa.RecordBatch:
+    """Build one record batch of `RECORD_SCHEMA`."""
+    columns = {
+        "record_id": pa.array([r.record_id for r in records], pa.string()),
+        "key": pa.array([sampling_key(r.record_id) for r in records], pa.uint64()),
+        "corpus": _words([r.corpus for r in records]),
+        "split": _words([r.split for r in records]),
+        "language": _words([r.language for r in records]),
+        "task": _words([r.task for r in records]),
+        "instruction": pa.array([r.instruction for r in records], pa.string()),
+        "text": pa.array([r.text for r in records], pa.string()),
+        "pair": pa.array([r.pair for r in records], pa.string()),
+        "categories": _categories([r.categories for r in records]),
+        "labels": _lists([r.labels for r in records], lambda flat: pa.array(flat, pa.int32())),
+        "value": pa.array([r.value for r in records], pa.float32()),
+        "target": pa.array([r.target for r in records], pa.string()),
+        "spans": _lists([r.spans for r in records], lambda flat: _structs(flat, SPAN)),
+        "relations": _lists([r.relations for r in records], lambda flat: _structs(flat, RELATION)),
+        "events": _lists([r.events for r in records], _events),
+        "source": _structs([r.source for r in records], RECORD_SCHEMA.field("source").type),
+        "content_hash": pa.array([content_hash(r.text, r.pair) for r in records], pa.binary(16)),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)
+
+
+def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.RecordBatch:
+    """Build one record batch of `REJECT_SCHEMA`."""
+    columns = [
+        _words([corpus] * len(rejects)),
+        _words([split] * len(rejects)),
+        *(
+            pa.array([getattr(r, name) for r in rejects], REJECT_SCHEMA.field(name).type)
+            for name in ("path", "line", "reason", "detail", "raw")
+        ),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=REJECT_SCHEMA)
+
+
+def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
+    """Read rows of `RECORD_SCHEMA` back; the derived columns (key, content_hash) may be absent."""
+    for row in table.to_pylist():
+        yield Record(
+            record_id=row["record_id"],
+            corpus=row["corpus"],
+            split=row["split"],
+            language=row["language"],
+            task=row["task"],
+            instruction=row["instruction"],
+            text=row["text"],
+            source=Source(**row["source"]),
+            pair=row["pair"],
+            categories=tuple(Category(**category) for category in row["categories"]),
+            labels=row["labels"],
+            value=row["value"],
+            target=row["target"],
+            spans=[Span(**span) for span in row["spans"]],
+            relations=[Relation(**relation) for relation in row["relations"]],
+            events=[
+                Event(e["category"], e["trigger"], [Argument(**a) for a in e["arguments"]]) for e in row["events"]
+            ],
+        )
+
+
+def _words(values: list[str]) -> pa.Array:
+    return pa.array(values, pa.string()).dictionary_encode()
+
+
+def _structs(items: Sequence[Any], kind: pa.StructType) -> pa.StructArray:
+    """Dataclass instances to a struct array, field by field."""
+    columns = [pa.array([getattr(item, f.name) for item in items], f.type) for f in kind]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+def _lists(rows: Sequence[Sequence[Any]], build: Any) -> pa.ListArray:
+    """A list column: offsets beside the column that `build` makes of all rows' items in one."""
+    offsets, total = [0], 0
+    for row in rows:
+        total += len(row)
+        offsets.append(total)
+    values = build([item for row in rows for item in row])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def _events(events: list[Event]) -> pa.StructArray:
+    arguments = _lists([e.arguments for e in events], lambda flat: _structs(flat, ARGUMENT))
+    columns = [
+        pa.array([e.category for e in events], pa.int32()),
+        pa.array([e.trigger for e in events], pa.int32()),
+        arguments,
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(EVENT))
+
+
+def _categories(rows: Sequence[tuple[Category, ...]]) -> pa.Array:
+    """Most records of a corpus share one tuple of categories: build each distinct one once."""
+    distinct: dict[tuple[Category, ...], int] = {}
+    index = [distinct.setdefault(row, len(distinct)) for row in rows]
+    lists = _lists(list(distinct), lambda flat: _structs(flat, CATEGORY))
+    return lists.take(pa.array(index, pa.int32()))
+
+
+def concat(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Batches of one schema as one table, with their dictionaries unified."""
+    return pa.Table.from_batches(list(batches)).unify_dictionaries()

@@ -1,0 +1,74 @@
+"""What every record must satisfy. A record that fails becomes a reject with the reason returned here."""
+
+from __future__ import annotations
+
+from ubert.schema.record import Record, Span
+
+
+def problem(record: Record) -> tuple[str, str] | None:
+    """The first thing wrong with `record` as (reason, detail), or None.
+
+    `reason` is a short phrase to group rejects by; `detail` names the offending value.
+    """
+    for side in (record.text, record.pair or ""):
+        if not side.isascii() and any("\ud800" <= char <= "\udfff" for char in side):
+            return "lone surrogate", "the text holds half of a surrogate pair and cannot be written as UTF-8"
+    if not record.text.strip():
+        return "empty text", f"text is {record.text!r}"
+    return _wrong_labels(record) or _wrong_spans(record) or _wrong_links(record)
+
+
+def _wrong_labels(record: Record) -> tuple[str, str] | None:
+    for label in record.labels:
+        if not 0 <= label < len(record.categories):
+            return "unknown category", f"label {label} of {len(record.categories)} categories"
+    if record.task in ("classification", "pair", "choice") and len(record.labels) != 1:
+        return "wrong number of labels", f"{len(record.labels)} labels, expected 1"
+    if record.task == "regression" and (record.value is None or record.value != record.value):
+        return "no value", f"value is {record.value}"
+    if record.task == "seq2seq" and not record.target:
+        return "no target", "a seq2seq record needs a target"
+    return None
+
+
+def _wrong_spans(record: Record) -> tuple[str, str] | None:
+    for span in record.spans:
+        length = len(record.text if span.side == "text" else record.pair or "")
+        if not 0 <= span.start < span.end <= length:
+            return (
+                "span outside its text",
+                f"span [{span.start}, {span.end}) of a {span.side} of {length} characters",
+            )
+        if span.category is not None and not 0 <= span.category < len(record.categories):
+            return "unknown category", f"span category {span.category} of {len(record.categories)} categories"
+    return None
+
+
+def _wrong_links(record: Record) -> tuple[str, str] | None:
+    spans, events, categories = len(record.spans), len(record.events), len(record.categories)
+    for relation in record.relations:
+        if not (0 <= relation.head < spans and 0 <= relation.tail < spans):
+            return "dangling relation", f"relation joins spans {relation.head} and {relation.tail} of {spans}"
+        if not 0 <= relation.category < categories:
+            return "unknown category", f"relation category {relation.category} of {categories} categories"
+    for event in record.events:
+        if not 0 <= event.category < categories:
+            return "unknown category", f"event category {event.category} of {categories} categories"
+        if event.trigger is not None and not 0 <= event.trigger < spans:
+            return "dangling event", f"trigger {event.trigger} of {spans} spans"
+        for argument in event.arguments:
+            if not 0 <= argument.role < categories:
+                return "unknown category", f"role {argument.role} of {categories} categories"
+            if (argument.span is None) == (argument.event is None):
+                return "dangling event", "an argument needs either a span or an event"
+            if argument.span is not None and not 0 <= argument.span < spans:
+                return "dangling event", f"argument span {argument.span} of {spans} spans"
+            if argument.event is not None and not 0 <= argument.event < events:
+                return "dangling event", f"argument event {argument.event} of {events} events"
+    return None
+
+
+def covered(record: Record, span: Span) -> str:
+    """The words that a span covers."""
+    text = record.text if span.side == "text" else record.pair or ""
+    return text[span.start : span.end]

@@ -1,0 +1,133 @@
+"""Manifests: what lies in a directory of the store, and from what it was made. Written last, as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from blake3 import blake3
+
+from ubert.schema.errors import UserError
+from ubert.schema.record import SCHEMA_VERSION, Split, Task
+from ubert.schema.yaml_file import Strict, validate
+
+MANIFEST = "manifest.json"
+
+
+def fingerprint(*parts: Any) -> str:
+    """16 hex digits of the content of `parts` (anything JSON can hold)."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return blake3(text.encode()).hexdigest(16 // 2)
+
+
+class Manifest(Strict):
+    """What all manifests share. `created` is UTC, ISO 8601: the newest of one name is the current one."""
+
+    name: str
+    fingerprint: str
+    schema_version: int = SCHEMA_VERSION
+    created: str
+
+
+class SourceFile(Strict):
+    """One source file (or group of files that make one document): records = kept + rejected."""
+
+    path: str
+    split: Split
+    blake3: str
+    bytes: int
+    records: int
+    kept: int
+    rejected: int
+
+
+class CorpusManifest(Manifest):
+    """`corpora/<name>/<fingerprint>/manifest.json`."""
+
+    task: Task
+    language: str
+    licence: str
+    upstream: str | None
+    files: list[SourceFile]
+    parts: list[str]
+    reject_parts: list[str]
+
+
+class RealisedSource(Strict):
+    """What a mixture took from one source: records that matched, distinct records and draws taken."""
+
+    corpus: str
+    split: Split
+    corpus_fingerprint: str
+    available: int
+    records: int
+    draws: int
+
+
+class MixtureManifest(Manifest):
+    """`mixtures/<name>/<fingerprint>/manifest.json`."""
+
+    sql: str
+    sources: list[RealisedSource]
+
+
+class Alignment(Strict):
+    """What became of the spans of one corpus in the shards. exact: token boundaries are the span's; widened: the
+    tokens cover more than the span; lost: by reason (`truncated`, `no token`, `side`)."""
+
+    corpus: str
+    records: int
+    spans: int
+    exact: int
+    widened: int
+    lost: dict[str, int]
+
+
+class ShardFile(Strict):
+    """One file of a shard set."""
+
+    path: str
+    rows: int
+    tokens: int
+    blake3: str
+
+
+class ShardManifest(Manifest):
+    """`shards/<mixture>/<fingerprint>/manifest.json`. `tokenizer` is the hash of the tokenizer's file."""
+
+    mixture: str
+    mixture_fingerprint: str
+    encoder: str
+    tokenizer: str
+    max_tokens: int
+    shards: list[ShardFile]
+    categories: ShardFile
+    alignment: list[Alignment]
+
+
+AnyManifest = TypeVar("AnyManifest", bound=Manifest)
+
+
+def read_manifest(model: type[AnyManifest], directory: Path) -> AnyManifest:
+    """Read the manifest of a directory.
+
+    Raises:
+        UserError: there is none, it is not JSON, a key is wrong, or it is of another schema version.
+    """
+    path = directory / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no manifest, so {directory.name} was never finished; run its job again"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); delete the directory and run its job again") from None
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
+            "run its job again with this version, or use the version that wrote it"
+        )
+    return validate(model, content, path)

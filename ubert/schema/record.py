@@ -1,0 +1,224 @@
+"""One labelled text: the record that every dataset becomes, and its Arrow schema.
+
+Offsets are half-open [start, end) in Unicode code points of `text`, or of `pair` where `side` says so.
+Nothing is normalised away: `text` is the source's text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import pyarrow as pa
+import xxhash
+
+SCHEMA_VERSION = 1
+
+Task = Literal[
+    "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "qa",
+    "coref", "seq2seq", "text",
+]  # fmt: skip
+Split = Literal["train", "validation", "test"]
+Kind = Literal["label", "entity", "relation", "event", "role", "question", "value"]
+Side = Literal["text", "pair"]
+
+TASKS: tuple[Task, ...] = get_args(Task)
+SPLITS: tuple[Split, ...] = get_args(Split)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SIDES: tuple[Side, ...] = get_args(Side)
+
+
+@dataclass(slots=True, frozen=True)
+class Category:
+    """A candidate category, in natural words. `head`, `tail`: the entity types that a relation joins;
+    `event`: the event type that a role belongs to."""
+
+    name: str
+    kind: Kind
+    head: str | None = None
+    tail: str | None = None
+    event: str | None = None
+
+
+@dataclass(slots=True)
+class Span:
+    """A mention. `category` indexes the record's categories; `group` joins the fragments of a discontinuous
+    mention, or the mentions of one cluster."""
+
+    start: int
+    end: int
+    category: int | None = None
+    side: Side = "text"
+    group: int | None = None
+
+
+@dataclass(slots=True)
+class Relation:
+    """`head` and `tail` index the record's spans, `category` its categories."""
+
+    head: int
+    tail: int
+    category: int
+
+
+@dataclass(slots=True)
+class Argument:
+    """`role` indexes the record's categories; exactly one of `span` and `event` (another event) is set."""
+
+    role: int
+    span: int | None = None
+    event: int | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """`category` indexes the record's categories, `trigger` its spans."""
+
+    category: int
+    trigger: int | None = None
+    arguments: list[Argument] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class Source:
+    """Where a record came from: path relative to the dataset's folder, first line (1-based), and the
+    hex blake3 of the file (or of the group of files) that it was read from."""
+
+    path: str
+    line: int
+    sha: str
+
+
+@dataclass(slots=True)
+class Record:
+    """One row of a corpus. `labels` are the positive categories of a classification; `value` a regression
+    target; `target` a text to generate."""
+
+    record_id: str
+    corpus: str
+    split: Split
+    language: str
+    task: Task
+    instruction: str
+    text: str
+    source: Source
+    pair: str | None = None
+    categories: tuple[Category, ...] = ()
+    labels: list[int] = field(default_factory=list)
+    value: float | None = None
+    target: str | None = None
+    spans: list[Span] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+def content_hash(text: str, pair: str | None) -> bytes:
+    """16 bytes that are equal for texts which differ in case, width or white space only: for duplicates."""
+    parts = [text] if pair is None else [text, pair]
+    normal = "\x1f".join(" ".join(unicodedata.normalize("NFKC", part).casefold().split()) for part in parts)
+    return xxhash.xxh3_128_digest(normal.encode("utf-8", "surrogatepass"))
+
+
+def sampling_key(record_id: str) -> int:
+    """A stable unsigned 64-bit key of a record, by which mixtures draw."""
+    return xxhash.xxh3_64_intdigest(record_id.encode())
+
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+
+CATEGORY = pa.struct(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("head", pa.string()),
+        pa.field("tail", pa.string()),
+        pa.field("event", pa.string()),
+    ]
+)
+SPAN = pa.struct(
+    [
+        pa.field("start", pa.int32(), nullable=False),
+        pa.field("end", pa.int32(), nullable=False),
+        pa.field("category", pa.int32()),
+        pa.field("side", pa.string(), nullable=False),
+        pa.field("group", pa.int32()),
+    ]
+)
+RELATION = pa.struct(
+    [
+        pa.field("head", pa.int32(), nullable=False),
+        pa.field("tail", pa.int32(), nullable=False),
+        pa.field("category", pa.int32(), nullable=False),
+    ]
+)
+ARGUMENT = pa.struct(
+    [
+        pa.field("role", pa.int32(), nullable=False),
+        pa.field("span", pa.int32()),
+        pa.field("event", pa.int32()),
+    ]
+)
+EVENT = pa.struct(
+    [
+        pa.field("category", pa.int32(), nullable=False),
+        pa.field("trigger", pa.int32()),
+        pa.field("arguments", pa.list_(ARGUMENT), nullable=False),
+    ]
+)
+SOURCE = pa.struct(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("sha", pa.string(), nullable=False),
+    ]
+)
+
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("key", pa.uint64(), nullable=False),  # sampling_key(record_id)
+        pa.field("corpus", _WORD, nullable=False),
+        pa.field("split", _WORD, nullable=False),
+        pa.field("language", _WORD, nullable=False),
+        pa.field("task", _WORD, nullable=False),
+        pa.field("instruction", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("pair", pa.string()),
+        pa.field("categories", pa.list_(CATEGORY), nullable=False),
+        pa.field("labels", pa.list_(pa.int32()), nullable=False),
+        pa.field("value", pa.float32()),
+        pa.field("target", pa.string()),
+        pa.field("spans", pa.list_(SPAN), nullable=False),
+        pa.field("relations", pa.list_(RELATION), nullable=False),
+        pa.field("events", pa.list_(EVENT), nullable=False),
+        pa.field("source", SOURCE, nullable=False),
+        pa.field("content_hash", pa.binary(16), nullable=False),
+    ],
+    metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
+)
+
+REJECT_SCHEMA = pa.schema(
+    [
+        pa.field("corpus", _WORD, nullable=False),
+        pa.field("split", _WORD, nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string(), nullable=False),
+        pa.field("raw", pa.string(), nullable=False),
+    ],
+    metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Reject:
+    """A raw row that was refused. `reason` is a short phrase to group by; `detail` says it in full, with the
+    offending value; `raw` is the row as it was read."""
+
+    path: str
+    line: int
+    reason: str
+    detail: str
+    raw: str

@@ -1,0 +1,71 @@
+"""Strict YAML files: every error of a wrong file is listed, each with the file and the key path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ubert.schema.errors import UserError
+
+
+class Strict(BaseModel):
+    """Base of everything read from YAML or JSON: an unknown key is an error, values don't change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: Path) -> Any:
+    """Parse a YAML file (safe tags only).
+
+    Raises:
+        UserError: the file is missing, is not UTF-8, or is not YAML (with its line).
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def validate(model: type[Model], content: Any, path: Path) -> Model:
+    """Check `content` against `model`.
+
+    Raises:
+        UserError: one line for each wrong key, with `path` and the key's path.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise UserError("\n".join(explain(error, path))) from None
+
+
+def explain(error: ValidationError, path: Path, prefix: tuple[str, ...] = ()) -> list[str]:
+    """One sentence for each error: file, key path, what is wrong, what was got."""
+    lines = []
+    for item in error.errors(include_url=False):
+        key = ".".join([*prefix, *(str(part) for part in item["loc"])]) or "(whole file)"
+        if item["type"] == "extra_forbidden":
+            lines.append(f"{path}: {key}: unknown key; remove it or correct its name")
+            continue
+        got = "" if item["type"] == "missing" else f", got {_short(item['input'])}"
+        lines.append(f"{path}: {key}: {item['msg'].removeprefix('Value error, ')}{got}")
+    return lines
+
+
+def load(model: type[Model], path: Path) -> Model:
+    """Read and check a YAML file. Raises `UserError` with every error in it."""
+    return validate(model, read_yaml(path), path)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
