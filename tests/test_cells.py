@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ubert.model import cells
 from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import Scores, StructureTable
+from ubert.model.structure_table import StructureTable
 
 REGIONS = [
     Region.ANCHOR,
