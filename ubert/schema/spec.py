@@ -144,8 +144,8 @@ class Mapping(Strict):
 
 # The fields that a task maps: one of these sets, whole.
 FIELDS: dict[Task, list[set[str]]] = {
-    "classification": [{"text", "label"}],
-    "multilabel": [{"text", "label"}],
+    "classification": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
+    "multilabel": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
     "pair": [{"text", "pair", "label"}],
     "regression": [{"text", "value"}, {"text", "pair", "value"}],
     "ner": [{"tokens", "tags"}, {"chunks"}, {"text", "standoff"}],
