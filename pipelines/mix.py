@@ -182,9 +182,8 @@ def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, source: Mixt
 
 def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, source: MixtureSource) -> None:
     """Refuse what differs from call to call, such as random() and now()."""
-    [tree] = connection.execute(
-        "SELECT json_serialize_sql(?)", [f"SELECT {_condition(mixture, source)}"]
-    ).fetchone()
+    statement = f"SELECT {_condition(mixture, source)}"
+    tree = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
     names = re.findall(r'"function_name":"(\w+)"', tree)
     found = connection.execute(
         "SELECT DISTINCT function_name FROM duckdb_functions() "

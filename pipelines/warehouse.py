@@ -117,13 +117,13 @@ def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duck
         yield connection
 
 
-def sql(root: Path, statement: str, seconds: float = SECONDS) -> pa.Table:
-    """The rows of one SELECT over the views.
+def sql(root: Path, statement: str, corpora: Collection[str] | None = None, seconds: float = SECONDS) -> pa.Table:
+    """The rows of one SELECT over the views of the store, or of just some of its corpora.
 
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
     """
-    with connect(root) as connection, explained(connection, "SQL", seconds):
+    with connect(root, corpora) as connection, explained(connection, "SQL", seconds):
         statements = connection.extract_statements(statement)
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
             kinds = ", ".join(one.type.name for one in statements) or "nothing"
