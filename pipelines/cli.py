@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -165,17 +166,89 @@ def _table(rows: pa.Table, title: str | None = None) -> None:
     """Print rows for people; numbers to the right, with thousands."""
     table = Table(box=SIMPLE, title=title, title_justify="left")
     for field in rows.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        table.add_column(field.name, justify="right" if number else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        table.add_column(field.name, justify=justify, overflow="fold")
     for row in rows.to_pylist():
         table.add_row(*(escape(_cell(value)) for value in row.values()))
     console.print(table)
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else str(value)
+
+
+def _csv(rows: pa.Table) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(rows.column_names)
+    writer.writerows(row.values() for row in rows.to_pylist())
+
+
+def _json(rows: pa.Table) -> None:
+    """An array, one row a line."""
+    lines = (json.dumps(row, ensure_ascii=False, default=_as_json) for row in rows.to_pylist())
+    typer.echo("[\n" + ",\n".join(lines) + "\n]")
+
+
+def _as_json(value: object) -> object:
+    """What JSON has no word for. A sum of integers comes from SQL as a decimal."""
+    if isinstance(value, Decimal):
+        return int(value) if value == int(value) else float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+_PRINTERS[output](query(root, statement))
+
+
+@app.command()
+def mix(
+    name: str,
+    root: Root = STORE,
+    specs: Specs = None,
+    dry_run: Annotated[bool, typer.Option(help="Say what would be drawn, and write nothing.")] = False,
+    explain: Annotated[bool, typer.Option(help="Print the SQL, and do nothing.")] = False,
+) -> None:
+    """Draw a mixture from the corpora.
+
+    Example: ubert mix first-mixture --dry-run
+    """
+    from pipelines.mix import explain as mixture_sql
+    from pipelines.mix import mix as job
+    from pipelines.specs import mixture, specs_folder
+
+    chosen = mixture(name, specs_folder(specs))
+    if explain:
+        typer.echo(mixture_sql(chosen))
+        return
+    manifest = job(chosen, root=root, dry_run=dry_run)
+    columns = {"corpus", "split", "available", "records", "draws"}
+    _table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
+
+
+def _table(rows: pa.Table, title: str | None = None) -> None:
+    """Print rows for people; numbers to the right, with thousands."""
+    table = Table(box=SIMPLE, title=title, title_justify="left")
+    for field in rows.schema:
+        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        table.add_column(field.name, justify=justify, overflow="fold")
+    for row in rows.to_pylist():
+        table.add_row(*(escape(_cell(value)) for value in row.values()))
+    console.print(table)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else str(value)
 
 
 def _csv(rows: pa.Table) -> None:
