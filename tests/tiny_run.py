@@ -1,0 +1,88 @@
+"""A world in which training takes a second: an encoder of two layers, a tokenizer of a few words, and shards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from ubert.schema.recipe import Recipe
+from ubert.training import log
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
+WORDS = "find mentions of person place in the text ann bob rome oslo lives went to and from saw".split()
+
+
+def make_encoder(folder: Path, *, dropout: float = 0.1) -> Path:
+    """A random BERT of two layers with its tokenizer, as a folder that transformers loads."""
+    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(SPECIAL + WORDS)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = Whitespace()
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", **names).save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(SPECIAL + WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def make_recipe(encoder: Path, **changed: Any) -> Recipe:
+    """Eight steps with a checkpoint every three, in fp32."""
+    settings: dict[str, Any] = {
+        "name": "tiny",
+        "mixture": "tiny",
+        "encoder": str(encoder),
+        "table_size": 8,
+        "max_tokens": 32,
+        "tokens_per_batch": 128,
+        "steps": 8,
+        "precision": "fp32",
+        "checkpoint_every": 3,
+        "learning_rate": 1e-3,
+    }
+    return Recipe(**settings | changed)
+
+
+def write_recipe(recipe: Recipe, path: Path) -> Path:
+    """The recipe as a YAML file."""
+    path.write_text(yaml.safe_dump(recipe.model_dump(exclude_none=True)), encoding="utf-8")
+    return path
+
+
+def losses(run: Path) -> list[float]:
+    """The loss of each step, from the run's log; each step is there once."""
+    rows, _ = log.read(run)
+    assert [row.step for row in rows] == list(range(1, len(rows) + 1))
+    return [row.loss for row in rows]
+
+
+def make_shards(root: Path, encoder: Path) -> Path:
+    """STUB until shards exist."""
+    from ubert.model.tokenizer import load_tokenizer
+
+    folder = root / "shards" / "tiny" / "abc"
+    folder.mkdir(parents=True)
+    manifest = {
+        "name": "tiny", "fingerprint": "abc", "schema_version": 1, "created": "2026", "mixture": "tiny",
+        "mixture_fingerprint": "m", "encoder": str(encoder), "tokenizer": load_tokenizer(str(encoder)).hash,
+        "max_tokens": 32, "shards": [], "categories": {"path": "c", "rows": 0, "tokens": 0, "blake3": ""},
+        "alignment": [],
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
