@@ -73,14 +73,21 @@ class MixtureManifest(Manifest):
 
 
 class Alignment(Strict):
-    """What became of the spans of one corpus in the shards. exact: token boundaries are the span's; widened: the
-    tokens cover more than the span; lost: by reason (`truncated`, `no token`, `side`)."""
+    """What became of the texts and spans of one corpus in the shards.
+
+    rows: windows included; cut: records of which a part of the text or the pair is in no row. exact: token
+    boundaries are the span's; widened: the tokens cover more than the span; narrowed: the span's ends are
+    characters of no token, such as white space; lost: by reason. spans = exact + widened + narrowed + lost.
+    """
 
     corpus: str
     records: int
+    rows: int
+    cut: int
     spans: int
     exact: int
     widened: int
+    narrowed: int
     lost: dict[str, int]
 
 
@@ -94,7 +101,8 @@ class ShardFile(Strict):
 
 
 class ShardManifest(Manifest):
-    """`shards/<mixture>/<fingerprint>/manifest.json`. `tokenizer` is the hash of the tokenizer's file."""
+    """`shards/<mixture>/<fingerprint>/manifest.json`. `tokenizer` is the hash of the tokenizer; `cut_categories`
+    counts the category names, questions and instructions that were cut."""
 
     mixture: str
     mixture_fingerprint: str
@@ -103,6 +111,8 @@ class ShardManifest(Manifest):
     max_tokens: int
     shards: list[ShardFile]
     categories: ShardFile
+    prompts: ShardFile
+    cut_categories: int
     alignment: list[Alignment]
 
 

@@ -1,0 +1,190 @@
+"""Texts to token ids with character offsets, and character spans to token spans.
+
+Offsets count Unicode code points of the text as it was given; no token's offsets begin or end with white space,
+whatever the tokenizer (byte-level and sentence-piece tokens carry the space before their word).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import IntEnum
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from blake3 import blake3
+
+from ubert.model.batch import Ids, Special
+from ubert.schema.errors import UserError
+
+TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"
+MARKER, ADDED_MARKER = "[unused0]", "[C]"
+_SPACES = np.array([c for c in range(0x3001) if chr(c).isspace()], np.uint32)  # there are none above
+_IS_SPACE = np.isin(np.arange(0x3002, dtype=np.uint32), _SPACES)
+
+
+class Encoding(NamedTuple):
+    """Tokens of one text: `ids` [n], and the characters [starts, ends) of each. Both offsets never decrease."""
+
+    ids: Ids
+    starts: Ids
+    ends: Ids
+
+
+class Fit(IntEnum):
+    """How the tokens of a span cover its characters."""
+
+    EXACT = 0  # token boundaries are the span's
+    WIDENED = 1  # the tokens cover more than the span
+    NARROWED = 2  # the span's ends are characters of no token, such as white space
+    LOST = 3  # no token has a character of the span
+
+
+class TokenSpans(NamedTuple):
+    """Tokens [first, last] (inclusive) of each span and how well they fit (`Fit`); last < first where LOST."""
+
+    first: Ids
+    last: Ids
+    fit: npt.NDArray[np.int8]
+
+
+class Tokenizer:
+    """A fast tokenizer without its templates: no special tokens, no truncation, no padding.
+
+    `special`: ids that pieces are built with. `hash`: hex blake3 of the tokenizer's content. `vocabulary`: number
+    of ids, an added marker included. A text that spells a special token ("[SEP]") is a text like any other.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, special: Special) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True
+        self._backend = backend
+        self.special = special
+        self.vocabulary: int = backend.get_vocab_size(with_added_tokens=True)
+        content = json.dumps([backend.to_str(), special._asdict()], sort_keys=True)
+        self.hash: str = blake3(content.encode()).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        """Tokenise texts together (on all cores, unless TOKENIZERS_PARALLELISM says otherwise)."""
+        encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return [_encoding(text, item.ids, item.offsets) for text, item in zip(texts, encoded, strict=True)]
+
+    def save(self, directory: Path) -> None:
+        """Write `tokenizer.json` and `special.json`, from which `load_tokenizer(directory)` reads it back."""
+        self._backend.save(str(directory / TOKENIZER_FILE))
+        (directory / SPECIAL_FILE).write_text(json.dumps(self.special._asdict()) + "\n", encoding="utf-8")
+
+
+def load_tokenizer(encoder: str) -> Tokenizer:
+    """The tokenizer of an encoder, or one that `Tokenizer.save` wrote.
+
+    Args:
+        encoder: `package:<package>/<folder>`, a folder, or a hub name.
+
+    Raises:
+        UserError: there is no such encoder, or its tokenizer has no fast version or lacks special tokens.
+    """
+    path = encoder_path(encoder)
+    saved = Path(path) / SPECIAL_FILE
+    if saved.is_file():
+        special = Special(**json.loads(saved.read_text(encoding="utf-8")))
+        return Tokenizer(tokenizers.Tokenizer.from_file(str(saved.with_name(TOKENIZER_FILE))), special)
+    return _from_encoder(encoder, path)
+
+
+def encoder_path(encoder: str) -> str:
+    """Resolve `package:<package>/<folder>` to the folder inside that installed package; leave the rest alone.
+
+    Raises:
+        UserError: the package is not installed or has no such folder.
+    """
+    if not encoder.startswith("package:"):
+        return encoder
+    package, _, folder = encoder.removeprefix("package:").partition("/")
+    if not package.isidentifier() or ".." in folder.split("/"):
+        raise UserError(f"encoder {encoder!r} is not of the form package:<package>/<folder>")
+    try:
+        path = resources.files(package) / folder
+    except ModuleNotFoundError:
+        name = package.replace("_", "-")
+        raise UserError(f"encoder {encoder!r}: package {name} is not installed; run pip install {name}") from None
+    if not path.is_dir():
+        raise UserError(f"encoder {encoder!r}: the installed package {package} has no folder {folder!r}")
+    return str(path)
+
+
+def align(encoding: Encoding, starts: npt.ArrayLike, ends: npt.ArrayLike) -> TokenSpans:
+    """Token spans of the character spans [starts, ends): every token that shares a character with the span."""
+    starts, ends = np.asarray(starts, np.int32), np.asarray(ends, np.int32)
+    first = np.searchsorted(encoding.ends, starts, side="right").astype(np.int32)
+    last = (np.searchsorted(encoding.starts, ends, side="left") - 1).astype(np.int32)
+    fit = np.full(len(starts), Fit.LOST, np.int8)
+    found = np.flatnonzero(first <= last)
+    low = encoding.starts[first[found]] - starts[found]
+    high = encoding.ends[last[found]] - ends[found]
+    fit[found] = np.where((low < 0) | (high > 0), Fit.WIDENED, np.where(low | high, Fit.NARROWED, Fit.EXACT))
+    return TokenSpans(first, last, fit)
+
+
+def _encoding(text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Encoding:
+    pairs = np.array(offsets, np.int32).reshape(-1, 2)
+    starts, ends = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+    return Encoding(np.array(ids, np.int32), *_without_space(text, starts, ends))
+
+
+def _without_space(text: str, starts: Ids, ends: Ids) -> tuple[Ids, Ids]:
+    """Move offsets past white space. A token of nothing but white space becomes empty, at its end."""
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    space = _IS_SPACE[np.minimum(codes, len(_IS_SPACE) - 1)]
+    if not (space[starts[starts < ends]].any() or space[ends[starts < ends] - 1].any()):
+        return starts, ends
+    solid = np.flatnonzero(~space)
+    following = np.append(solid, len(text)).astype(np.int32)[np.searchsorted(solid, starts)]
+    preceding = np.insert(solid, 0, -1).astype(np.int32)[np.searchsorted(solid, ends)] + 1
+    starts = np.minimum(following, ends)
+    return starts, np.maximum(starts, np.minimum(preceding, ends))
+
+
+def _from_encoder(encoder: str, path: str) -> Tokenizer:
+    # Here because importing it takes a second that everything but this function can do without.
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        source = AutoTokenizer.from_pretrained(path, use_fast=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"encoder {encoder!r} could not be loaded ({reason}); "
+            "give a hub name, a folder with config.json and tokenizer.json, or package:<package>/<folder>"
+        ) from None
+    if not source.is_fast:
+        raise UserError(
+            f"encoder {encoder!r} has no fast tokenizer (tokenizer.json), which character offsets need"
+        )
+    backend = tokenizers.Tokenizer.from_str(source.backend_tokenizer.to_str())
+    cls = _first(source.cls_token_id, source.bos_token_id)
+    sep = _first(source.sep_token_id, source.eos_token_id)
+    if cls is None or sep is None:
+        raise UserError(f"the tokenizer of encoder {encoder!r} has no [CLS] or [SEP] token (or <s> and </s>)")
+    pad = source.pad_token_id if source.pad_token_id is not None else sep  # masked, so any id will do
+    types = getattr(config, "type_vocab_size", 0) > 1
+    return Tokenizer(backend, Special(cls, sep, pad, _marker(backend), types))
+
+
+def _marker(backend: tokenizers.Tokenizer) -> int:
+    """Id of the category marker: an unused word of the vocabulary, else one more special token."""
+    known = backend.token_to_id(MARKER)
+    if known is not None:
+        return int(known)
+    backend.add_special_tokens([tokenizers.AddedToken(ADDED_MARKER, special=True)])
+    return int(backend.token_to_id(ADDED_MARKER))
+
+
+def _first(*ids: int | None) -> int | None:
+    return next((i for i in ids if i is not None), None)
