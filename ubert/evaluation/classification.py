@@ -10,7 +10,7 @@ from ubert.schema.record import Record
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a record. Categories are told apart by name, because records of one corpus may order them differently."""
+    """Unit: a record. Categories are told apart by name: records of one corpus may order them differently."""
     gold = {(record.categories[label].name, None) for label in record.labels}
     predicted = {(item.category, None) for item in predictions if isinstance(item, LabelPrediction)}
     counts = matches(gold, predicted)

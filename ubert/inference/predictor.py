@@ -150,7 +150,9 @@ class Predictor:
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
         instruction = encoded[query.instruction].ids
         categories = [encoded[category].ids for category in query.categories]
-        text_most, pair_most = self._room(query, len(text), len(pair), len(instruction), list(map(len, categories)))
+        text_most, pair_most = self._room(
+            query, len(text), len(pair), len(instruction), list(map(len, categories))
+        )
         return [
             (
                 at,

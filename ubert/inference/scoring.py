@@ -6,6 +6,7 @@ Shapes: T tables of a batch, N cells of a batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -57,9 +58,10 @@ def score(
     order = np.lexsort(rows_N4.T[::-1])
     rows_N4, score_N = rows_N4[order], score_N[order]
     bounds = np.searchsorted(rows_N4[:, 0], np.arange(len(examples) + 1))
+    _, category_N, start_N, end_N = rows_N4.T
     return [
-        Scored(anchor, Cells(*rows_N4[first:last, 1:].T, score_N[first:last]))
-        for anchor, first, last in zip(anchors, bounds, bounds[1:], strict=False)
+        Scored(anchor, Cells(category_N[a:b], start_N[a:b], end_N[a:b], score_N[a:b]))
+        for anchor, (a, b) in zip(anchors, pairwise(bounds), strict=True)
     ]
 
 
@@ -70,11 +72,11 @@ def batches(
 
     The longest first: where memory doesn't suffice, that shows at once.
     """
-    limits = {"most_categories": model.most_tokens, "most_tokens": model.most_tokens}
+    most = model.most_tokens
     every = [
         piece
         for index, example in enumerate(examples)
-        for piece in pieces(example, index, model.layout, special, **limits)
+        for piece in pieces(example, index, model.layout, special, most_categories=most, most_tokens=most)
     ]
     every.sort(key=len, reverse=True)
     first = 0

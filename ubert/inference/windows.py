@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ def windows(tokens: int, most: int, overlap: int) -> list[Window]:
         return [Window(0, tokens, 0, tokens)]
     count = -(-(tokens - overlap) // (most - overlap))
     starts = [i * (tokens - most) // (count - 1) for i in range(count)]
-    cuts = [(left + most + right) // 2 for left, right in zip(starts, starts[1:], strict=False)]
+    cuts = [(left + most + right) // 2 for left, right in pairwise(starts)]
     return [
         Window(start, start + most, first, last)
         for start, first, last in zip(starts, [0, *cuts], [*cuts, tokens], strict=True)
@@ -52,7 +53,9 @@ def own(window: Window, scored: Scored) -> Scored:
     cells = scored.cells
     middle = (cells.start + cells.end) // 2 + window.start
     kept = (window.first <= middle) & (middle < window.last)
-    return Scored(scored.anchor, Cells(*(column[kept] for column in cells)))
+    return Scored(
+        scored.anchor, Cells(cells.category[kept], cells.start[kept], cells.end[kept], cells.score[kept])
+    )
 
 
 def whole(parts: Sequence[tuple[Window, Scored]], region: Region) -> Scored:

@@ -1,9 +1,9 @@
 """Checkpoints of a run: whole or not there, verified when read, and free of pickle.
 
-    <run>/checkpoints/step-000500/
-        config.json, model.safetensors, tokenizer files    all that a prediction needs
-        optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/<parameter>, step/<parameter>
-        state.json                                         where the run was, and the hash of each file above
+<run>/checkpoints/step-000500/
+    config.json, model.safetensors, tokenizer files    all that a prediction needs
+    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/<parameter>, step/<parameter>
+    state.json                                         where the run was, and the hash of each file above
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The directory of a run: who may write it, what it was made of, where it goes on, when it is finished.
 
-    runs/<name>/    recipe.yaml, checkpoints/, logs/, manifest.json
+runs/<name>/    recipe.yaml, checkpoints/, logs/, manifest.json
 """
 
 from __future__ import annotations
