@@ -1,8 +1,8 @@
 """Loss and decode over the valid cells of the structure tables, without the tables.
 
 Scores are made from their factors (`structure_table.Scores`) in tiles of rows that fit the processor's cache,
-used, and dropped: memory is O(tokens * d + tables * d), whatever the text's length squared. As the loss is a sum, its
-gradient is known while a tile's scores are: it is taken in the same pass, so that no tile is made twice.
+used, and dropped: memory is O(tokens * d + tables * d), whatever the text's length squared. As the loss is a sum,
+its gradient is known while a tile's scores are: it is taken in the same pass, so that no tile is made twice.
 
 Shapes: N text tokens, d table width, S span tables; of one piece: M tables, R rows and C columns of a tile.
 """
