@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import yaml
 from tokenizers import Tokenizer
@@ -13,7 +15,14 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from pipelines.shard import run_unit
+from pipelines.shard_files import Unit, write
+from pipelines.store import Store
+from ubert.model.tokenizer import load_tokenizer
+from ubert.schema.arrow import concat, records_to_batch
+from ubert.schema.manifest import ShardManifest
 from ubert.schema.recipe import Recipe
+from ubert.schema.record import Category, Record, Source, Span
 from ubert.training import log
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
@@ -50,7 +59,7 @@ def make_recipe(encoder: Path, **changed: Any) -> Recipe:
         "encoder": str(encoder),
         "table_size": 8,
         "max_tokens": 32,
-        "tokens_per_batch": 128,
+        "tokens_per_batch": 256,
         "steps": 8,
         "precision": "fp32",
         "checkpoint_every": 3,
@@ -72,17 +81,67 @@ def losses(run: Path) -> list[float]:
     return [row.loss for row in rows]
 
 
-def make_shards(root: Path, encoder: Path) -> Path:
-    """STUB until shards exist."""
-    from ubert.model.tokenizer import load_tokenizer
+def make_records() -> list[Record]:
+    """Forty sentences to tag and twenty to classify, of different lengths."""
+    draw = random.Random(0)
+    entities = (Category("person", "entity"), Category("place", "entity"))
+    labels = (Category("went", "label"), Category("lives", "label"))
+    records = []
+    for i in range(60):
+        person, place, verb = (
+            draw.choice(["ann", "bob"]),
+            draw.choice(["rome", "oslo"]),
+            draw.choice(["went", "lives"]),
+        )
+        text = " ".join(
+            [person, verb, "in", place, *draw.choices(["and", "to", "saw", "from"], k=draw.randrange(9))]
+        )
+        record = Record(
+            record_id=f"tiny/train/{i}",
+            corpus="tiny",
+            split="train",
+            language="en",
+            task="ner" if i % 3 else "classification",
+            instruction="find mentions" if i % 3 else "find the text",
+            text=text,
+            source=Source("tiny.txt", i + 1, ""),
+            categories=entities if i % 3 else labels,
+        )
+        if i % 3:
+            at = text.index(place)
+            record.spans = [Span(0, len(person), 0), Span(at, at + len(place), 1)]
+        else:
+            record.labels = [("went", "lives").index(verb)]
+        records.append(record)
+    return records
 
-    folder = root / "shards" / "tiny" / "abc"
-    folder.mkdir(parents=True)
-    manifest = {
-        "name": "tiny", "fingerprint": "abc", "schema_version": 1, "created": "2026", "mixture": "tiny",
-        "mixture_fingerprint": "m", "encoder": str(encoder), "tokenizer": load_tokenizer(str(encoder)).hash,
-        "max_tokens": 32, "shards": [], "categories": {"path": "c", "rows": 0, "tokens": 0, "blake3": ""},
-        "alignment": [],
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
+
+def make_shards(root: Path, encoder: Path) -> Path:
+    """Shards of the tiny mixture in a store, as `ubert shard` makes them, but in this process."""
+    records = make_records()
+    part, members = root / "part-0.parquet", root / "members.parquet"
+    pq.write_table(concat([records_to_batch(records)]), part)
+    drawn = {
+        "record_id": pa.array([record.record_id for record in records]),
+        "corpus": ["tiny"] * len(records),
+        "split": ["train"] * len(records),
+        "copies": pa.array([1] * len(records), pa.int32()),
+        "key": pa.array(range(len(records)), pa.uint64()),
+    }
+    pq.write_table(pa.table(drawn), members)
+    tokenizer = load_tokenizer(str(encoder))
+    directory = root / "shards" / "tiny" / "0123456789abcdef"
+    unit = Unit("tiny", part, members, directory)
+    run_unit(unit, str(encoder), 32)
+    manifest = ShardManifest(
+        name="tiny",
+        fingerprint=directory.name,
+        created="2026-01-01T00:00:00+00:00",
+        mixture="tiny",
+        mixture_fingerprint="0",
+        encoder=str(encoder),
+        tokenizer=tokenizer.hash,
+        max_tokens=32,
+        **write([unit], tokenizer, directory),
+    )
+    return Store(root).publish("shards", manifest)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +96,7 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
         total = training.loader.total_steps
         with _telling(training) as tell, run_directory.stopping(run) as asked:
             started = perf_counter()
-            for index, step in _ahead(training.loader, training.state.step):
+            for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
                 totals = accumulate(training, index, step, stop=asked())
                 norm = float(clip_grad_norm_(training.model.parameters(), recipe.clip))
                 rate = set_rates(training.optimizer, share_of_peak(index, total, recipe.warmup))
@@ -159,11 +158,8 @@ class SummedLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch | None) -> Tensor:
-        """The loss of a micro-batch, summed over its texts. None is the share of a worker that gets no text: zero,
-        with a gradient of zero for every parameter, which the other workers wait for."""
-        if batch is None:
-            return torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum() * 0.0
+    def forward(self, batch: Batch) -> Tensor:
+        """The loss of a micro-batch, summed over its texts."""
         return cells.loss(self.model(batch), batch)[0]
 
 
@@ -176,18 +172,17 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     recipe, worker = training.recipe, training.worker
     parallel = training.score if isinstance(training.score, DistributedDataParallel) else None
     half = half_precision(recipe, worker.device)
-    batches: list[Batch | None] = [*step.batches] or [None]
     totals = torch.zeros(3, dtype=torch.float64, device=worker.device)
-    for number, batch in enumerate(batches):
+    for number, batch in enumerate(step.batches):
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
-        last = number + 1 == len(batches)
+        last = number + 1 == len(step.batches)
         with nullcontext() if last or parallel is None else parallel.no_sync():
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
-                loss = training.score(batch and batch.to(worker.device))
+                loss = training.score(batch.to(worker.device))
             # DDP takes the mean over workers, of sums that are divided by the number of all texts
             (loss * (worker.world / step.examples)).backward()
         totals[0] += loss.detach()
-        totals[1] += int(batch.mask_BL.sum()) if batch else 0
+        totals[1] += int(batch.mask_BL.sum())
     totals[2] = float(stop)
     if worker.world > 1:
         dist.all_reduce(totals)
@@ -229,16 +224,6 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
     )
-
-
-def _ahead(loader: Loader, first: int) -> Iterator[tuple[int, Step]]:
-    """Steps from `first` on, each made in a thread while the one before it is trained on."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = None
-        for index in range(first, loader.total_steps):
-            step = coming.result() if coming else loader.step(index)
-            coming = pool.submit(loader.step, index + 1) if index + 1 < loader.total_steps else None
-            yield index, step
 
 
 def _advanced(state: State, totals: Totals, seconds: float) -> State:
