@@ -29,8 +29,9 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, run_directory
 from ubert.training.checkpoint import State
-from ubert.training.loader import Loader, Step, open_shards
+from ubert.training.loader import Loader, Step
 from ubert.training.optimizer import adamw, set_rates, share_of_peak
+from ubert.training.shards import open_shards
 
 
 class Worker(NamedTuple):
