@@ -27,8 +27,8 @@ from ubert.training import log
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
 WORDS = [
-    "find", "mentions", "of", "person", "place", "in", "the", "text", "ann", "bob", "rome", "oslo", "lives", "went",
-    "to", "and", "from", "saw",
+    "find", "mentions", "of", "person", "place", "in", "the", "text", "ann", "bob", "rome", "oslo", "lives",
+    "went", "to", "and", "from", "saw",
 ]  # fmt: skip
 
 
