@@ -109,19 +109,28 @@ class Batch:
         return moved
 
 
-def prompt(instruction: Ids, categories: Sequence[Ids], layout: Layout, special: Special) -> tuple[Ids, Ids]:
-    """Token ids up to and with the [SEP] after the categories, and each category's anchor position."""
+class Prompt(NamedTuple):
+    """What goes before a text: `ids` up to and with the [SEP] after the categories, and the position of the anchor
+    of each of the `categories` [k] (indices in the example)."""
+
+    ids: Ids
+    anchors: Ids
+    categories: Ids
+
+
+def prompt(instruction: Ids, categories: Sequence[Ids], chosen: Ids, layout: Layout, special: Special) -> Prompt:
+    """Build the prompt of the chosen categories."""
     ids = [special.cls, *instruction.tolist(), special.sep]
     anchors = []
-    for category in categories:
+    for i in chosen.tolist():
         if layout == "joint":
             anchors.append(len(ids))
             ids.append(special.marker)
         else:
             anchors.append(0)
-        ids.extend(category.tolist())
+        ids.extend(categories[i].tolist())
     ids.append(special.sep)
-    return np.array(ids, np.int32), np.array(anchors, np.int32)
+    return Prompt(np.array(ids, np.int32), np.array(anchors, np.int32), chosen)
 
 
 def pieces(
@@ -145,50 +154,59 @@ def pieces(
     Raises:
         ValueError: text, pair and one category don't fit into `most_tokens`.
     """
+    after = len(example.text) + len(example.pair) + (len(example.pair) > 0) + 1
+    most = 1 if layout == "stacked" else most_categories
     chosen = np.arange(len(example.categories), dtype=np.int32) if only is None else only
-    room = most_tokens - (
-        len(example.instruction) + 4 + len(example.text) + len(example.pair) + (len(example.pair) > 0)
-    )
-    for group in _groups(example, chosen, 1 if layout == "stacked" else most_categories, room):
-        ids, anchors = prompt(example.instruction, [example.categories[i] for i in group], layout, special)
-        yield Piece(
-            example=index,
-            prompt=ids,
-            anchors=anchors,
-            categories=group,
-            pair=example.pair,
-            text=example.text,
-            region=example.region,
-            gold_anchors=np.flatnonzero(np.isin(group, example.gold_anchors)).astype(np.int32),
-            gold_cells=_cells_of(group, example.gold_cells),
-        )
+    for group in groups(example.instruction, example.categories, chosen, most, most_tokens - after):
+        yield piece(example, index, prompt(example.instruction, example.categories, group, layout, special))
 
 
-def _groups(example: Example, chosen: Ids, most: int, room: int) -> Iterator[Ids]:
-    group: list[int] = []
-    used = 0
-    for i in chosen.tolist():
-        size = len(example.categories[i]) + 1
+def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, room: int) -> Iterator[Ids]:
+    """Split the chosen categories into groups of at most `most` whose prompt has at most `room` tokens.
+
+    Raises:
+        ValueError: the prompt of a single category has more.
+    """
+    sizes = [len(categories[i]) + 1 for i in chosen.tolist()]
+    room -= len(instruction) + 3
+    first = used = 0
+    for i, size in enumerate(sizes):
         if size > room:
             raise ValueError(
-                f"a text of {len(example.text)} tokens, a pair of {len(example.pair)} and a category of "
-                f"{size - 1} don't fit into one sequence; lower max_tokens"
+                f"a category of {size - 1} tokens doesn't fit beside its text: it has room for {room - 1}; "
+                "lower max_tokens"
             )
-        if group and (len(group) == most or used + size > room):
-            yield np.array(group, np.int32)
-            group, used = [], 0
-        group.append(i)
+        if i > first and (i - first == most or used + size > room):
+            yield chosen[first:i]
+            first, used = i, 0
         used += size
-    if group:
-        yield np.array(group, np.int32)
+    if len(chosen):
+        yield chosen[first:]
 
 
-def _cells_of(group: Ids, cells: Ids) -> Ids:
-    """Gold cells of the categories in `group` (ascending), with the category's place in the group."""
-    if not len(cells):
-        return cells
-    kept = cells[np.isin(cells[:, 0], group)]
-    return np.column_stack([np.searchsorted(group, kept[:, 0]), kept[:, 1:]]).astype(np.int32)
+def piece(example: Example, index: int, front: Prompt) -> Piece:
+    """One sequence of an example, with the gold cells of its prompt's categories."""
+    whole = len(front.categories) == len(example.categories)
+    anchors, cells = example.gold_anchors, example.gold_cells
+    if not whole:
+        place = np.full(len(example.categories), -1, np.int32)
+        place[front.categories] = np.arange(len(front.categories), dtype=np.int32)
+        anchors = place[anchors]
+        anchors = anchors[anchors >= 0]
+        if len(cells):
+            category = place[cells[:, 0]]
+            cells = np.column_stack([category, cells[:, 1:]])[category >= 0]
+    return Piece(
+        example=index,
+        prompt=front.ids,
+        anchors=front.anchors,
+        categories=front.categories,
+        pair=example.pair,
+        text=example.text,
+        region=example.region,
+        gold_anchors=anchors,
+        gold_cells=cells,
+    )
 
 
 def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:

@@ -183,7 +183,7 @@ def _marker(backend: tokenizers.Tokenizer) -> int:
     if known is not None:
         return int(known)
     backend.add_special_tokens([tokenizers.AddedToken(ADDED_MARKER, special=True)])
-    return int(backend.token_to_id(ADDED_MARKER))
+    return int(backend.get_vocab_size(with_added_tokens=True)) - 1
 
 
 def _first(*ids: int | None) -> int | None:

@@ -39,14 +39,14 @@ class Targets:
     """Gold cells of one whole text.
 
     `gold_anchors` [a]: categories that hold at their anchor, ascending. `gold_cells` [g, 3]: category, first
-    token, last token (inclusive). Spans that have a cell = exact + widened + narrowed; the others are in `lost`.
+    token, last token (inclusive). `spans` [g]: the record's span that each cell stands for, and `fits` [g] how
+    well it does (`Fit`). The record's other spans are in `lost`.
     """
 
     gold_anchors: Ids
     gold_cells: Ids
-    exact: int = 0
-    widened: int = 0
-    narrowed: int = 0
+    spans: Ids
+    fits: npt.NDArray[np.int8]
     lost: list[Lost] = field(default_factory=list)
 
 

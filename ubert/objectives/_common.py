@@ -7,43 +7,42 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ubert.model.batch import Ids
-from ubert.model.tokenizer import Encoding, Fit, align
+from ubert.model.tokenizer import Encoding, align
 from ubert.objectives import Cells, LabelPrediction, Lost, Scored, SpanPrediction, Targets
 from ubert.schema.record import Record
-
-NO_CELLS = np.empty((0, 3), np.int32)
 
 
 def label_targets(record: Record) -> Targets:
     """The record's labels as gold anchors."""
-    return Targets(np.array(sorted(set(record.labels)), np.int32), NO_CELLS)
+    anchors = np.array(sorted(set(record.labels)), np.int32)
+    none = np.empty(0, np.int32)
+    return Targets(anchors, none.reshape(0, 3), spans=none, fits=none.astype(np.int8))
 
 
 def span_targets(record: Record, encoding: Encoding) -> Targets:
     """The record's spans as gold cells, in order and each cell once; no anchors."""
     found = align(encoding, [span.start for span in record.spans], [span.end for span in record.spans])
-    cells: dict[tuple[int, int, int], Fit] = {}
+    cells: dict[tuple[int, int, int], int] = {}
     lost: list[Lost] = []
-    for i, (span, first, last, fit) in enumerate(
-        zip(record.spans, found.first.tolist(), found.last.tolist(), found.fit.tolist(), strict=True)
+    for i, (span, first, last) in enumerate(
+        zip(record.spans, found.first.tolist(), found.last.tolist(), strict=True)
     ):
         if span.side != "text":
             lost.append(Lost("in the pair", i))
         elif span.category is None:
             lost.append(Lost("no category", i))
-        elif fit == Fit.LOST:
+        elif last < first:
             lost.append(Lost("no token", i))
         elif (span.category, first, last) in cells:
             lost.append(Lost("same tokens as another", i))
         else:
-            cells[span.category, first, last] = Fit(fit)
-    fits = list(cells.values())
+            cells[span.category, first, last] = i
+    spans = np.array(list(cells.values()), np.int32)
     return Targets(
         gold_anchors=np.empty(0, np.int32),
         gold_cells=np.array(list(cells), np.int32).reshape(-1, 3),
-        exact=fits.count(Fit.EXACT),
-        widened=fits.count(Fit.WIDENED),
-        narrowed=fits.count(Fit.NARROWED),
+        spans=spans,
+        fits=found.fit[spans],
         lost=lost,
     )
 

@@ -1,26 +1,31 @@
 """Shards: texts tokenised once, in uncompressed Arrow files that are mapped into memory and read without a copy.
 
-shard-*.arrow      one row a text, or a window of a long one; one record batch a file, so that a column is one array
+shard-*.arrow      one row a text, or a window of a long one; one record batch a file: a column is one array
 prompts.arrow      each distinct prompt (an instruction and its candidate categories), by rows of categories.arrow
 categories.arrow   each distinct instruction, category name and question, tokenised once
 
-Shapes: N rows of all shards, in order.
+Shapes: N rows of all shards, in order; P prompts.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from blake3 import blake3
 
-from ubert.model.batch import Example, Ids
+from ubert.model.batch import Example, Ids, Region
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
+
+PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share them
+_REGION_OF = [Region(flags) for flags in range(8)]
 
 _IDS = pa.list_(pa.int32())
 _WORD = pa.dictionary(pa.int32(), pa.string())
@@ -55,19 +60,156 @@ CATEGORY_SCHEMA = pa.schema(
 )
 
 
-class Lists(NamedTuple):
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True, frozen=True)
+class Lists:
     """A list column without a copy: list i is values[offsets[i] : offsets[i + 1]]."""
 
     offsets: Ids
-    values: npt.NDArray[np.int32]
+    values: Ids
 
-    def __getitem__(self, i: int) -> Ids:  # type: ignore[override]
+    def __getitem__(self, i: int) -> Ids:
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
 
-class Prompt(NamedTuple):
-    """An instruction and its candidate categories, tokenised. `names` are the categories' texts."""
+@dataclass(slots=True, frozen=True)
+class Prompt:
+    """An instruction and its candidate categories, tokenised."""
 
     instruction: Ids
     categories: list[Ids]
-    names: list[str]
+
+
+@dataclass(slots=True, frozen=True)
+class _Shard:
+    """The columns of one file."""
+
+    record_id: tuple[Ids, Bytes]
+    text: Lists
+    pair: Lists
+    anchors: Lists
+    cells: Lists
+
+
+class Shards:
+    """All rows of a shard set; nothing is read before it is asked for.
+
+    `copies_N`, `prompt_N`, `region_N`, `length_N` (tokens of text, and pair with its [SEP]) and `gold_N` (gold
+    anchors and cells, together) say of each row what planning needs. `instruction_P` and `categories` say of each
+    prompt which rows of `words` it is made of.
+    """
+
+    def __init__(self, directory: Path, manifest: ShardManifest) -> None:
+        self.directory, self.manifest = directory, manifest
+        batches = [_read(directory / file.path, SHARD_SCHEMA) for file in manifest.shards]
+        self._shards = [_columns(batch) for batch in batches]
+        self._first = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
+        self.copies_N = np.concatenate([batch.column("copies").to_numpy() for batch in batches])
+        self.prompt_N = np.concatenate([batch.column("prompt").to_numpy() for batch in batches])
+        self.region_N = np.concatenate([_regions(batch.column("task")) for batch in batches])
+        self.length_N = np.concatenate([_lengths(shard) for shard in self._shards])
+        self.gold_N = np.concatenate(
+            [np.diff(s.anchors.offsets) + np.diff(s.cells.offsets) // 3 for s in self._shards]
+        )
+        prompts = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
+        self.instruction_P: Ids = prompts.column("instruction").to_numpy()
+        self.categories = _lists(prompts.column("categories"))
+        self.words = _lists(_read(directory / manifest.categories.path, CATEGORY_SCHEMA).column("ids"))
+        self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
+
+    def __len__(self) -> int:
+        return len(self.copies_N)
+
+    def example(self, row: int) -> Example:
+        """One row, without a copy. Rows of the same prompt share their lists of categories."""
+        shard, i = self._find(row)
+        prompt = self.prompt(int(self.prompt_N[row]))
+        return Example(
+            instruction=prompt.instruction,
+            categories=prompt.categories,
+            text=shard.text[i],
+            pair=shard.pair[i],
+            region=_REGION_OF[self.region_N[row]],
+            gold_anchors=shard.anchors[i],
+            gold_cells=shard.cells[i].reshape(-1, 3),
+        )
+
+    def record_id(self, row: int) -> str:
+        """The record that a row is of."""
+        shard, i = self._find(row)
+        offsets, data = shard.record_id
+        return data[offsets[i] : offsets[i + 1]].tobytes().decode()
+
+    def _prompt(self, number: int) -> Prompt:
+        categories = [self.words[i] for i in self.categories[number].tolist()]
+        return Prompt(self.words[int(self.instruction_P[number])], categories)
+
+    def _find(self, row: int) -> tuple[_Shard, int]:
+        at = bisect_right(self._first, row) - 1
+        return self._shards[at], row - self._first[at]
+
+
+def open_shards(directory: Path, verify: bool = True) -> Shards:
+    """Map a directory of shards into memory.
+
+    Args:
+        verify: read every file once and compare it with the manifest's checksum.
+
+    Raises:
+        UserError: the directory was never finished, is of another version, or a file is missing or changed.
+    """
+    manifest = read_manifest(ShardManifest, directory)
+    if not manifest.shards:
+        raise UserError(f"{directory}: the mixture {manifest.mixture} has no rows; widen it, then shard it again")
+    for file in (*manifest.shards, manifest.prompts, manifest.categories):
+        _check(directory / file.path, file, manifest.mixture, verify)
+    return Shards(directory, manifest)
+
+
+def _check(path: Path, file: ShardFile, mixture: str, verify: bool) -> None:
+    cure = f"delete {path.parent} and run `ubert shard {mixture}` again"
+    if not path.is_file():
+        raise UserError(f"{path}: missing, though the manifest names it; {cure}")
+    if verify and (got := blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()) != file.blake3:
+        raise UserError(f"{path}: changed since it was written: expected blake3 {file.blake3}, got {got}; {cure}")
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.RecordBatch:
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    if not file.schema.equals(schema) or file.num_record_batches != 1:
+        raise UserError(f"{path}: not a file of shards as this version writes them; delete it and shard again")
+    return file.get_batch(0)
+
+
+def _columns(batch: pa.RecordBatch) -> _Shard:
+    _, offsets, data = batch.column("record_id").buffers()
+    cells = _lists(batch.column("gold_cells"))
+    return _Shard(
+        record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
+        text=_lists(batch.column("text_ids")),
+        pair=_lists(batch.column("pair_ids")),
+        anchors=_lists(batch.column("gold_anchors")),
+        cells=Lists(cells.offsets * 3, cells.values),
+    )
+
+
+def _lists(column: pa.ListArray) -> Lists:
+    values = column.values
+    flat = values.values if pa.types.is_fixed_size_list(values.type) else values
+    return Lists(column.offsets.to_numpy(), flat.to_numpy())
+
+
+def _lengths(shard: _Shard) -> Ids:
+    pair = np.diff(shard.pair.offsets)
+    return np.asarray(np.diff(shard.text.offsets) + pair + (pair > 0), np.int32)
+
+
+def _regions(tasks: pa.DictionaryArray) -> npt.NDArray[np.int8]:
+    """`Region` flags of each row."""
+    used = tasks.indices.to_numpy()
+    of_task = np.zeros(len(tasks.dictionary), np.int8)
+    for index in np.unique(used):
+        of_task[index] = objective(tasks.dictionary[int(index)].as_py()).REGION
+    return of_task[used]

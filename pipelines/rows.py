@@ -1,0 +1,212 @@
+"""Records to rows of a shard: tokens, windows of long texts, gold cells; what is lost on the way is listed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ubert.model.batch import Ids, Region
+from ubert.model.tokenizer import Encoding, Fit, Tokenizer
+from ubert.objectives import Targets, objective
+from ubert.schema.checks import covered
+from ubert.schema.manifest import Alignment
+from ubert.schema.record import TASKS, Record
+from ubert.training.shards import SHARD_SCHEMA
+
+LONGEST_NOTE = 200  # characters of cut text that a row of lost.parquet shows
+
+LOST_SCHEMA = pa.schema(
+    [
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("span", pa.int32()),  # index into the record's spans; none where text was cut
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("words", pa.string(), nullable=False),
+    ]
+)
+PROMPT_WORDS_SCHEMA = pa.schema(
+    [
+        pa.field("instruction", pa.string(), nullable=False),
+        pa.field("names", pa.list_(pa.string()), nullable=False),
+        pa.field("kinds", pa.list_(pa.string()), nullable=False),
+    ]
+)
+
+
+class PromptWords(NamedTuple):
+    """A prompt by its words: an instruction, and the name and the kind of each candidate category."""
+
+    instruction: str
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+class Window(NamedTuple):
+    """Tokens [start, stop) of a text and the gold cells that lie in them, counted from `start`."""
+
+    start: int
+    stop: int
+    gold_anchors: Ids
+    gold_cells: Ids
+
+
+class Note(NamedTuple):
+    """A row of lost.parquet."""
+
+    record_id: str
+    span: int | None
+    reason: str
+    words: str
+
+
+def windows(targets: Targets, tokens: int, most: int, region: Region) -> list[Window]:
+    """Cut a text into windows of at most `most` tokens that overlap by a quarter.
+
+    A cell is in every window that holds it whole. A text that nothing is extracted from has one window, its
+    beginning. A question's anchor, which says that there is no answer, is also gold in the windows of a text that
+    lack the answer. A text without a token has no window.
+    """
+    if not tokens:
+        return []
+    if region == Region.ANCHOR:
+        return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
+    step = most - most // 4
+    last = max(0, tokens - most)
+    cells = targets.gold_cells
+    found = []
+    for start in [*range(0, last, step), last]:
+        stop = min(tokens, start + most)
+        inside = cells[(cells[:, 1] >= start) & (cells[:, 2] < stop)]
+        anchors = targets.gold_anchors
+        if region & Region.ANCHOR:
+            anchors = np.union1d(anchors, np.setdiff1d(cells[:, 0], inside[:, 0])).astype(np.int32)
+        found.append(Window(start, stop, anchors, inside - np.array([0, start, start], np.int32)))
+    return found
+
+
+class Rows:
+    """Rows of records of one corpus, as they are added; prompts are numbered as they first appear."""
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self.prompts: dict[PromptWords, int] = {}
+        self.notes: list[Note] = []
+        self.counts: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
+
+    def batch(self, records: Sequence[Record], copies: Sequence[int]) -> pa.RecordBatch:
+        """Tokenise records together and build their rows (`SHARD_SCHEMA`)."""
+        texts = self.tokenizer.encode([record.text for record in records])
+        pairs = self.tokenizer.encode([record.pair or "" for record in records])
+        rows = []
+        for record, count, text, pair in zip(records, copies, texts, pairs, strict=True):
+            number = self.prompts.setdefault(_prompt(record), len(self.prompts))
+            pair_ids = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
+            for window in self._windows(record, text, pair, len(pair_ids)):
+                rows.append((record, count, number, text.ids[window.start : window.stop], pair_ids, window))
+        owners, counts, numbers, text_ids, pair_ids_, found = zip(*rows, strict=True) if rows else ((),) * 6
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([record.record_id for record in owners], pa.string()),
+                pa.array([record.corpus for record in owners], pa.string()).dictionary_encode(),
+                _tasks(owners),
+                pa.array(counts, pa.int32()),
+                pa.array(numbers, pa.int32()),
+                lists(text_ids),
+                lists(pair_ids_),
+                pa.array([window.start for window in found], pa.int32()),
+                lists([window.gold_anchors for window in found]),
+                lists([window.gold_cells for window in found], width=3),
+            ],
+            schema=SHARD_SCHEMA,
+        )
+
+    def alignment(self, corpus: str) -> Alignment:
+        """What became of the records added so far."""
+        return Alignment(corpus=corpus, **{name: self.counts[name] for name in COUNTED}, lost=dict(self.lost))
+
+    def lost_spans(self) -> pa.RecordBatch:
+        """What was lost so far (`LOST_SCHEMA`)."""
+        return _table(self.notes, LOST_SCHEMA)
+
+    def prompt_words(self) -> pa.RecordBatch:
+        """The prompts so far (`PROMPT_WORDS_SCHEMA`), by number."""
+        return _table(self.prompts, PROMPT_WORDS_SCHEMA)
+
+    def _windows(self, record: Record, text: Encoding, pair: Encoding, kept_pair: int) -> list[Window]:
+        """The record's windows; everything about it is counted here."""
+        task = objective(record.task)
+        targets = task.targets(record, text)
+        found = windows(targets, len(text.ids), self.max_tokens - kept_pair, task.REGION)
+        kept = np.zeros(len(targets.spans), np.bool_)
+        for window in found:
+            kept |= (targets.gold_cells[:, 1] >= window.start) & (targets.gold_cells[:, 2] < window.stop)
+        self.counts.update(records=1, rows=len(found), spans=len(record.spans))
+        self.counts.update(Fit(fit).name.lower() for fit in targets.fits[kept].tolist())
+        for reason, span in targets.lost:
+            self._lose(record, span, reason)
+        for span in targets.spans[~kept].tolist():
+            self._lose(record, span, "truncated")
+        self._note_cuts(record, text, pair, found[-1].stop if found else 0, kept_pair)
+        return found
+
+    def _note_cuts(self, record: Record, text: Encoding, pair: Encoding, text_end: int, pair_end: int) -> None:
+        notes = []
+        if not len(text.ids):
+            notes.append(Note(record.record_id, None, "no token in the text", record.text[:LONGEST_NOTE]))
+        for side, words, encoding, end in (
+            ("text", record.text, text, text_end),
+            ("pair", record.pair or "", pair, pair_end),
+        ):
+            if end < len(encoding.ids):
+                rest = words[int(encoding.starts[end]) :][:LONGEST_NOTE]
+                notes.append(Note(record.record_id, None, f"{side} cut", rest))
+        self.notes += notes
+        self.counts["cut"] += bool(notes)
+
+    def _lose(self, record: Record, span: int, reason: str) -> None:
+        self.lost[reason] += 1
+        self.notes.append(Note(record.record_id, span, reason, covered(record, record.spans[span])))
+
+
+COUNTED = ("records", "rows", "cut", "spans", "exact", "widened", "narrowed")
+
+
+def total(parts: Sequence[Alignment]) -> Alignment:
+    """The sum of alignments of one corpus."""
+    lost: Counter[str] = Counter()
+    for part in parts:
+        lost.update(part.lost)
+    counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
+    return Alignment(corpus=parts[0].corpus, **counts, lost=dict(sorted(lost.items())))
+
+
+def _prompt(record: Record) -> PromptWords:
+    names = tuple(category.name for category in record.categories)
+    return PromptWords(record.instruction, names, tuple(category.kind for category in record.categories))
+
+
+def _table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _tasks(records: Sequence[Record]) -> pa.DictionaryArray:
+    """The same dictionary in every batch: that of all tasks."""
+    indices = pa.array([TASKS.index(record.task) for record in records], pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(TASKS, pa.string()))
+
+
+def lists(rows: Sequence[Ids], width: int | None = None) -> pa.ListArray:
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    flat = np.concatenate([row.ravel() for row in rows]) if rows else np.empty(0, np.int32)
+    values = pa.array(flat, pa.int32())
+    if width:
+        values = pa.FixedSizeListArray.from_arrays(values, width)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
