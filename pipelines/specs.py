@@ -12,7 +12,7 @@ from pipelines.sources import formats, reader
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.spec import DatasetSpec, Files
 from ubert.schema.yaml_file import Strict, explain, read_yaml
 
 Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
@@ -42,6 +42,11 @@ def dataset_spec(name: str, folder: Path) -> DatasetSpec:
         UserError: there is no such spec, or every error in it.
     """
     return _load(DatasetSpec, name, _find(name, folder / "datasets"))
+
+
+def file_options(spec: DatasetSpec, files: Files) -> Strict:
+    """The format's options for one entry of `files`: the spec's, then the entry's own."""
+    return reader(spec.format).Options.model_validate({**spec.options, **files.options})
 
 
 def mixture(name: str, folder: Path) -> Mixture:
@@ -103,15 +108,19 @@ def _load(model: type[Named], name: str, path: Path) -> Named:
 
 
 def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:
-    """What the format finds wrong with `options`; a wrong type of either key is reported by the spec itself."""
-    name, options = content.get("format"), content.get("options", {})
-    if not isinstance(name, str) or not isinstance(options, dict):
+    """What the format finds wrong with the options; wrong types of their parents are for the spec to report."""
+    name, shared, entries = content.get("format"), content.get("options", {}), content.get("files")
+    if not isinstance(name, str) or not isinstance(shared, dict):
         return []
     if name not in formats():
         return [f"{path}: format: expected one of {', '.join(formats())}, got {name!r}"]
-    model: type[Strict] = reader(name).Options
-    try:
-        model.model_validate(options)
-    except ValidationError as error:
-        return explain(error, path, ("options",))
-    return []
+    problems = []
+    for i, entry in enumerate(entries if isinstance(entries, list) and entries else [{}]):
+        own = entry.get("options", {}) if isinstance(entry, dict) else {}
+        if not isinstance(own, dict):
+            continue
+        try:
+            reader(name).Options.model_validate({**shared, **own})
+        except ValidationError as error:
+            problems += explain(error, path, ("files", str(i), "options") if own else ("options",))
+    return list(dict.fromkeys(problems))

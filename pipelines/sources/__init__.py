@@ -11,7 +11,7 @@ A format is found by its file name. Its module has:
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +31,7 @@ class Slice:
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
-    of the whole file and its companions.
+    of these bytes (of the whole file and its companions, where the file is not cut).
     """
 
     folder: Path
@@ -106,14 +106,19 @@ def content_hash(folder: Path, paths: Sequence[str]) -> str:
     Raises:
         UserError: a file is missing or cannot be read.
     """
-    hashes = {path: _file_hash(folder / path) for path in paths}
+    return joined_hash({path: file_hash(folder / path) for path in paths})
+
+
+def joined_hash(hashes: Mapping[str, str]) -> str:
+    """What `content_hash` makes of the hashes of files, by path."""
     if len(hashes) == 1:
         return next(iter(hashes.values()))
     listing = "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
     return blake3(listing.encode()).hexdigest()
 
 
-def _file_hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """Hex blake3 of a file. Raises `UserError` where it cannot be read."""
     try:
         return blake3().update_mmap(path).hexdigest()
     except OSError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import json
+from typing import Any
 
 from pipelines.sources import Slice
 from ubert.schema.errors import UserError
@@ -35,6 +37,22 @@ def text(piece: Slice, path: str | None = None) -> str:
         line = 1 + data.count(b"\n", 0, error.start)
         where = piece.folder / (path or piece.path)
         raise UserError(f"{where}: line {line}: {_explain(error, error.start, piece.encoding)}") from None
+
+
+def json_value(piece: Slice) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        UserError: it is not of its encoding, or not JSON; says where.
+    """
+    file = piece.folder / piece.path
+    try:
+        return json.loads(text(piece))
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UserError(f"{file}: {place}: not valid JSON: {error.msg}; is the file complete?") from None
+    except RecursionError:
+        raise UserError(f"{file}: not usable JSON: its values are nested too deeply") from None
 
 
 def _unmarked(piece: Slice, data: bytes) -> bytes:

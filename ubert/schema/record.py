@@ -83,7 +83,7 @@ class Event:
 @dataclass(slots=True, frozen=True)
 class Source:
     """Where a record came from: path relative to the dataset's folder, first line (1-based), and the
-    hex blake3 of the file (or of the group of files) that it was read from."""
+    hex blake3 of the file, of the group of files, or of the range of a large file that it was read from."""
 
     path: str
     line: int

@@ -1,0 +1,70 @@
+"""Jobs as Ray tasks: on the Ray at hand, on a cluster, or on a local one that is started just for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ubert.schema.errors import UserError
+
+Result = TypeVar("Result")
+
+
+def completed(
+    work: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], address: str | None = None
+) -> Iterator[tuple[int, Result | UserError]]:
+    """Run `work(*job)` for every job; yield the job's index and its result, or its `UserError`, as they end.
+
+    A job whose worker dies is tried again, three times. Only a few jobs wait at any time. No Ray is started for no
+    jobs.
+    """
+    if not jobs:
+        return
+    import ray
+    from ray.exceptions import RayTaskError, WorkerCrashedError
+
+    with _session(address):
+        task = ray.remote(work)
+        most = 2 * int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
+        running: dict[Any, int] = {}
+        following = iter(enumerate(jobs))
+        while True:
+            while len(running) < most and (job := next(following, None)):
+                running[task.remote(*job[1])] = job[0]
+            if not running:
+                return
+            [done], _ = ray.wait(list(running), num_returns=1)
+            index = running.pop(done)
+            try:
+                yield index, ray.get(done)
+            except RayTaskError as error:
+                if not isinstance(error.cause, UserError):
+                    raise
+                yield index, error.cause
+            except WorkerCrashedError:
+                yield index, UserError("a worker died again and again at one job, most likely for want of memory")
+
+
+@contextmanager
+def _session(address: str | None) -> Iterator[None]:
+    """Ray, for as long as it is needed; one that is already there is used and left as it is."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS")
+    try:
+        if address:
+            ray.init(address=address, logging_level=logging.ERROR)
+        else:
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()

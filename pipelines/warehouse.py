@@ -1,0 +1,175 @@
+"""The store as SQL views: read-only, and blind to everything else.
+
+Data is registered first; then the connection is locked: no file is opened and no setting changed, whatever the SQL
+says. Beyond that, only a single SELECT is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from pipelines.store import Store
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA
+
+SECONDS = 600.0  # a longer query is interrupted
+
+_WORD, _COUNT = pa.string(), pa.int64()
+_TABLES = {
+    "corpora": pa.schema(
+        {
+            **dict.fromkeys(("corpus", "split", "task", "language", "licence", "fingerprint"), _WORD),
+            **dict.fromkeys(("source_records", "kept", "rejected"), _COUNT),
+        }
+    ),
+    "mixtures": pa.schema(
+        {
+            **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
+            **dict.fromkeys(("available", "records", "draws"), _COUNT),
+        }
+    ),
+    "shards": pa.schema(
+        {
+            **dict.fromkeys(("mixture", "fingerprint", "encoder", "path"), _WORD),
+            **dict.fromkeys(("max_tokens", "rows", "tokens"), _COUNT),
+        }
+    ),
+}
+
+# Lists of a record become rows. An index counts from 0, as in the record; lists of SQL count from 1.
+_VIEWS = """
+CREATE MACRO covered(text, pair, span) AS
+    substring(if(span.side = 'text', text, pair), span.start + 1, span."end" - span.start);
+
+CREATE VIEW categories AS
+SELECT record_id, corpus, split, index, item.name, item.kind, item.head, item.tail, item.event
+FROM (SELECT record_id, corpus, split, unnest(categories) AS item,
+             generate_subscripts(categories, 1) - 1 AS index FROM records);
+
+CREATE VIEW labels AS
+SELECT record_id, corpus, split, categories[label + 1].name AS category
+FROM (SELECT record_id, corpus, split, categories, unnest(labels) AS label FROM records);
+
+CREATE VIEW spans AS
+SELECT record_id, corpus, split, index, item.start, item."end", categories[item.category + 1].name AS category,
+       covered(text, pair, item) AS text, item.side, item."group"
+FROM (SELECT record_id, corpus, split, text, pair, categories, unnest(spans) AS item,
+             generate_subscripts(spans, 1) - 1 AS index FROM records);
+
+CREATE VIEW relations AS
+SELECT record_id, corpus, split, item.head, item.tail, categories[item.category + 1].name AS category,
+       covered(text, pair, spans[item.head + 1]) AS head_text,
+       covered(text, pair, spans[item.tail + 1]) AS tail_text
+FROM (SELECT record_id, corpus, split, text, pair, categories, spans, unnest(relations) AS item FROM records);
+
+CREATE VIEW events AS
+SELECT record_id, corpus, split, index, categories[item.category + 1].name AS category,
+       covered(text, pair, spans[item.trigger + 1]) AS trigger
+FROM (SELECT record_id, corpus, split, text, pair, categories, spans, unnest(events) AS item,
+             generate_subscripts(events, 1) - 1 AS index FROM records);
+
+CREATE VIEW arguments AS
+SELECT record_id, corpus, split, event, categories[item.role + 1].name AS role,
+       covered(text, pair, spans[item.span + 1]) AS text, item.event AS argument_event
+FROM (SELECT record_id, corpus, split, text, pair, categories, spans, event, unnest(arguments) AS item
+      FROM (SELECT record_id, corpus, split, text, pair, categories, spans,
+                   generate_subscripts(events, 1) - 1 AS event, unnest(events).arguments AS arguments
+            FROM records));
+"""
+
+
+@contextmanager
+def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A locked connection with the views over the current state of the store, or of just some of its corpora.
+
+    Raises:
+        UserError: one of `corpora` is not in the store, or a manifest cannot be read.
+    """
+    store = Store(root.absolute())
+    current = [store.current("corpora", name) for name in (store.names("corpora") if corpora is None else corpora)]
+    parts = [str(directory / part) for directory, manifest in current for part in manifest.parts]
+    rejects = [str(directory / part) for directory, manifest in current for part in manifest.reject_parts]
+    with duckdb.connect(":memory:") as connection:
+        connection.register("records", ds.dataset(parts, schema=RECORD_SCHEMA, format="parquet"))
+        connection.register("rejects", ds.dataset(rejects, schema=REJECT_SCHEMA, format="parquet"))
+        tables = {
+            "corpora": _corpus_rows([manifest for _, manifest in current]),
+            "mixtures": _mixture_rows(store),
+            "shards": _shard_rows(store),
+        }
+        for name, rows in tables.items():
+            connection.register(name, pa.Table.from_pylist(list(rows), schema=_TABLES[name]))
+        connection.execute(_VIEWS)
+        connection.execute("SET memory_limit = '50%'")
+        connection.execute("SET temp_directory = ''")  # no spilling to disk
+        connection.execute("SET python_enable_replacements = false")  # no reading of Python variables
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield connection
+
+
+def sql(root: Path, statement: str, corpora: Collection[str] | None = None, seconds: float = SECONDS) -> pa.Table:
+    """The rows of one SELECT over the views of the store, or of just some of its corpora.
+
+    Raises:
+        UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
+    """
+    with connect(root, corpora) as connection, explained(connection, "SQL", seconds):
+        statements = connection.extract_statements(statement)
+        if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+            kinds = ", ".join(one.type.name for one in statements) or "nothing"
+            raise UserError(f"SQL: expected one SELECT, got {kinds}; the store is read-only")
+        return connection.sql(statements[0].query).to_arrow_table()
+
+
+@contextmanager
+def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float = SECONDS) -> Iterator[None]:
+    """Interrupt what takes longer than `seconds`, and turn errors of SQL into sentences that begin with `what`."""
+    timer = Timer(seconds, connection.interrupt)
+    timer.start()
+    try:
+        yield
+    except duckdb.InterruptException:
+        raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
+    except duckdb.Error as error:
+        views = "records, categories, labels, spans, relations, events, arguments, rejects, " + ", ".join(_TABLES)
+        raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
+    finally:
+        timer.cancel()
+
+
+def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]]:
+    for manifest in corpora:
+        for split in dict.fromkeys(file.split for file in manifest.files):
+            files = [file for file in manifest.files if file.split == split]
+            yield {
+                **manifest.model_dump(include={"task", "language", "licence", "fingerprint"}),
+                "corpus": manifest.name,
+                "split": split,
+                "source_records": sum(file.records for file in files),
+                "kept": sum(file.kept for file in files),
+                "rejected": sum(file.rejected for file in files),
+            }
+
+
+def _mixture_rows(store: Store) -> Iterator[dict[str, Any]]:
+    for name in store.names("mixtures"):
+        manifest = store.current("mixtures", name)[1]
+        for source in manifest.sources:
+            yield {**source.model_dump(), "mixture": name, "fingerprint": manifest.fingerprint}
+
+
+def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:
+    for name in store.names("shards"):
+        manifest = store.current("shards", name)[1]
+        for shard in manifest.shards:
+            yield {**manifest.model_dump(), **shard.model_dump()}
