@@ -15,8 +15,8 @@ FROM corpora ORDER BY corpus, split
 """
 # Lengths are in characters. Duplicates have the same text but for case, width and white space.
 _CONTENT = """
-SELECT corpus, split, max(len(categories)) AS categories, sum(len(labels)) AS labels, sum(len(spans)) AS spans,
-       sum(len(relations)) AS relations, sum(len(events)) AS events, round(avg(length(text)), 1) AS mean_length,
+SELECT corpus, split, max(len(categories)) AS categories, sum(len(labels))::BIGINT AS labels, sum(len(spans))::BIGINT AS spans,
+       sum(len(relations))::BIGINT AS relations, sum(len(events))::BIGINT AS events, round(avg(length(text)), 1) AS mean_length,
        max(length(text)) AS longest, count(*) - count(DISTINCT content_hash) AS duplicates
 FROM records GROUP BY corpus, split ORDER BY corpus, split
 """

@@ -2,14 +2,13 @@
 
 <run>/checkpoints/step-000500/
     config.json, model.safetensors, tokenizer files    all that a prediction needs
-    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/<parameter>, step/<parameter>
+    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/...
     state.json                                         where the run was, and the hash of each file above
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import torch
 from blake3 import blake3
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -49,7 +48,7 @@ class State(Strict):
     recipe: Recipe
     shards: str
     tokenizer: str
-    files: dict[str, str] = {}
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 def save(
@@ -95,6 +94,12 @@ def latest(run: Path) -> Path | None:
     return None
 
 
+def remove_halves(run: Path) -> None:
+    """Remove what killed processes left half-written."""
+    for half in (run / "checkpoints").glob(f"{_HALF}*"):
+        shutil.rmtree(half)
+
+
 def prune(run: Path, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints. Step 0, the model before training, stays to compare with."""
     for directory in list(_newest_first(run))[keep:]:
@@ -130,7 +135,7 @@ def load_optimizer(directory: Path, model: UbertModel, optimizer: torch.optim.Op
 
 
 def _tensors(model: UbertModel, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{kind}/{names[parameter]}": tensor.contiguous()
         for parameter, kinds in optimizer.state.items()
@@ -154,7 +159,7 @@ def _damage(directory: Path) -> str | None:
     except UserError as error:
         return str(error)
     for name, expected in state.files.items():
-        path = directory / os.path.basename(name)
+        path = directory / Path(name).name
         if not path.is_file():
             return f"{name} is missing"
         if _hash(path) != expected:

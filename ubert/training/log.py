@@ -40,18 +40,18 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [json.dumps(row._asdict()) for row in read(run)[0] if row.step <= done]
     path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    writer = SummaryWriter(str(path.parent), purge_step=done + 1)  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(path.parent), purge_step=done + 1)
     with path.open("a", encoding="utf-8", buffering=1) as file:
 
         def tell(row: Row) -> None:
             file.write(json.dumps(row._asdict()) + "\n")
             for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
-                writer.add_scalar(name, getattr(row, name), row.step)  # type: ignore[no-untyped-call]
+                writer.add_scalar(name, getattr(row, name), row.step)
 
         try:
             yield tell
         finally:
-            writer.close()  # type: ignore[no-untyped-call]
+            writer.close()
 
 
 def read(run: Path, start: int = 0) -> tuple[list[Row], int]:

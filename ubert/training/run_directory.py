@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import yaml
@@ -27,7 +30,7 @@ INDIFFERENT = {"description", "checkpoint_every", "keep_checkpoints", "evaluate"
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 
 
-def run_directory(root: Path, name: str) -> Path:
+def directory(root: Path, name: str) -> Path:
     """Where the run called `name` lies.
 
     Raises:
@@ -82,11 +85,33 @@ def locked(run: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"{run}: another process is training this run; wait for it, or give another --run name"
+                f"{run}: another process is training this run; wait for it, or train under another name"
             ) from None
         checkpoint.remove_halves(run)
         (run / STOP).unlink(missing_ok=True)
         yield
+
+
+@contextmanager
+def stopping(run: Path) -> Iterator[Callable[[], bool]]:
+    """A function that tells whether to stop after this step: on SIGINT, SIGTERM, or a file `stop` in the run.
+
+    A second signal ends the process at once.
+    """
+    asked = threading.Event()
+    before = {}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    if threading.current_thread() is threading.main_thread():  # others can't receive signals
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked.is_set() or (run / STOP).exists()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: bool) -> None:
@@ -116,12 +141,13 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
     longer = " (or --resume, to train for longer)" if _only_length(state.recipe, recipe) else ""
     raise UserError(
         f"{run}: step {state.step} was trained with other settings: {'; '.join(differing)}; "
-        f"set them back, or start afresh under another --run name{longer}"
+        f"set them back, or start afresh under another name{longer}"
     )
 
 
 def start(run: Path, recipe: Recipe) -> None:
     """Write the recipe; the run is no longer finished."""
+    run.mkdir(parents=True, exist_ok=True)
     (run / MANIFEST).unlink(missing_ok=True)
     text = yaml.safe_dump(recipe.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
     (run / "recipe.yaml").write_text(text, encoding="utf-8")
