@@ -141,7 +141,8 @@ class Rows:
         """The record's windows; everything about it is counted here."""
         task = objective(record.task)
         targets = task.targets(record, text)
-        found = windows(targets, len(text.ids), self.max_tokens - kept_pair, task.REGION)
+        tokens = len(text.ids) if record.categories else 0
+        found = windows(targets, tokens, self.max_tokens - kept_pair, task.REGION)
         kept = np.zeros(len(targets.spans), np.bool_)
         for window in found:
             kept |= (targets.gold_cells[:, 1] >= window.start) & (targets.gold_cells[:, 2] < window.stop)
@@ -156,7 +157,9 @@ class Rows:
 
     def _note_cuts(self, record: Record, text: Encoding, pair: Encoding, text_end: int, pair_end: int) -> None:
         notes = []
-        if not len(text.ids):
+        if not record.categories:
+            notes.append(Note(record.record_id, None, "no categories", record.text[:LONGEST_NOTE]))
+        elif not len(text.ids):
             notes.append(Note(record.record_id, None, "no token in the text", record.text[:LONGEST_NOTE]))
         for side, words, encoding, end in (
             ("text", record.text, text, text_end),

@@ -208,7 +208,7 @@ def _lengths(shard: _Shard) -> Ids:
 
 def _regions(tasks: pa.DictionaryArray) -> npt.NDArray[np.int8]:
     """`Region` flags of each row."""
-    used = tasks.indices.to_numpy()
+    used: Ids = tasks.indices.to_numpy()
     of_task = np.zeros(len(tasks.dictionary), np.int8)
     for index in np.unique(used):
         of_task[index] = objective(tasks.dictionary[int(index)].as_py()).REGION
