@@ -6,17 +6,22 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from rich.text import Text
+from transformers import AutoConfig
 
+from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
-from ubert.model.batch import Example
-from ubert.model.tokenizer import Tokenizer, load_tokenizer
+from ubert.model.batch import Batch, Example
+from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.checks import covered
 from ubert.schema.manifest import CorpusManifest, read_manifest
 from ubert.schema.record import RECORD_SCHEMA, Record
+from ubert.training.loader import Loader
+from ubert.training.run_directory import find_shards
 from ubert.training.shards import open_shards
 
 COLOURS = (
@@ -54,6 +59,18 @@ def shard(name: str, n: int, root: Path) -> Iterator[Text]:
     shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
     for row in range(min(n, len(shards))):
         yield _row(shards.record_id(row), shards.example(row), tokenizer)
+
+
+def batch(name: str, n: int, root: Path) -> Iterator[Text]:
+    """The first sequences of a recipe's first batch: tokens, and of each table its anchor and its gold cells."""
+    chosen = recipe(name, specs_folder(None))
+    tokenizer = load_tokenizer(chosen.encoder)
+    shards = open_shards(find_shards(root, chosen, tokenizer.hash), verify=False)
+    config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
+    loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings)
+    first = loader.step(0).batches[0]
+    for piece in range(min(n, len(first.ids_BL))):
+        yield _piece(first, piece, tokenizer)
 
 
 def described(record: Record) -> Text:
@@ -109,6 +126,20 @@ def _row(record_id: str, example: Example, tokenizer: Tokenizer) -> Text:
         lines.append(f"{'gold cell':12} ", "bold")
         lines.append(f"[{start}, {end}] {names[category]}: {' '.join(words[start : end + 1])}", _colour(category))
         lines.append("\n")
+    return lines
+
+
+def _piece(batch: Batch, piece: int, tokenizer: Tokenizer) -> Text:
+    tokens = tokenizer.tokens(batch.ids_BL[piece].numpy())
+    text = tokens[int(batch.text_start_B[piece]) :]
+    lines = Text(f"piece {piece} of {len(batch.ids_BL)}, text {int(batch.example_B[piece])}\n", "bold")
+    lines.append(" ".join(tokens)).append("\n")
+    for table in np.flatnonzero(batch.piece_T.numpy() == piece).tolist():
+        at, gold = int(batch.anchor_T[table]), bool(batch.gold_anchor_T[table])
+        lines.append(f"table {table}: category {int(batch.category_T[table])}, anchor {at} {tokens[at]}")
+        lines.append(" holds\n" if gold else "\n")
+        for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
+            lines.append(f"    [{start}, {end}] {' '.join(text[start : end + 1])}\n", _colour(table))
     return lines
 
 
