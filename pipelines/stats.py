@@ -15,8 +15,8 @@ FROM corpora ORDER BY corpus, split
 """
 # Lengths are in characters. Duplicates have the same text but for case, width and white space.
 _CONTENT = """
-SELECT corpus, split, max(len(categories)) AS categories, sum(len(labels))::BIGINT AS labels, sum(len(spans))::BIGINT AS spans,
-       sum(len(relations))::BIGINT AS relations, sum(len(events))::BIGINT AS events, round(avg(length(text)), 1) AS mean_length,
+SELECT corpus, split, max(len(categories)) AS categories, sum(len(labels)) AS labels, sum(len(spans)) AS spans,
+       sum(len(relations)) AS relations, sum(len(events)) AS events, round(avg(length(text)), 1) AS mean_length,
        max(length(text)) AS longest, count(*) - count(DISTINCT content_hash) AS duplicates
 FROM records GROUP BY corpus, split ORDER BY corpus, split
 """
@@ -28,7 +28,7 @@ _PLACED = """
 SELECT *, row_number() OVER (PARTITION BY split, reason ORDER BY path, line) AS place FROM rejects
 """
 _INGESTED = """
-SELECT corpus, fingerprint, sum(kept)::BIGINT AS kept, sum(rejected)::BIGINT AS rejected
+SELECT corpus, fingerprint, sum(kept) AS kept, sum(rejected) AS rejected
 FROM corpora GROUP BY corpus, fingerprint
 """
 _SPECS = pa.schema(
@@ -61,9 +61,13 @@ def catalogue(root: Path, specs: Path) -> pa.Table:
         UserError: a spec is wrong.
     """
     found = {row["corpus"]: row for row in sql(root, _INGESTED).to_pylist()}
-    rows = []
-    for name in dataset_names(specs):
-        spec = dataset_spec(name, specs)
-        described = {"corpus": name, **spec.model_dump(include={"task", "language", "licence"})}
-        rows.append({**described, **found.get(name, {})})
+    described = [dataset_spec(name, specs) for name in dataset_names(specs)]
+    rows = [
+        {
+            "corpus": spec.name,
+            **spec.model_dump(include={"task", "language", "licence"}),
+            **found.get(spec.name, {}),
+        }
+        for spec in described
+    ]
     return pa.Table.from_pylist(rows, schema=_SPECS)
