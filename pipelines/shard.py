@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,6 +47,17 @@ from ubert.training.shards import SHARD_SCHEMA
 CHUNK = 2_000  # records that are tokenised together
 
 
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What is to be made of a mixture, and where."""
+
+    mixture: MixtureManifest
+    tokenizer: Tokenizer
+    fingerprint: str
+    directory: Path
+    units: tuple[Unit, ...]
+
+
 def shard(mixture: str, *, encoder: str, max_tokens: int, root: Path, address: str | None = None) -> ShardManifest:
     """Bring the shards of a mixture up to date for an encoder's tokenizer.
 
@@ -57,30 +69,46 @@ def shard(mixture: str, *, encoder: str, max_tokens: int, root: Path, address: s
         UserError: mixture, corpus or encoder is missing, a task is not trainable, or the store can't be written.
     """
     store = Store(root.absolute())
-    mixture_directory, mixed = store.current("mixtures", mixture)
+    planned = plan(store, mixture, encoder, max_tokens)
+    with store.working_on("shards", mixture):
+        if (planned.directory / MANIFEST).exists():
+            return _renewed(store, read_manifest(ShardManifest, planned.directory))
+        left = [unit for unit in planned.units if not unit.file("rows").exists()]
+        _run([(unit, encoder, max_tokens) for unit in left], address)
+        manifest = ShardManifest(
+            name=mixture,
+            fingerprint=planned.fingerprint,
+            created=now(),
+            mixture=mixture,
+            mixture_fingerprint=planned.mixture.fingerprint,
+            encoder=encoder,
+            tokenizer=planned.tokenizer.hash,
+            max_tokens=max_tokens,
+            **write(planned.units, planned.tokenizer, planned.directory),
+        )
+        _check_complete(planned.mixture, manifest)
+        store.publish("shards", manifest)
+        shutil.rmtree(units_folder(planned.directory))
+    return manifest
+
+
+def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
+    """The parts of the mixture's corpora, as they were when it was drawn, and the name of their shards.
+
+    Raises:
+        UserError: mixture, corpus or encoder is missing, or a task is not trainable.
+    """
+    place, mixed = store.current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)
     name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, _code())
     directory = store.directory("shards", mixture, name)
-    with store.working_on("shards", mixture):
-        if (directory / MANIFEST).exists():
-            return _renewed(store, read_manifest(ShardManifest, directory))
-        units = _units(store, mixed, mixture_directory / "members.parquet", directory)
-        _run([(unit, encoder, max_tokens) for unit in units if not unit.file("rows").exists()], address)
-        manifest = ShardManifest(
-            name=mixture,
-            fingerprint=name,
-            created=now(),
-            mixture=mixture,
-            mixture_fingerprint=mixed.fingerprint,
-            encoder=encoder,
-            tokenizer=tokenizer.hash,
-            max_tokens=max_tokens,
-            **write(units, tokenizer, directory),
-        )
-        _check_complete(mixed, manifest)
-        store.publish("shards", manifest)
-        shutil.rmtree(units_folder(directory))
-    return manifest
+    units = []
+    for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
+        of_corpus = store.directory("corpora", corpus, version)
+        manifest = read_manifest(CorpusManifest, of_corpus)
+        objective(manifest.task)
+        units += [Unit(corpus, of_corpus / part, place / "members.parquet", directory) for part in manifest.parts]
+    return Plan(mixed, tokenizer, name, directory, tuple(units))
 
 
 def run_unit(unit: Unit, encoder: str, max_tokens: int) -> int:
@@ -129,17 +157,6 @@ def _renewed(store: Store, manifest: ShardManifest) -> ShardManifest:
     manifest = manifest.model_copy(update={"created": now()})
     store.publish("shards", manifest)
     return manifest
-
-
-def _units(store: Store, mixed: MixtureManifest, members: Path, directory: Path) -> list[Unit]:
-    """The parts of the mixture's corpora, as they were when it was drawn."""
-    units = []
-    for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
-        place = store.directory("corpora", corpus, version)
-        manifest = read_manifest(CorpusManifest, place)
-        objective(manifest.task)
-        units += [Unit(corpus, place / part, members, directory) for part in manifest.parts]
-    return units
 
 
 def _members(unit: Unit) -> Iterator[tuple[pa.RecordBatch, list[int]]]:

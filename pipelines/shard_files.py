@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def units_folder(directory: Path) -> Path:
     return directory / "units"
 
 
-def write(units: list[Unit], tokenizer: Tokenizer, directory: Path) -> dict[str, Any]:
+def write(units: Sequence[Unit], tokenizer: Tokenizer, directory: Path) -> dict[str, Any]:
     """Write shards, prompts, categories and `lost.parquet`; returns what the manifest says of them.
 
     Raises:
@@ -88,7 +88,7 @@ def write(units: list[Unit], tokenizer: Tokenizer, directory: Path) -> dict[str,
     }
 
 
-def _sized(units: list[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
+def _sized(units: Sequence[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
     """The units' rows in order, one batch a shard."""
     waiting: list[pa.RecordBatch] = []
     rows = tokens = 0
@@ -103,7 +103,7 @@ def _sized(units: list[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
         yield _joined(waiting)
 
 
-def _numbered(units: list[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
+def _numbered(units: Sequence[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
     at = SHARD_SCHEMA.get_field_index("prompt")
     for unit in units:
         global_number = numbers.of(unit.read("prompts"))
@@ -150,7 +150,7 @@ def _tokens(batch: pa.RecordBatch) -> int:
     return sum(len(batch.column(name).flatten()) for name in batch.schema.names if name in ids)
 
 
-def _alignments(units: list[Unit]) -> Iterator[Alignment]:
+def _alignments(units: Sequence[Unit]) -> Iterator[Alignment]:
     of_corpus: dict[str, list[Alignment]] = {}
     for unit in units:
         metadata = unit.read("rows").schema.metadata

@@ -123,15 +123,19 @@ def encoder_path(encoder: str) -> str:
 
 
 def align(encoding: Encoding, starts: npt.ArrayLike, ends: npt.ArrayLike) -> TokenSpans:
-    """Token spans of the character spans [starts, ends): every token that shares a character with the span."""
+    """Token spans of the character spans [starts, ends), none empty: from the first to the last token that shares
+    a character with the span."""
     starts, ends = np.asarray(starts, np.int32), np.asarray(ends, np.int32)
-    first = np.searchsorted(encoding.ends, starts, side="right").astype(np.int32)
-    last = (np.searchsorted(encoding.starts, ends, side="left") - 1).astype(np.int32)
+    solid = np.flatnonzero(encoding.starts < encoding.ends).astype(np.int32)
+    low, high = encoding.starts[solid], encoding.ends[solid]
+    first = np.append(solid, len(encoding.ids)).astype(np.int32)[np.searchsorted(high, starts, side="right")]
+    last = np.insert(solid, 0, -1).astype(np.int32)[np.searchsorted(low, ends, side="left")]
     fit = np.full(len(starts), Fit.LOST, np.int8)
     found = np.flatnonzero(first <= last)
-    low = encoding.starts[first[found]] - starts[found]
-    high = encoding.ends[last[found]] - ends[found]
-    fit[found] = np.where((low < 0) | (high > 0), Fit.WIDENED, np.where(low | high, Fit.NARROWED, Fit.EXACT))
+    before = starts[found] - encoding.starts[first[found]]
+    after = encoding.ends[last[found]] - ends[found]
+    inexact = np.where((before > 0) | (after > 0), Fit.WIDENED, Fit.NARROWED)
+    fit[found] = np.where(before | after, inexact, Fit.EXACT)
     return TokenSpans(first, last, fit)
 
 

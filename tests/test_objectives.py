@@ -1,0 +1,203 @@
+"""Round trip: perfect scores made from the targets decode to the annotations; what doesn't is listed as lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.rows import Window, windows
+from tests.handmade import ENCODER, ner, question, record, sentiment
+from ubert.model.batch import Ids, Region
+from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
+from ubert.objectives import Cells, LabelPrediction, Scored, SpanPrediction, merge, objective, objectives
+from ubert.schema.errors import UserError
+from ubert.schema.record import TASKS, Record, Span
+
+TOKENIZER = load_tokenizer(ENCODER)
+NAMES = ["person", "place", "firm"]
+
+
+def scored(categories: int, anchors: Ids, cells: Ids, wrong: Sequence[tuple[int, int, int]] = ()) -> Scored:
+    """Logit 1 for what is gold, -1 for the anchors that aren't and for the `wrong` cells."""
+    anchor = np.full(categories, -1, np.float32)
+    anchor[anchors] = 1
+    every = np.concatenate([cells, np.array(wrong, np.int32).reshape(-1, 3)])
+    score = np.where(np.arange(len(every)) < len(cells), 1, -1).astype(np.float32)
+    return Scored(anchor, Cells(every[:, 0], every[:, 1], every[:, 2], score))
+
+
+def encode(item: Record) -> Encoding:
+    return TOKENIZER.encode([item.text])[0]
+
+
+def round_trip(item: Record, most: int | None = None) -> list[LabelPrediction | SpanPrediction]:
+    """Targets to perfect scores to predictions; over windows of `most` tokens where given."""
+    task, encoding = objective(item.task), encode(item)
+    targets = task.targets(item, encoding)
+    tokens, names = len(encoding.ids), [category.name for category in item.categories]
+    whole = Window(0, tokens, targets.gold_anchors, targets.gold_cells)
+    parts = windows(targets, tokens, most, task.REGION) if most else [whole]
+    scores = merge([(w.start, scored(len(names), w.gold_anchors, w.gold_cells)) for w in parts])
+    return list(task.decode(item.text, names, encoding, scores, overlap="nested"))
+
+
+def mentions(item: Record) -> set[tuple[int, int, str]]:
+    return {(s.start, s.end, item.categories[s.category].name) for s in item.spans if s.category is not None}
+
+
+def found(predictions: Sequence[LabelPrediction | SpanPrediction]) -> set[tuple[int, int, str]]:
+    return {(p.start, p.end, p.category) for p in predictions if isinstance(p, SpanPrediction)}
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_hand_made_records_come_back(number: int) -> None:
+    assert round_trip(sentiment(number)) == [
+        LabelPrediction(f"opinion number {number % 3}", pytest.approx(0.731, abs=1e-3))
+    ]
+    assert found(round_trip(ner(number))) == mentions(ner(number))
+    assert found(round_trip(question(number))) == mentions(question(number))
+
+
+def test_a_pair_and_several_labels_come_back() -> None:
+    entailed = record("p", 0, "pair", "It rains.", ["no", "yes"], labels=[1], pair="The street is wet.")
+    several = record("m", 0, "multilabel", "It rains.", NAMES, labels=[2, 0])
+    none = record("m", 1, "multilabel", "It rains.", NAMES)
+    categories = [[p.category for p in round_trip(item)] for item in (entailed, several, none)]
+    assert categories == [["yes"], ["person", "firm"], []]
+
+
+def test_nested_mentions_and_fragments_come_back() -> None:
+    text = "left and right atrium of New York"
+    spans = [Span(0, 4, 0, group=0), Span(15, 21, 0, group=0), Span(9, 21, 0), Span(25, 33, 1), Span(29, 33, 2)]
+    item = record("n", 0, "ner", text, NAMES, spans=spans)
+    assert found(round_trip(item)) == mentions(item)
+
+
+def test_what_is_lost_has_its_reason() -> None:
+    text = "ab\u200b New Yorkers"
+    spans = [
+        Span(2, 3, 0),  # a character that the tokeniser drops
+        Span(4, 7, 0),
+        Span(4, 7, 0),
+        Span(0, 1, 1, side="pair"),
+        Span(0, 2),
+        Span(8, 10, 1),  # Yo of Yorkers
+        Span(3, 7, 2),  # from the space on
+    ]
+    item = record("n", 0, "ner", text, NAMES, spans=spans, pair="x")
+    targets = objective("ner").targets(item, encode(item))
+    assert [(reason, span) for reason, span in targets.lost] == [
+        ("no token", 0),
+        ("same tokens as another", 2),
+        ("in the pair", 3),
+        ("no category", 4),
+    ]
+    fits = dict(zip(targets.spans.tolist(), targets.fits.tolist(), strict=True))
+    assert fits == {1: Fit.EXACT, 5: Fit.WIDENED, 6: Fit.NARROWED}
+
+
+def test_flat_keeps_the_better_of_two_that_overlap() -> None:
+    item = record("n", 0, "ner", "New York City", NAMES)
+    cells = Cells(*np.array([[0, 0, 1], [1, 1, 2], [2, 2, 2]], np.int32).T, np.array([1, 2, 0.5], np.float32))
+    scores = Scored(np.zeros(3, np.float32), cells)
+    decode = objective("ner").decode
+    flat = decode(item.text, NAMES, encode(item), scores)
+    assert found(flat) == {(4, 13, "place")}
+    assert len(decode(item.text, NAMES, encode(item), scores, overlap="nested")) == 3
+    above = decode(item.text, NAMES, encode(item), scores, threshold=0.7, overlap="nested")
+    assert found(above) == {(0, 8, "person"), (4, 13, "place")}
+
+
+def test_an_answer_must_beat_no_answer() -> None:
+    item = question(1)
+    cells = Cells(*np.array([[0, 0, 0], [0, 1, 2]], np.int32).T, np.array([-0.5, 0.3], np.float32))
+    decode = objective("qa").decode
+    names = [item.categories[0].name]
+
+    def answers(null: float) -> list[str]:
+        scores = Scored(np.array([null], np.float32), cells)
+        return [p.text for p in decode(item.text, names, encode(item), scores) if isinstance(p, SpanPrediction)]
+
+    assert (len(answers(-1.0)), len(answers(0.0)), len(answers(0.5))) == (2, 1, 0)
+    assert answers(-1.0)[0] == answers(0.0)[0]  # best first
+
+
+def test_merged_windows_say_each_cell_once_and_the_lowest_anchor() -> None:
+    one = scored(2, np.array([0]), np.array([[1, 2, 3]], np.int32))
+    two = scored(2, np.array([], np.int32), np.array([[1, 0, 1], [0, 1, 1]], np.int32))
+    merged = merge([(0, one), (2, two)])
+    assert merged.anchor.tolist() == [-1, -1]
+    assert np.stack(merged.cells[:3], axis=1).tolist() == [[0, 3, 3], [1, 2, 3]]
+
+
+WORDS = st.lists(
+    st.sampled_from(["Ada", "went", "to", "Zürich", "東京", "😀", "by", "R2-D2", "train"]), min_size=1
+)
+
+
+@st.composite
+def tagged(draw: st.DrawFn) -> Record:
+    """A text of words, with mentions of whole words (any nesting), each once."""
+    words = draw(WORDS)
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+    places = st.tuples(st.integers(0, len(words) - 1), st.integers(0, 3), st.integers(0, len(NAMES) - 1))
+    spans = {}
+    for first, more, category in draw(st.lists(places, max_size=8)):
+        last = min(first + more, len(words) - 1)
+        spans[starts[first], starts[last] + len(words[last]), category] = None
+    return record("n", 0, "ner", " ".join(words), NAMES, spans=[Span(*span) for span in spans])
+
+
+@settings(max_examples=200, deadline=None)
+@given(tagged())
+def test_mentions_of_words_come_back(item: Record) -> None:
+    assert found(round_trip(item)) == mentions(item)
+
+
+@settings(max_examples=200, deadline=None)
+@given(tagged(), st.integers(8, 40))
+def test_mentions_come_back_over_windows(item: Record, most: int) -> None:
+    """All of those that are no longer than the overlap of two windows."""
+    encoding = encode(item)
+    targets = objective("ner").targets(item, encoding)
+    short = targets.gold_cells[:, 2] - targets.gold_cells[:, 1] < most // 4
+    expected = {(s.start, s.end, NAMES[s.category or 0]) for s in (item.spans[i] for i in targets.spans[short])}
+    assert expected <= found(round_trip(item, most)) <= mentions(item)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 200), st.integers(4, 64))
+def test_windows_cover_the_text_and_overlap(tokens: int, most: int) -> None:
+    item = question(1)
+    targets = objective("qa").targets(item, encode(item))
+    parts = windows(targets, tokens, most, Region.ANCHOR | Region.TRIANGLE)
+    assert parts[0].start == 0 and parts[-1].stop == tokens
+    assert all(part.stop - part.start <= most for part in parts)
+    assert all(following.start <= part.stop - most // 4 for part, following in pairwise(parts))
+
+
+def test_a_window_without_the_answer_says_so() -> None:
+    item = question(1)
+    targets = objective("qa").targets(item, encode(item))
+    first = int(targets.gold_cells[0, 1])
+    parts = windows(targets, len(encode(item).ids), 4, objective("qa").REGION)
+    for part in parts:
+        holds = part.start <= first and targets.gold_cells[0, 2] < part.stop
+        assert len(part.gold_cells) == holds and len(part.gold_anchors) == (not holds)
+
+
+def test_a_question_whose_answer_is_lost_is_not_called_unanswerable() -> None:
+    item = record("q", 0, "qa", "ab\u200b cd", ["What?"], spans=[Span(2, 3, 0)])
+    targets = objective("qa").targets(item, encode(item))
+    assert not len(targets.gold_anchors) and not len(targets.gold_cells) and len(targets.lost) == 1
+
+
+@pytest.mark.parametrize("task", sorted({*TASKS, "_common", "no such task"} - set(objectives())))
+def test_other_tasks_are_refused(task: str) -> None:
+    with pytest.raises(UserError, match="not trainable yet; expected one of classification"):
+        objective(task)

