@@ -309,8 +309,8 @@ def main() -> None:
             raise
         errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
-    except KeyboardInterrupt:
-        errors.print("interrupted; the same command goes on from where it stopped")
+    except KeyboardInterrupt as stopped:
+        errors.print(str(stopped) or "interrupted; the same command goes on from where it stopped")
         sys.exit(130)
 
 

@@ -211,7 +211,7 @@ def test_a_finished_run_does_nothing_more(world: World, recipe: Recipe, finished
 
 
 def test_missing_shards_name_the_command(world: World, recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no shards .*make them with `ubert shard tiny"):
+    with pytest.raises(UserError, match=r"no shards .*make them with `ubert shard tiny"):
         run_directory.find_shards(tmp_path, recipe, "hash")
     with pytest.raises(UserError, match=r"the 1 there are of another tokenizer or max_tokens; make them"):
         run_directory.find_shards(world.root, recipe, "hash")

@@ -26,7 +26,10 @@ from ubert.schema.record import Category, Record, Source, Span
 from ubert.training import log
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
-WORDS = "find mentions of person place in the text ann bob rome oslo lives went to and from saw".split()
+WORDS = [
+    "find", "mentions", "of", "person", "place", "in", "the", "text", "ann", "bob", "rome", "oslo", "lives",
+    "went", "to", "and", "from", "saw",
+]  # fmt: skip
 
 
 def make_encoder(folder: Path, *, dropout: float = 0.1) -> Path:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
 JSONL = Path("logs/train.jsonl")
@@ -19,9 +19,10 @@ PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
 class Row(NamedTuple):
-    """The numbers of one step: `step` counts finished steps; `loss` is a text's; tokens without padding."""
+    """The numbers of one step. `step` of `steps` are done; `loss` is that of a text; `tokens` without padding."""
 
     step: int
+    steps: int
     loss: float
     learning_rate: float
     gradient_norm: float
@@ -67,11 +68,11 @@ def read(run: Path, start: int = 0) -> tuple[list[Row], int]:
 
 
 @contextmanager
-def progress(done: int, total: int, console: Console | None = None) -> Iterator[Tell]:
+def progress(console: Console | None = None) -> Iterator[Tell]:
     """Show rows: one live line in a terminal, a plain line now and then elsewhere."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
-        yield _plain(total, console)
+        yield _plain(console)
         return
     columns = (
         TextColumn("step"),
@@ -82,27 +83,32 @@ def progress(done: int, total: int, console: Console | None = None) -> Iterator[
         TextColumn("left"),
     )
     with Progress(*columns, console=console, speed_estimate_period=60) as bar:
-        task = bar.add_task("", total=total, completed=done, loss=float("nan"), rate=0.0)
-        yield lambda row: bar.update(task, completed=row.step, loss=row.loss, rate=row.tokens_per_second)
+        task: TaskID | None = None
+
+        def tell(row: Row) -> None:
+            nonlocal task
+            if task is None:
+                task = bar.add_task("", total=row.steps, completed=row.step - 1, loss=0.0, rate=0.0)
+            bar.update(task, completed=row.step, loss=row.loss, rate=row.tokens_per_second)
+
+        yield tell
 
 
-def _plain(total: int, console: Console) -> Tell:
+def _plain(console: Console) -> Tell:
     shown = float("-inf")
     rows: list[Row] = []
 
     def tell(row: Row) -> None:
         nonlocal shown
         rows.append(row)
-        if monotonic() - shown < PLAIN_EVERY and row.step < total:
+        if monotonic() - shown < PLAIN_EVERY and row.step < row.steps:
             return
         seconds = sum(r.seconds for r in rows)
-        left = timedelta(seconds=round(seconds / len(rows) * (total - row.step)))
+        left = timedelta(seconds=round(seconds / len(rows) * (row.steps - row.step)))
         loss = sum(r.loss for r in rows) / len(rows)
         rate = sum(r.tokens for r in rows) / seconds
-        console.print(
-            f"step {row.step}/{total}  loss {loss:.4f}  {rate:,.0f} tokens/s  {left} left",
-            highlight=False,
-        )
+        line = f"step {row.step}/{row.steps}  loss {loss:.4f}  {rate:,.0f} tokens/s  {left} left"
+        console.print(line, highlight=False, soft_wrap=True)
         shown = monotonic()
         rows.clear()
 

@@ -29,8 +29,9 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, run_directory
 from ubert.training.checkpoint import State
-from ubert.training.loader import Loader, Step, open_shards
+from ubert.training.loader import Loader, Step
 from ubert.training.optimizer import adamw, set_rates, share_of_peak
+from ubert.training.shards import open_shards
 
 
 class Worker(NamedTuple):
@@ -104,7 +105,11 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
                 training.optimizer.zero_grad()
                 seconds = perf_counter() - started
                 training.state = _advanced(training.state, totals, seconds)
-                tell(log.Row(index + 1, totals.loss, rate, norm, totals.tokens, totals.tokens / seconds, seconds))
+                tell(
+                    log.Row(
+                        index + 1, total, totals.loss, rate, norm, totals.tokens, totals.tokens / seconds, seconds
+                    )
+                )
                 if totals.stop or index + 1 == total or (index + 1) % recipe.checkpoint_every == 0:
                     save(training)
                 if totals.stop and index + 1 < total:
@@ -237,9 +242,8 @@ def _telling(training: Training) -> Iterator[log.Tell]:
     if training.worker.rank > 0:
         yield lambda row: None
         return
-    done, total = training.state.step, training.loader.total_steps
-    shown = log.progress(done, total) if training.worker.progress else nullcontext(lambda row: None)
-    with log.logging_to(training.run, done) as write, shown as show:
+    shown = log.progress() if training.worker.progress else nullcontext(lambda row: None)
+    with log.logging_to(training.run, training.state.step) as write, shown as show:
 
         def tell(row: log.Row) -> None:
             write(row)
