@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -39,13 +40,20 @@ class Evaluation(TypedDict):
 
 
 def evaluate(
-    checkpoint: Path, *, corpus: str, split: Split = "test", limit: int | None = None, root: Path
+    checkpoint: Path,
+    *,
+    corpus: str,
+    split: Split = "test",
+    limit: int | None = None,
+    nested: bool = False,
+    root: Path,
 ) -> Evaluation:
     """Predict a split's records from their texts and candidate categories, and compare.
 
     Args:
         checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
         limit: the first so many records by sampling key: a sample that stays the same.
+        nested: predicted mentions may overlap.
         root: the store.
 
     Raises:
@@ -60,8 +68,8 @@ def evaluate(
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
-    answers = zip(records, predictor.predict_records(asked), strict=True)
-    for record, prediction in progress(answers, total, f"{corpus}/{split}"):
+    answered = predictor.predict_records(asked, overlap="nested" if nested else "flat")
+    for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
         counts.update(measure.count(record, prediction))
     return Evaluation(
         corpus=corpus,
@@ -73,11 +81,39 @@ def evaluate(
     )
 
 
+def write_json(result: Evaluation, path: Path) -> None:
+    """Write an evaluation as JSON.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    try:
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+
+
+def find_checkpoint(given: Path, root: Path) -> Path:
+    """The folder of a checkpoint or run: `given`, or the run of that name in the store.
+
+    Raises:
+        UserError: there is neither.
+    """
+    run = Store(root).run(str(given))
+    for folder in (given, run):
+        if folder.is_dir():
+            return folder
+    runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []
+    raise UserError(
+        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(runs) or 'none'}"
+    )
+
+
 def records_of(manifest: CorpusManifest, split: Split) -> int:
     """How many records a split has.
 
     Raises:
-        UserError: none.
+        UserError: it has none.
     """
     kept: Counter[str] = Counter()
     for file in manifest.files:

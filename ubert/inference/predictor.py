@@ -205,8 +205,8 @@ def _check(
     for i, text in enumerate(texts):
         if not text.strip():
             raise UserError(f"text {i + 1} of {len(texts)} is empty; leave it out")
-    if (pairs is not None) != (task == "pair"):
-        raise UserError(f"task {task} takes {'a second text' if task == 'pair' else 'no second'} for each text")
+    if task == "pair" and pairs is None:
+        raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
     if pairs is not None and len(pairs) != len(texts):
         raise UserError(f"{len(pairs)} second texts for {len(texts)} texts; give one for each")
     if not 0 < threshold < 1:
