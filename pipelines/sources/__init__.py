@@ -3,7 +3,7 @@
 A format is found by its file name. Its module has:
 
     class Options(Strict)                       the format's options in a spec
-    SPLIT_AT: "line", "blank line" or None      where a file may be cut into byte ranges
+    split_at(options) -> Cut                    where a file may be cut into byte ranges; None: nowhere
     companions(path, options) -> list[Path]     files that are read together with `path`, if any
     read(piece, options) -> Iterator[RawRow | Reject]
 """
@@ -11,15 +11,19 @@ A format is found by its file name. Its module has:
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
+from blake3 import blake3
+
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
+
+Cut = Literal["line", "blank line"] | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,7 +62,8 @@ class Reader(Protocol):
     """What the module of a format offers."""
 
     Options: type[Strict]
-    SPLIT_AT: Literal["line", "blank line"] | None
+
+    def split_at(self, options: Any) -> Cut: ...
 
     def companions(self, path: Path, options: Any) -> list[Path]: ...
 
@@ -79,3 +84,37 @@ def reader(name: str) -> Reader:
     if name not in formats():
         raise UserError(f"format {name!r} is unknown; expected one of {', '.join(formats())}")
     return cast(Reader, import_module(f"{__name__}.{name}"))
+
+
+def matches(folder: Path, pattern: str) -> list[str]:
+    """Files of a dataset's folder that a path or glob of a spec names, relative to it and sorted.
+
+    Raises:
+        UserError: there are none.
+    """
+    if (folder / pattern).is_file():
+        return [pattern]
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file())
+    if not found:
+        raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
+    return found
+
+
+def content_hash(folder: Path, paths: Sequence[str]) -> str:
+    """Hex blake3 of a file; of several files, the blake3 of their sorted "hash  path" lines (`b3sum` prints them).
+
+    Raises:
+        UserError: a file is missing or cannot be read.
+    """
+    hashes = {path: _file_hash(folder / path) for path in paths}
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    listing = "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
+    return blake3(listing.encode()).hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    try:
+        return blake3().update_mmap(path).hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ubert.schema.record import Record, Span
 
 
@@ -24,7 +26,7 @@ def _wrong_labels(record: Record) -> tuple[str, str] | None:
             return "unknown category", f"label {label} of {len(record.categories)} categories"
     if record.task in ("classification", "pair", "choice") and len(record.labels) != 1:
         return "wrong number of labels", f"{len(record.labels)} labels, expected 1"
-    if record.task == "regression" and (record.value is None or record.value != record.value):
+    if record.task == "regression" and (record.value is None or not math.isfinite(record.value)):
         return "no value", f"value is {record.value}"
     if record.task == "seq2seq" and not record.target:
         return "no target", "a seq2seq record needs a target"

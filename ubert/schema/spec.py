@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.yaml_file import Strict
@@ -21,12 +21,14 @@ class Upstream(Strict):
 
 class Files(Strict):
     """Source files of one split. `path` may be a glob, relative to the dataset's folder. `blake3` pins their
-    content (`ubert ingest` prints the right value when it is wrong); absent for files that are meant to vary."""
+    content (`ubert ingest` prints the right value when it is wrong); absent for files that are meant to vary.
+    `options` go before those of the spec: so one file can serve several splits."""
 
     split: Split
     path: str
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     encoding: str = "utf-8"
+    options: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("path")
     @classmethod
@@ -34,6 +36,21 @@ class Files(Strict):
         if path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path or "\0" in path:
             raise ValueError("expected a path inside the dataset's folder")
         return path
+
+    @field_validator("encoding")
+    @classmethod
+    def _keeps_line_ends(cls, encoding: str) -> str:
+        # Files are cut at the byte of a line end before they are decoded.
+        try:
+            single = "\n".encode(encoding) == b"\n"
+        except (LookupError, UnicodeError):
+            single = False
+        if not single:
+            raise ValueError(
+                "expected a text encoding in which a line end is one byte (utf-8, latin-1, cp1252, gb18030, ...); "
+                "save files in any other as UTF-8"
+            )
+        return encoding
 
 
 class RelationType(Strict):
@@ -54,30 +71,36 @@ class EventType(Strict):
 
 
 class Categories(Strict):
-    """The candidate categories of every record: source label -> natural name, in order."""
+    """The candidate categories of every record: source label -> natural name, in order. Labels of one name are
+    one category."""
 
     label: dict[str, str] = Field(default_factory=dict)
     entity: dict[str, str] = Field(default_factory=dict)
     relation: list[RelationType] = Field(default_factory=list)
     event: dict[str, EventType] = Field(default_factory=dict)
 
+    def of_relation(self, relation: RelationType) -> Category:
+        """The category of a relation type, its argument types by their natural names."""
+        head = relation.head and self.entity[relation.head]
+        tail = relation.tail and self.entity[relation.tail]
+        return Category(relation.name, "relation", head=head, tail=tail)
+
     def all(self) -> tuple[Category, ...]:
-        """Labels, entities, relations, events, then the roles event by event."""
-        relations = [
-            Category(r.name, "relation", head=r.head and self.entity[r.head], tail=r.tail and self.entity[r.tail])
-            for r in self.relation
-        ]
-        roles = [
-            Category(role, "role", event=event.name)
-            for event in self.event.values()
-            for role in event.roles.values()
-        ]
-        return (
-            *(Category(name, "label") for name in self.label.values()),
-            *(Category(name, "entity") for name in self.entity.values()),
-            *relations,
-            *(Category(event.name, "event") for event in self.event.values()),
-            *roles,
+        """Labels, entities, relations, events, then the roles event by event, each once."""
+        return tuple(
+            dict.fromkeys(
+                (
+                    *(Category(name, "label") for name in self.label.values()),
+                    *(Category(name, "entity") for name in self.entity.values()),
+                    *(self.of_relation(relation) for relation in self.relation),
+                    *(Category(event.name, "event") for event in self.event.values()),
+                    *(
+                        Category(role, "role", event=event.name)
+                        for event in self.event.values()
+                        for role in event.roles.values()
+                    ),
+                )
+            )
         )
 
     @model_validator(mode="after")
@@ -90,12 +113,17 @@ class Categories(Strict):
 
 
 class Mapping(Strict):
-    """Which fields of a raw row hold what. A field is a key, or keys joined by dots."""
+    """Which fields of a raw row hold what. A field is a key, or keys joined by dots.
 
-    id: str | None = None
+    `tokens` and `tags` are lists, or strings of words. `chunks` is a list of {text, entity?} whose texts make up
+    the text. `standoff` holds spans, relations and events by id (see `pipelines/sources/brat.py`). `answers` is a
+    list of {text, answer_start}; a row without any is kept only where `unanswerable` is true.
+    """
+
     text: str | None = None
     pair: str | None = None
     label: str | None = None
+    label_separator: str | None = Field(default=None, min_length=1)  # between the labels of a multilabel string
     value: str | None = None
     target: str | None = None
     tokens: str | None = None
@@ -103,8 +131,41 @@ class Mapping(Strict):
     scheme: Literal["BIO", "IOB", "BIOES", "BMES"] = "BIO"
     chunks: str | None = None
     standoff: str | None = None
+    # Annotations that are not taken: kinds, and labels of spans, relations or events. Any other that a record
+    # cannot hold makes a reject, so nothing is lost in silence.
+    ignore: list[Literal["relations", "events", "attributes", "equivalences", "notes"]] = Field(
+        default_factory=list
+    )
+    ignore_labels: list[str] = Field(default_factory=list)
     question: str | None = None
     answers: str | None = None
+    unanswerable: str | None = None
+
+
+# The fields that a task maps: one of these sets, whole.
+FIELDS: dict[Task, list[set[str]]] = {
+    "classification": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
+    "multilabel": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
+    "pair": [{"text", "pair", "label"}],
+    "regression": [{"text", "value"}, {"text", "pair", "value"}],
+    "ner": [{"tokens", "tags"}, {"chunks"}, {"text", "standoff"}],
+    "relation": [{"text", "standoff"}],
+    "event": [{"text", "standoff"}],
+    "qa": [{"text", "question", "answers"}, {"text", "question", "answers", "unanswerable"}],
+    "seq2seq": [{"text", "target"}],
+    "text": [{"text"}],
+}
+# Keys of `map` that say how another one is read.
+MODIFIERS = {"label_separator": "label", "scheme": "tags", "ignore": "standoff", "ignore_labels": "standoff"}
+# The kinds of category that a task cannot do without.
+NEEDED_KIND: dict[Task, str] = {
+    "classification": "label",
+    "multilabel": "label",
+    "pair": "label",
+    "ner": "entity",
+    "relation": "relation",
+    "event": "event",
+}
 
 
 class DatasetSpec(Strict):
@@ -122,9 +183,48 @@ class DatasetSpec(Strict):
     options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
     files: list[Files] = Field(min_length=1)
     map: Mapping
-    categories: Categories = Categories()
+    categories: Categories = Field(default=Categories(), validate_default=True)
 
     @property
     def folder(self) -> str:
         """Name of the dataset's folder of raw files."""
         return self.dataset or self.name
+
+    @field_validator("task")
+    @classmethod
+    def _has_a_mapping(cls, task: Task) -> Task:
+        if task not in FIELDS:
+            raise ValueError(f"no mapping for this task yet; expected one of {', '.join(FIELDS)}")
+        return task
+
+    @field_validator("files")
+    @classmethod
+    def _named_once(cls, given: list[Files]) -> list[Files]:
+        named = [(files.split, files.path) for files in given]
+        twice = sorted({f"{path} of {split}" for split, path in named if named.count((split, path)) > 1})
+        if twice:
+            raise ValueError(f"named twice in one split: {', '.join(twice)}")
+        return given
+
+    @field_validator("map")
+    @classmethod
+    def _maps_what_the_task_needs(cls, given: Mapping, info: ValidationInfo) -> Mapping:
+        task = info.data.get("task")
+        keys = {key for key, value in given if value is not None and key not in MODIFIERS}
+        if task is not None and keys not in FIELDS[task]:
+            needed = ", or ".join(" and ".join(sorted(fields)) for fields in FIELDS[task])
+            raise ValueError(
+                f"task {task} needs {needed}, and no other fields; {' and '.join(sorted(keys))} given"
+            )
+        useless = sorted(k for k, base in MODIFIERS.items() if k in given.model_fields_set and base not in keys)
+        if useless:
+            raise ValueError(f"{', '.join(useless)}: without a use here; remove it")
+        return given
+
+    @field_validator("categories")
+    @classmethod
+    def _has_what_the_task_needs(cls, given: Categories, info: ValidationInfo) -> Categories:
+        kind = NEEDED_KIND.get(info.data.get("task", "text"))
+        if kind is not None and not getattr(given, kind):
+            raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
+        return given

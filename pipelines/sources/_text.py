@@ -1,0 +1,78 @@
+"""Bytes to text and lines: the one place where encodings, line ends and byte order marks are dealt with."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any
+
+from pipelines.sources import Slice
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+
+def lines(piece: Slice) -> list[str | Reject]:
+    """The lines of a slice, without LF or CRLF; one that cannot be decoded is a reject in its place."""
+    data = _unmarked(piece, piece.read_bytes())
+    try:
+        found: list[str | Reject] = [*data.decode(piece.encoding).replace("\r\n", "\n").split("\n")]
+    except UnicodeDecodeError:
+        found = _line_by_line(piece, data)
+    if found[-1] == "":  # what follows the last line end is no line
+        found.pop()
+    return found
+
+
+def text(piece: Slice, path: str | None = None) -> str:
+    """The whole text of a slice, or of the file `path` beside it, line ends as they are.
+
+    Raises:
+        UserError: a byte is not of the encoding; says which byte and line.
+    """
+    data = piece.read_bytes() if path is None else (piece.folder / path).read_bytes()
+    data = _unmarked(piece, data)
+    try:
+        return data.decode(piece.encoding)
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        where = piece.folder / (path or piece.path)
+        raise UserError(f"{where}: line {line}: {_explain(error, error.start, piece.encoding)}") from None
+
+
+def json_value(piece: Slice) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        UserError: it is not of its encoding, or not JSON; says where.
+    """
+    file = piece.folder / piece.path
+    try:
+        return json.loads(text(piece))
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UserError(f"{file}: {place}: not valid JSON: {error.msg}; is the file complete?") from None
+    except RecursionError:
+        raise UserError(f"{file}: not usable JSON: its values are nested too deeply") from None
+
+
+def _unmarked(piece: Slice, data: bytes) -> bytes:
+    return data.removeprefix(codecs.BOM_UTF8) if piece.start == 0 else data
+
+
+def _line_by_line(piece: Slice, data: bytes) -> list[str | Reject]:
+    found: list[str | Reject] = []
+    start = piece.stop - len(data)
+    for number, line in enumerate(data.split(b"\n"), piece.line):
+        try:
+            found.append(line.decode(piece.encoding).removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            detail = _explain(error, start + error.start, piece.encoding)
+            raw = line.decode(piece.encoding, "backslashreplace")
+            found.append(Reject(piece.path, number, "wrong encoding", detail, raw))
+        start += len(line) + 1
+    return found
+
+
+def _explain(error: UnicodeDecodeError, byte: int, encoding: str) -> str:
+    value = error.object[error.start]
+    return f"byte {byte} (0x{value:02x}) is not {encoding}; name the file's encoding with `encoding:` in its spec"

@@ -1,0 +1,141 @@
+"""brat and BioNLP standoff: a text file, and its annotations in files beside it (.ann, or .a1 and .a2).
+
+A row is {"text", "standoff"}; a standoff is
+
+    spans:        [{id, label, fragments: [[start, end], ...], text}]      T
+    relations:    [{id, label, arguments: [{role, target}, ...]}]          R
+    events:       [{id, label, trigger, arguments: [{role, target}]}]      E
+    attributes:   [{id, label, target, value?}]                            A, M
+    equivalences: [{label, targets}]                                       *
+    notes:        [{id, label, target, text}]                              N, #
+
+(https://brat.nlplab.org/standoff.html). Targets and triggers are ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import text
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+Standoff = dict[str, list[dict[str, Any]]]
+
+
+class Options(Strict):
+    """`annotations`: endings of the annotation files that replace that of the text file."""
+
+    annotations: list[Annotated[str, Field(pattern=r"^\.[A-Za-z0-9_-]+$")]] = Field(default=[".ann"], min_length=1)
+
+
+def split_at(options: Options) -> None:
+    """A file is a record."""
+    return
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """The annotation files that are there."""
+    return [beside for beside in (path.with_suffix(ending) for ending in options.annotations) if beside.is_file()]
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row: the document."""
+    standoff: Standoff = {
+        kind: [] for kind in ("spans", "relations", "events", "attributes", "equivalences", "notes")
+    }
+    document = ""
+    try:
+        document = text(piece)
+        for ending in options.annotations:
+            beside = Path(piece.path).with_suffix(ending).as_posix()
+            if not (piece.folder / beside).is_file():
+                yield Reject(piece.path, 1, "no annotation file", f"{beside} is missing", document)
+                return
+            _annotations(beside, text(piece, beside), standoff)
+    except UserError as error:
+        yield Reject(piece.path, 1, "wrong encoding", str(error), document)
+    except _BadLineError as error:
+        yield Reject(piece.path, 1, "bad annotation", str(error), document)
+    else:
+        yield RawRow(1, piece.path, {"text": document, "standoff": standoff})
+
+
+class _BadLineError(Exception):
+    """An annotation line that cannot be read, and why."""
+
+
+def _annotations(path: str, content: str, standoff: Standoff) -> None:
+    for number, line in enumerate(content.split("\n"), 1):
+        line = line.removesuffix("\r")
+        if not line or line.isspace():
+            continue
+        parse = _LINES.get(line[0])
+        try:
+            if parse is None:
+                raise ValueError
+            kind, annotation = parse(line.split("\t"))
+        except (ValueError, IndexError):
+            raise _BadLineError(f"{path}: line {number}: not a standoff annotation: {line!r}") from None
+        standoff[kind].append(annotation)
+
+
+def _span(fields: list[str]) -> tuple[str, dict[str, Any]]:
+    label, _, offsets = fields[1].partition(" ")
+    fragments = [[int(offset) for offset in fragment.split(" ")] for fragment in offsets.split(";")]
+    if any(len(fragment) != 2 for fragment in fragments):
+        raise ValueError
+    # Tabs in a mention would have been taken for separators.
+    return "spans", {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
+
+
+def _relation(fields: list[str]) -> tuple[str, dict[str, Any]]:
+    label, *arguments = fields[1].split()
+    return "relations", {"id": fields[0], "label": label, "arguments": [_argument(a) for a in arguments]}
+
+
+def _event(fields: list[str]) -> tuple[str, dict[str, Any]]:
+    first, *arguments = fields[1].split()
+    label, _, trigger = first.partition(":")
+    found = [_argument(argument) for argument in arguments]
+    return "events", {"id": fields[0], "label": label, "trigger": trigger or None, "arguments": found}
+
+
+def _argument(argument: str) -> dict[str, str]:
+    role, colon, target = argument.rpartition(":")
+    if not colon:
+        raise ValueError
+    return {"role": role, "target": target}
+
+
+def _attribute(fields: list[str]) -> tuple[str, dict[str, Any]]:
+    label, target, *value = fields[1].split(" ")
+    return "attributes", {"id": fields[0], "label": label, "target": target, "value": " ".join(value) or None}
+
+
+def _equivalence(fields: list[str]) -> tuple[str, dict[str, Any]]:
+    label, *targets = fields[1].split()
+    return "equivalences", {"label": label, "targets": targets}
+
+
+def _note(fields: list[str]) -> tuple[str, dict[str, Any]]:
+    label, target, *_ = fields[1].split()
+    return "notes", {"id": fields[0], "label": label, "target": target, "text": " ".join(fields[2:])}
+
+
+_LINES: dict[str, Callable[[list[str]], tuple[str, dict[str, Any]]]] = {
+    "T": _span,
+    "R": _relation,
+    "E": _event,
+    "A": _attribute,
+    "M": _attribute,
+    "*": _equivalence,
+    "N": _note,
+    "#": _note,
+}

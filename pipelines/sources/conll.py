@@ -1,0 +1,81 @@
+"""CoNLL columns: one token a line, a blank line after each sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import lines
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+class Options(Strict):
+    """`columns` names all columns in the file's order; those named `_` are left out. Lines that start with one of
+    `comments` are skipped (as `-DOCSTART-`, or `#` where no token starts so)."""
+
+    columns: list[str] = Field(min_length=1)
+    separator: Literal["tab", "whitespace"] = "whitespace"
+    comments: list[str] = Field(default_factory=list)
+
+    @field_validator("columns")
+    @classmethod
+    def _differ(cls, columns: list[str]) -> list[str]:
+        named = [column for column in columns if column != "_"]
+        if len(set(named)) != len(named):
+            raise ValueError("a column is named twice")
+        return columns
+
+
+def split_at(options: Options) -> Literal["blank line"]:
+    """A sentence ends at a blank line."""
+    return "blank line"
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """None."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a sentence: for each column the list of its values."""
+    skipped = tuple(options.comments)
+    sentence: list[str | Reject] = []
+    first = piece.line
+    for number, line in enumerate([*lines(piece), ""], piece.line):
+        if isinstance(line, str):
+            if not line or line.isspace():
+                if sentence:
+                    yield _sentence(piece, options, first, sentence)
+                    sentence = []
+                continue
+            if skipped and line.startswith(skipped):
+                continue
+        if not sentence:
+            first = number
+        sentence.append(line)
+
+
+def _sentence(piece: Slice, options: Options, first: int, sentence: list[str | Reject]) -> RawRow | Reject:
+    raw = "\n".join(line if isinstance(line, str) else line.raw for line in sentence)
+    rows = []
+    for line in sentence:
+        if isinstance(line, Reject):
+            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw)
+        fields = line.split("\t") if options.separator == "tab" else _words(line)
+        if len(fields) != len(options.columns):
+            detail = f"expected {len(options.columns)} columns, got {len(fields)} in {line!r}"
+            return Reject(piece.path, first, "wrong column count", detail, raw)
+        rows.append(fields)
+    content = {name: list(column) for name, column in zip(options.columns, zip(*rows, strict=True), strict=True)}
+    content.pop("_", None)
+    return RawRow(first, f"{piece.path}:{first}", content)
+
+
+def _words(line: str) -> list[str]:
+    # str.split() would also split at a no-break space, which may be part of a token.
+    return [word for word in line.replace("\t", " ").split(" ") if word]

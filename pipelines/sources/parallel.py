@@ -1,0 +1,62 @@
+"""Parallel files: line n of each is about record n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import lines
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+class Options(Strict):
+    """`column` names the lines of the file itself, `beside` those of files in the same folder."""
+
+    column: str = "text"
+    beside: dict[str, Annotated[str, Field(pattern=r"^[^/\\]+$")]] = Field(min_length=1)
+
+
+def split_at(options: Options) -> None:
+    """Files are read whole, side by side."""
+    return
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """The files beside it."""
+    return [path.with_name(name) for name in options.beside.values()]
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a line.
+
+    Raises:
+        UserError: the files differ in their number of lines.
+    """
+    columns = {options.column: lines(piece)}
+    for column, name in options.beside.items():
+        columns[column] = lines(_beside(piece, name))
+    counts = {column: len(found) for column, found in columns.items()}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{column} {count}" for column, count in counts.items())
+        raise UserError(
+            f"{piece.folder / piece.path}: parallel files must have as many lines as each other; got {said}"
+        )
+    for number, values in enumerate(zip(*columns.values(), strict=True), piece.line):
+        bad = next((value for value in values if isinstance(value, Reject)), None)
+        if bad is None:
+            yield RawRow(number, f"{piece.path}:{number}", dict(zip(columns, values, strict=True)))
+        else:
+            raw = " | ".join(value.raw if isinstance(value, Reject) else value for value in values)
+            yield Reject(piece.path, number, bad.reason, f"{bad.path}: {bad.detail}", raw)
+
+
+def _beside(piece: Slice, name: str) -> Slice:
+    path = Path(piece.path).with_name(name).as_posix()
+    size = (piece.folder / path).stat().st_size
+    return Slice(piece.folder, path, 0, size, 1, piece.encoding, piece.sha)

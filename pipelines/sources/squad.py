@@ -1,0 +1,58 @@
+"""SQuAD JSON, versions 1 and 2: documents, paragraphs, questions (Rajpurkar et al. 2016, 2018)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import json_value
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+class Options(Strict):
+    """`documents`: the first document to take and the one to stop before, counted from 0; default: all. So a file
+    can be parted into splits that share no document."""
+
+    documents: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] | None = None
+
+
+def split_at(options: Options) -> None:
+    """A file is read whole."""
+    return
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """None."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a question: its own keys, with `title` and `context`; `is_impossible` is false where absent.
+
+    Raises:
+        UserError: the file is not of its encoding, not JSON (says line and column), or not SQuAD's.
+    """
+    for d, document in islice(_items(piece, json_value(piece), "data", ""), *(options.documents or (None,))):
+        for p, paragraph in _items(piece, document, "paragraphs", f" of document {d}"):
+            shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
+            for q, question in _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}"):
+                if isinstance(question, dict):
+                    yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
+                else:
+                    detail = f"expected an object at {d}.{p}.{q}"
+                    yield Reject(piece.path, 1, "wrong type", detail, json.dumps(question))
+
+
+def _items(piece: Slice, node: Any, key: str, where: str) -> Iterator[tuple[int, Any]]:
+    items = node.get(key) if isinstance(node, dict) else None
+    if not isinstance(items, list):
+        raise UserError(f"{piece.folder / piece.path}: expected a list `{key}`{where}, as in SQuAD files")
+    return enumerate(items)

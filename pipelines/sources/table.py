@@ -1,0 +1,119 @@
+"""Tables of text: CSV, TSV and "label text" lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.sources import Cut, RawRow, Slice
+from pipelines.sources._text import lines, text
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+class Options(Strict):
+    """`columns` names the columns; without it the first line does (`header`). `optional_columns` are further ones
+    at the end that a row has all or none of. `quoting` csv: fields may be quoted and then hold separators and line
+    ends; none: a quote is a character like any other. `rest`: the last column takes the rest of the line, whatever
+    it holds."""
+
+    separator: str = Field(default="\t", min_length=1, max_length=1)
+    header: bool = False
+    columns: list[str] | None = Field(default=None, min_length=1)
+    optional_columns: list[str] = Field(default_factory=list)
+    quoting: Literal["csv", "none"] = "none"
+    rest: bool = False
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        if self.columns is None and not self.header:
+            raise ValueError("expected `columns`, or `header: true` where the first line names them")
+        names = [*(self.columns or []), *self.optional_columns]
+        if len(set(names)) != len(names):
+            raise ValueError("a column is named twice")
+        if self.rest and (self.quoting == "csv" or self.optional_columns):
+            raise ValueError("`rest` leaves no room for `quoting: csv` or `optional_columns`")
+        return self
+
+
+def split_at(options: Options) -> Cut:
+    """A line is a record, unless a quoted field may hold a line end."""
+    return "line" if options.quoting == "none" else None
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """None."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a line (or a CSV record) with its fields by column; blank lines are no rows.
+
+    Raises:
+        UserError: the header, or a file with quoted fields, is not of its encoding.
+    """
+    rows = _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
+    header = _header(piece, options, rows) if options.header else []
+    columns = options.columns or header
+    if not columns:
+        return
+    every = [*columns, *options.optional_columns]
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        number, fields, raw = row
+        if len(fields) in (len(columns), len(every)):
+            yield RawRow(number, f"{piece.path}:{number}", dict(zip(every, fields, strict=False)))
+        else:
+            expected = len(columns) if columns is every else f"{len(columns)} or {len(every)}"
+            detail = f"expected {expected} columns, got {len(fields)}"
+            yield Reject(piece.path, number, "wrong column count", detail, raw)
+
+
+Row = tuple[int, list[str], str]  # line, fields, the row as it is in the file
+
+
+def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    most = len(options.columns) - 1 if options.rest and options.columns else -1
+    for number, line in enumerate(lines(piece), piece.line):
+        if isinstance(line, Reject):
+            yield line
+        elif line:
+            yield number, line.split(options.separator, most), line
+
+
+def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    csv.field_size_limit(sys.maxsize)  # the limit guards no memory: the line is there already
+    source = list(io.StringIO(text(piece), newline=""))
+    rows = csv.reader(source, delimiter=options.separator, strict=True)
+    done = 0
+    while done < len(source):
+        try:
+            fields = next(rows)
+        except csv.Error as error:
+            raw = "".join(source[done : rows.line_num])
+            yield Reject(piece.path, piece.line + done, "not CSV", str(error), raw)
+        else:
+            if fields:
+                yield piece.line + done, fields, "".join(source[done : rows.line_num])
+        done = rows.line_num
+
+
+def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
+    """The fields of the file's first line, taken from `rows` where they begin with it; none in an empty file."""
+    if piece.start > 0:
+        with (piece.folder / piece.path).open("rb") as file:
+            stop = len(file.readline())
+        rows = _plain(Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha), options)
+    first = next(rows, None)
+    if isinstance(first, Reject):
+        raise UserError(f"{piece.folder / piece.path}: line {first.line}, the header: {first.detail}")
+    return first[1] if first else []

@@ -1,0 +1,126 @@
+"""Specs by name: datasets, mixtures and recipes under one folder, checked whole before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from pipelines.sources import formats, reader
+from ubert.schema.errors import UserError
+from ubert.schema.mixture import Mixture
+from ubert.schema.recipe import Recipe
+from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.yaml_file import Strict, explain, read_yaml
+
+Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
+
+
+def specs_folder(given: Path | None) -> Path:
+    """The folder of specs: the one given, else the project's own.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    folder = given or Path(__file__).resolve().parents[1] / "corpus_specs"
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder of specs; expected one with datasets/, mixtures/ and recipes/")
+    return folder
+
+
+def dataset_names(folder: Path) -> list[str]:
+    """Names of all datasets that have a spec."""
+    return _names(folder / "datasets")
+
+
+def dataset_spec(name: str, folder: Path) -> DatasetSpec:
+    """The spec of a dataset, its `options` checked by its format.
+
+    Raises:
+        UserError: there is no such spec, or every error in it.
+    """
+    return _load(DatasetSpec, name, _find(name, folder / "datasets"))
+
+
+def file_options(spec: DatasetSpec, files: Files) -> Strict:
+    """The format's options for one entry of `files`: the spec's, then the entry's own."""
+    return reader(spec.format).Options.model_validate({**spec.options, **files.options})
+
+
+def mixture(name: str, folder: Path) -> Mixture:
+    """A mixture by name. Raises `UserError` as `dataset_spec` does."""
+    return _load(Mixture, name, _find(name, folder / "mixtures"))
+
+
+def recipe(name_or_path: str, folder: Path) -> Recipe:
+    """A recipe by name, or by the path of a YAML file. Raises `UserError` as `dataset_spec` does."""
+    if name_or_path.endswith((".yaml", ".yml")):
+        path = Path(name_or_path)
+        return _load(Recipe, path.stem, path)
+    return _load(Recipe, name_or_path, _find(name_or_path, folder / "recipes"))
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """JSON Schemas of the three kinds of spec, for editors; a dataset's `options` follow its `format`."""
+    dataset = DatasetSpec.model_json_schema()
+    dataset["properties"]["format"]["enum"] = formats()
+    dataset["allOf"] = [
+        {
+            "if": {"properties": {"format": {"const": name}}},
+            "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
+        }
+        for name in formats()
+    ]
+    return {"dataset": dataset, "mixture": Mixture.model_json_schema(), "recipe": Recipe.model_json_schema()}
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def _find(name: str, folder: Path) -> Path:
+    names = _names(folder)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
+        raise UserError(f"{folder / name}.yaml: no such file; {hint}")
+    return folder / f"{name}.yaml"
+
+
+def _load(model: type[Named], name: str, path: Path) -> Named:
+    content = read_yaml(path)
+    problems: list[str] = []
+    spec: Named | None = None
+    try:
+        spec = model.model_validate(content)
+    except ValidationError as error:
+        problems += explain(error, path)
+    if isinstance(content, dict):
+        if isinstance(content.get("name"), str) and content["name"] != name:
+            problems.append(f"{path}: name: expected {name!r}, as the file is named, got {content['name']!r}")
+        if model is DatasetSpec:
+            problems += _wrong_options(content, path)
+    if spec is None or problems:
+        raise UserError("\n".join(problems))
+    return spec
+
+
+def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:
+    """What the format finds wrong with the options; wrong types of their parents are for the spec to report."""
+    name, shared, entries = content.get("format"), content.get("options", {}), content.get("files")
+    if not isinstance(name, str) or not isinstance(shared, dict):
+        return []
+    if name not in formats():
+        return [f"{path}: format: expected one of {', '.join(formats())}, got {name!r}"]
+    problems = []
+    for i, entry in enumerate(entries if isinstance(entries, list) and entries else [{}]):
+        own = entry.get("options", {}) if isinstance(entry, dict) else {}
+        if not isinstance(own, dict):
+            continue
+        try:
+            reader(name).Options.model_validate({**shared, **own})
+        except ValidationError as error:
+            problems += explain(error, path, ("files", str(i), "options") if own else ("options",))
+    return list(dict.fromkeys(problems))
