@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pipelines.samples.grammar import TRIGGER, Rules, Scene, Text, compile_rules, read
+from pipelines.samples.grammar import TRIGGER, Rules, compile_rules, read
+from pipelines.samples.scene import Scene, Text
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
@@ -31,8 +32,10 @@ RELATIONS = {
 _OPENINGS = ("Bought", "Agreed", "Hired", "Hired", "Invested", "Invested")
 # What may follow: a rule, and which of its slots is a firm of the opening. All its other names are new.
 _SEQUELS = (
-    ("Based", "firm1", "firm1"), ("Based", "firm1", "firm2"), ("Works", "firm1", "firm1"), ("Works", "firm1", "firm2"),
-    ("Owns", "firm1", "firm1"), ("Owns", "firm1", "firm2"), ("Hired", "firm1", "firm2"), ("Invested", "firm2", "firm1"),
+    ("Based", "firm1", "firm1"), ("Based", "firm1", "firm2"),
+    ("Works", "firm1", "firm1"), ("Works", "firm1", "firm2"),
+    ("Owns", "firm1", "firm1"), ("Owns", "firm1", "firm2"),
+    ("Hired", "firm1", "firm2"), ("Invested", "firm2", "firm1"),
     ("Filler", "firm1", "firm1"), ("Filler", "firm1", "firm2"),
 )  # fmt: skip
 
@@ -46,7 +49,7 @@ class Document(NamedTuple):
 
 def writer(split: Split) -> Callable[[Scene], Document]:
     """Function that writes one document of two to five sentences."""
-    rules: Rules = read("deals")  # type: ignore[assignment]
+    rules: Rules = read("deals")
     grammar = compile_rules(rules, makers(split), split)
     aliases = [_alias(i, inner, outer) for i, (_, inner, outer) in enumerate(_SEQUELS, start=1)]
 

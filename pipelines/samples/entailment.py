@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Scene, compile_rules, deal, read
+from pipelines.samples.grammar import compile_rules, deal, read
+from pipelines.samples.scene import Scene
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
@@ -14,7 +15,7 @@ LABELS = ("entailment", "neutral", "contradiction")
 
 def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
     """Function that writes one row: id, premise, hypothesis, label."""
-    texts: list[dict[str, str]] = read("entailment")  # type: ignore[assignment]
+    texts: list[dict[str, str]] = read("entailment")
     names = makers(split)
     situations = [compile_rules(rules, names, split) for rules in deal(texts, split)]
 

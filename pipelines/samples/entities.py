@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Rules, Scene, Text, compile_rules, read
+from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.scene import Scene, Text
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
@@ -18,7 +19,7 @@ _TOKEN = re.compile(r"'s\b|\d[\d.,]*\d|\w+(?:[-'](?!s\b)\w+)*|[^\w\s]")
 
 def writer(split: Split) -> Callable[[Scene], list[tuple[str, str]]]:
     """Function that writes one text as (token, tag) pairs."""
-    rules: Rules = read("entities")  # type: ignore[assignment]
+    rules: Rules = read("entities")
     grammar = compile_rules(rules, makers(split), split)
 
     def write(scene: Scene) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.samples import deals, entailment, entities, questions, reviews, topics, writers
-from pipelines.samples.grammar import Scene
+from pipelines.samples.scene import Scene
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Split
 

@@ -7,8 +7,8 @@
     {^rule}        capitalised; {a rule} with its indefinite article; {^a rule} both
     <words>        an event's trigger
 
-A rule in capital letters holds templates: its alternatives are dealt to the splits, so no two splits share one. The
-other rules are vocabulary that all splits share.
+A rule whose name is capitalised holds templates: its alternatives are dealt to the splits, so that no two splits
+share one. The other rules are vocabulary that all splits share.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from itertools import accumulate
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-import xxhash
 import yaml
 
+from pipelines.samples.scene import Item, Name, Scene
 from ubert.schema.record import Split
 
-Name: TypeAlias = dict[str, str]  # form -> words; `full` is the form that a bare reference takes
 Rules: TypeAlias = Mapping[str, str | list[dict[str, str]]]  # one alternative a line, or alternatives with forms
-Item = TypeVar("Item")
 
 TRIGGER = "trigger"
 MARKED = frozenset({"full", "short", "last", "first"})  # forms that name; pronouns do not
@@ -34,56 +31,6 @@ _DEAL: tuple[Split, ...] = ("train", "train", "train", "validation", "test")
 _REFERENCE = re.compile(r"(\^?)(a )?([A-Za-z_]+?)(\d*)(?:\.([a-z]+))?")
 _SPECIAL = re.compile(r"[(|){}<>]")
 _AN = re.compile(r"(?!(?:uni|use|eu|one))[aeiou]|hon(?:est|our)|hour|8|11 |18 ", re.IGNORECASE)
-
-
-class Mark(NamedTuple):
-    """A name (or a trigger) in a text: [start, end) in characters."""
-
-    slot: str
-    start: int
-    end: int
-
-
-class Text(NamedTuple):
-    """A finished text and the names in it."""
-
-    text: str
-    marks: list[Mark]
-
-
-class Scene:
-    """One record being written: its draws, the names that it speaks of, the words so far.
-
-    `alias` renames slots (own -> the cast's), so that one template can speak of different members of the cast;
-    marks keep a template's own slots.
-    """
-
-    __slots__ = ("alias", "cast", "id", "marks", "parts", "state")
-
-    def __init__(self, seed: int, dataset: str, split: Split, index: int) -> None:
-        self.id = f"{split}-{index}"
-        self.state = xxhash.xxh3_64_intdigest(f"{seed}/{dataset}/{self.id}".encode())
-        self.cast: dict[str, Name] = {}
-        self.alias: dict[str, str] = {}
-        self.parts: list[str] = []
-        self.marks: list[tuple[str, int, int]] = []  # slot, first part, part after the last
-
-    def draw(self, n: int) -> int:
-        """A draw from 0..n-1: the high half of a 64-bit linear congruential generator (Knuth's MMIX)."""
-        self.state = (self.state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
-        return (self.state >> 32) * n >> 32
-
-    def pick(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
-        return items[self.draw(len(items))]
-
-    def take(self) -> Text:
-        """The text so far, with its marks; the next one starts empty, with the same cast."""
-        text = "".join(self.parts)
-        offsets = [0, *accumulate(map(len, self.parts))] if self.marks else []
-        marks = [Mark(slot, offsets[first], offsets[last]) for slot, first, last in self.marks]
-        self.parts, self.marks = [], []
-        return Text(text, marks)
 
 
 Writer: TypeAlias = Callable[[Scene], None]
@@ -96,11 +43,10 @@ def deal(items: Sequence[Item], split: Split) -> list[Item]:
     return [item for i, item in enumerate(items) if _DEAL[i % len(_DEAL)] == split]
 
 
-def read(name: str) -> dict[str, object]:
+def read(name: str) -> Any:
     """Parse `texts/<name>.yaml`."""
     content = resources.files(__package__).joinpath("texts", f"{name}.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, object] = yaml.safe_load(content)
-    return loaded
+    return yaml.safe_load(content)
 
 
 def compile_rules(rules: Rules, makers: Mapping[str, Maker], split: Split) -> Grammar:
@@ -124,7 +70,9 @@ def compile_rules(rules: Rules, makers: Mapping[str, Maker], split: Split) -> Gr
 
 
 def _references(rules: Rules) -> set[str]:
-    values = [v if isinstance(v, str) else "\n".join(w for forms in v for w in forms.values()) for v in rules.values()]
+    values = [
+        v if isinstance(v, str) else "\n".join(w for forms in v for w in forms.values()) for v in rules.values()
+    ]
     found = (_REFERENCE.fullmatch(body) for body in re.findall(r"\{([^}]*)\}", "\n".join(values)))
     return {f"{m[3]}.{m[5]}" if m[5] else m[3] for m in found if m}
 
@@ -231,7 +179,9 @@ def _name(kind: str, number: int, form: str, maker: Maker) -> Writer:
 
 def _new(scene: Scene, kind: str, slot: str, maker: Maker) -> Name:
     """A name that differs in every part from the others of its kind in this scene."""
-    others = {name[form] for other, name in scene.cast.items() if other.startswith(kind) for form in MARKED & name.keys()}
+    others = {
+        name[form] for other, name in scene.cast.items() if other.startswith(kind) for form in MARKED & name.keys()
+    }
     number = int(slot[len(kind) :])
     name = maker(scene, number)
     while any(name[form] in others for form in MARKED & name.keys()):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pipelines.samples.grammar import Grammar, Scene, compile_rules, read
+from pipelines.samples.grammar import Grammar, compile_rules, read
+from pipelines.samples.scene import Scene
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
@@ -88,7 +89,9 @@ def _questions(scene: Scene, subject: Subject, paragraph: Paragraph) -> list[dic
         scene.pick(subject.grammar[f"Ask_{fact}_{slot}"])(scene)
         question = {"question": scene.take().text, "id": f"{scene.id}-{number}"}
         if pool is told:
-            questions.append({**question, "is_impossible": False, "answers": [_answer(paragraph.names[fact, slot])]})
+            questions.append(
+                {**question, "is_impossible": False, "answers": [_answer(paragraph.names[fact, slot])]}
+            )
         else:
             plausible = _plausible(paragraph, fact, slot, subject.slot)
             questions.append({**question, "is_impossible": True, "answers": [], "plausible_answers": plausible})

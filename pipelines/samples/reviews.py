@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Rules, Scene, compile_rules, read
+from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.scene import Scene
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
@@ -14,7 +15,7 @@ _STARS = {"negative": (1, 2), "neutral": (3,), "positive": (4, 5)}
 
 def writer(split: Split) -> Callable[[Scene], dict[str, object]]:
     """Function that writes one review."""
-    texts: dict[str, Rules] = read("reviews")  # type: ignore[assignment]
+    texts: dict[str, Rules] = read("reviews")
     shared = texts.pop("shared")
     names = makers(split)
     domains = [(name, compile_rules({**shared, **rules}, names, split)) for name, rules in texts.items()]

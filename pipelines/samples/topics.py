@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Rules, Scene, compile_rules, read
+from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.scene import Scene
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
@@ -13,7 +14,7 @@ COLUMNS = ("id", "text", "topic")
 
 def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
     """Function that writes one row: id, text, topic."""
-    texts: dict[str, Rules] = read("topics")  # type: ignore[assignment]
+    texts: dict[str, Rules] = read("topics")
     shared = texts.pop("shared")
     names = makers(split)
     topics = [(name, compile_rules({**shared, **rules}, names, split)) for name, rules in texts.items()]

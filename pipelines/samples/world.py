@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.samples.grammar import Maker, Name, Scene, deal, read
+from pipelines.samples.grammar import Maker, deal, read
+from pipelines.samples.scene import Name, Scene
 from ubert.schema.record import Split
 
 _ERAS = {1: (1870, 60), 2: (1955, 30), 3: (1990, 25)}  # year1 < year2 < year3, so that stories stay in order

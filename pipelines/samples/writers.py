@@ -16,7 +16,7 @@ from ubert.schema.record import Split
 Written: TypeAlias = Iterator[tuple[str, int]]
 Format: TypeAlias = Callable[[Iterator[Any], int, Path, Split], Written]  # records, how many, folder, split
 
-LINES = 200_000  # records of one file of lines
+LINES = 100_000  # records of one file of lines
 QUESTIONS = 20_000  # records of one file of questions: whole paragraphs, and small enough to be parsed at once
 DOCUMENTS = 1_000  # records of one folder of documents
 
