@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -165,17 +166,21 @@ def _table(rows: pa.Table, title: str | None = None) -> None:
     """Print rows for people; numbers to the right, with thousands."""
     table = Table(box=SIMPLE, title=title, title_justify="left")
     for field in rows.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        table.add_column(field.name, justify="right" if number else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
+        table.add_column(field.name, justify=justify, overflow="fold")
     for row in rows.to_pylist():
         table.add_row(*(escape(_cell(value)) for value in row.values()))
     console.print(table)
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else str(value)
 
 
 def _csv(rows: pa.Table) -> None:
@@ -190,7 +195,10 @@ def _json(rows: pa.Table) -> None:
     typer.echo("[\n" + ",\n".join(lines) + "\n]")
 
 
-def _as_json(value: object) -> str:
+def _as_json(value: object) -> object:
+    """What JSON has no word for. A sum of integers comes from SQL as a decimal."""
+    if isinstance(value, Decimal):
+        return int(value) if value == int(value) else float(value)
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -22,14 +22,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipelines.mapping import mapper
 from pipelines.sources import reader
-from pipelines.specs import dataset_spec
+from pipelines.specs import dataset_spec, file_options
 from pipelines.store import Store, atomic, now
 from pipelines.tasks import completed
 from pipelines.units import Plan, Unit, check_unchanged, plan, source_folder
 from ubert.schema.arrow import records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, CorpusManifest, SourceFile, read_manifest
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
+from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject, Split
 from ubert.schema.spec import DatasetSpec
 
 CHUNK = 10_000  # rows that are built into columns at a time
@@ -118,18 +118,17 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
             if kept:
                 kept_file.write_batch(records_to_batch(kept))
             if rejects:
-                rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.split))
+                rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
         kept_file.add_key_value_metadata({_COUNTS: json.dumps(counts)})
     return sum(map(sum, counts.values()))
 
 
 def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
-    form = reader(spec.format)
-    options = form.Options.model_validate(spec.options)
+    read, options = reader(spec.format).read, file_options(spec, unit.entry)
     for piece in unit.slices:
-        check_unchanged(piece, form.companions(piece.folder / piece.path, options))
-        to_record = mapper(spec, unit.split, piece)
-        for row in form.read(piece, options):
+        check_unchanged(piece, spec, unit.entry)
+        to_record = mapper(spec, unit.entry.split, piece)
+        for row in read(piece, options):
             yield row if isinstance(row, Reject) else to_record(row)
 
 
@@ -187,15 +186,15 @@ def _publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
         UserError: a split has no record, an id occurs twice, or `strict` and a row was refused.
     """
     name, directory = plan.spec.name, store.directory("corpora", plan.spec.name, plan.fingerprint)
+    _check_strict(plan, directory, strict)
     if (directory / MANIFEST).exists():
         manifest = read_manifest(CorpusManifest, directory)
-        _check_strict(manifest, strict)
         if store.current("corpora", name)[0] == directory:
             return manifest
         manifest = manifest.model_copy(update={"created": now()})
     else:
         files = _counted(plan, directory)
-        _check_splits(name, files)
+        _check_splits(plan, directory, files)
         _check_ids(name, [directory / _part(unit) for unit in plan.units])
         manifest = CorpusManifest(
             name=name,
@@ -209,43 +208,51 @@ def _publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
             parts=[_part(unit) for unit in plan.units],
             reject_parts=[_reject_part(unit) for unit in plan.units],
         )
-        _check_strict(manifest, strict)
     store.publish("corpora", manifest)
     return manifest
 
 
 def _counted(plan: Plan, directory: Path) -> list[SourceFile]:
     """The source files with the rows that their units counted."""
-    kept: Counter[str] = Counter()
-    rejected: Counter[str] = Counter()
+    kept: Counter[tuple[Split, str]] = Counter()
+    rejected: Counter[tuple[Split, str]] = Counter()
     for unit in plan.units:
         metadata = pq.read_metadata(directory / _part(unit)).metadata
         for path, counts in json.loads(metadata[_COUNTS]).items():
-            kept[path] += counts[0]
-            rejected[path] += counts[1]
-    return [
-        file.model_copy(
-            update={
-                "records": kept[file.path] + rejected[file.path],
-                "kept": kept[file.path],
-                "rejected": rejected[file.path],
-            }
-        )
-        for file in plan.files
-    ]
+            kept[unit.entry.split, path] += counts[0]
+            rejected[unit.entry.split, path] += counts[1]
+
+    def counted(file: SourceFile) -> SourceFile:
+        key = (file.split, file.path)
+        counts = {"records": kept[key] + rejected[key], "kept": kept[key], "rejected": rejected[key]}
+        return file.model_copy(update=counts)
+
+    return [counted(file) for file in plan.files]
 
 
-def _check_splits(name: str, files: list[SourceFile]) -> None:
+def _check_splits(plan: Plan, directory: Path, files: list[SourceFile]) -> None:
     for split in dict.fromkeys(file.split for file in files):
         of_split = [file for file in files if file.split == split]
         if not any(file.kept for file in of_split):
-            rejected = sum(file.rejected for file in of_split)
-            cause = f"all {rejected} rows were refused" if rejected else "no row was found"
-            where = ", ".join(file.path for file in of_split[:3]) + (", ..." if len(of_split) > 3 else "")
+            rejects = _rejects(plan, directory, split)
+            cause = f"every row was refused ({rejects})" if rejects else "it has no rows"
+            where = of_split[0].path + (f" and {len(of_split) - 1} more" if len(of_split) > 1 else "")
             raise UserError(
-                f"{name}: split {split} would be empty: {cause} in {where}; check the file, and the spec's format "
-                f"and map"
+                f"{plan.spec.name}: split {split} would be empty: {where}: {cause}; check the file, and the "
+                "spec's format and map"
             )
+
+
+def _rejects(plan: Plan, directory: Path, split: Split | None = None) -> str:
+    """How many rows were refused, and the commonest reason with an example; empty where none was."""
+    units = [unit for unit in plan.units if split in (None, unit.entry.split)]
+    files = [str(directory / _reject_part(unit)) for unit in units]
+    table = ds.dataset(files, schema=REJECT_SCHEMA, format="parquet").to_table()
+    if not len(table):
+        return ""
+    [(reason, number)] = Counter(table["reason"].to_pylist()).most_common(1)
+    [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
+    return f"{len(table)} in all, {number} of {reason!r}, first {first['path']}:{first['line']}: {first['detail']}"
 
 
 def _check_ids(name: str, parts: list[Path]) -> None:
@@ -264,12 +271,11 @@ def _check_ids(name: str, parts: list[Path]) -> None:
         )
 
 
-def _check_strict(manifest: CorpusManifest, strict: bool) -> None:
-    rejected = sum(file.rejected for file in manifest.files)
-    if strict and rejected:
+def _check_strict(plan: Plan, directory: Path, strict: bool) -> None:
+    if strict and (rejects := _rejects(plan, directory)):
         raise UserError(
-            f"{manifest.name}: {rejected} rows were refused and --strict allows none; run without --strict, then "
-            f"see why with `ubert rejects {manifest.name}`"
+            f"{plan.spec.name}: rows were refused and --strict allows none: {rejects}; correct the source or the "
+            "spec, or run without --strict"
         )
 
 

@@ -64,7 +64,7 @@ def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
 def _label(spec: DatasetSpec) -> Shape:
     """A label, or several (a list, or a string that a separator parts), of a text or of a pair."""
     index = places(spec.categories.all(), "label", spec.categories.label)
-    text, pair = text_field(spec.map.text), _pair(spec)
+    text, pair = _whole_text(spec), _pair(spec)
     label, separator = any_field(spec.map.label), spec.map.label_separator
 
     def fields(content: Content) -> dict[str, Any]:
@@ -91,6 +91,16 @@ def _value(spec: DatasetSpec) -> Shape:
         return {"text": text(content), "pair": pair(content), "value": number}
 
     return fields
+
+
+def _whole_text(spec: DatasetSpec) -> Callable[[Content], str]:
+    if spec.map.tokens:
+        words = words_field(spec.map.tokens)
+        return lambda content: " ".join(words(content))
+    if spec.map.chunks:
+        chunks, part = list_field(spec.map.chunks), text_field("text")
+        return lambda content: "".join(part(chunk) for chunk in chunks(content))
+    return text_field(spec.map.text)
 
 
 def _pair(spec: DatasetSpec) -> Callable[[Content], str | None]:

@@ -144,9 +144,14 @@ def _events(events: list[Content], span_of: dict[str, int], lookup: _Lookup) -> 
             raise RefusedError("dangling event", f"{_id(event)}: no mention {trigger!r} for its trigger")
         arguments = []
         for argument in _arguments(event):
-            role, target = category_of(_role(argument), lookup.role[label]), _target(argument)
+            role, target = _role_of(_role(argument), lookup.role[label]), _target(argument)
             if target not in span_of and target not in event_of:
                 raise RefusedError("dangling event", f"{_id(event)}: no mention or event {target!r}")
             arguments.append(Argument(role, span_of.get(target), event_of.get(target)))
         made.append(Event(category, None if trigger is None else span_of[trigger], arguments))
     return made
+
+
+def _role_of(role: str, index: dict[str, int]) -> int:
+    """The place of a role's category; brat numbers the second and later arguments of one role: Theme2."""
+    return category_of(role if role in index else role.rstrip("0123456789"), index)

@@ -28,7 +28,7 @@ _PLACED = """
 SELECT *, row_number() OVER (PARTITION BY split, reason ORDER BY path, line) AS place FROM rejects
 """
 _INGESTED = """
-SELECT corpus, fingerprint, sum(kept)::BIGINT AS kept, sum(rejected)::BIGINT AS rejected
+SELECT corpus, fingerprint, sum(kept) AS kept, sum(rejected) AS rejected
 FROM corpora GROUP BY corpus, fingerprint
 """
 _SPECS = pa.schema(
@@ -61,9 +61,13 @@ def catalogue(root: Path, specs: Path) -> pa.Table:
         UserError: a spec is wrong.
     """
     found = {row["corpus"]: row for row in sql(root, _INGESTED).to_pylist()}
-    rows = []
-    for name in dataset_names(specs):
-        spec = dataset_spec(name, specs)
-        described = {"corpus": name, **spec.model_dump(include={"task", "language", "licence"})}
-        rows.append({**described, **found.get(name, {})})
+    described = [dataset_spec(name, specs) for name in dataset_names(specs)]
+    rows = [
+        {
+            "corpus": spec.name,
+            **spec.model_dump(include={"task", "language", "licence"}),
+            **found.get(spec.name, {}),
+        }
+        for spec in described
+    ]
     return pa.Table.from_pylist(rows, schema=_SPECS)

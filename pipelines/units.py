@@ -11,31 +11,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from blake3 import blake3
 
-from pipelines.sources import Cut, Reader, Slice, content_hash, file_hash, joined_hash, matches, reader
+from pipelines.sources import Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
+from pipelines.specs import file_options
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import SourceFile, fingerprint
-from ubert.schema.record import SCHEMA_VERSION, SPLITS, Split
+from ubert.schema.record import SCHEMA_VERSION, Split
 from ubert.schema.spec import DatasetSpec, Files
 
 LARGE = 64 << 20  # bytes: a larger file is cut
 GROUP_BYTES = 16 << 20  # small files share a unit up to this size ...
 GROUP_FILES = 512  # ... and number
 
-# What a unit's records depend on; the rest of a spec describes the corpus and redoes no work.
-_OF_RECORDS = {"name", "task", "language", "instruction", "format", "options", "map", "categories"}
+# What all records depend on; the rest of a spec describes the corpus and redoes no work.
+_OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
 _CODE = ("pipelines.mapping", "ubert.schema.arrow")
 
 
 @dataclass(slots=True, frozen=True)
 class Unit:
-    """Slices of one split that one task reads."""
+    """Slices of one entry of a spec's `files` that one task reads."""
 
     name: str
-    split: Split
+    entry: Files
     slices: tuple[Slice, ...]
 
     @property
@@ -75,64 +75,72 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
     """Hash the source files of `spec` under `folder` and cut them into units.
 
     Raises:
-        UserError: a file is missing, is named twice, or is not the one that the spec pins.
+        UserError: a file is missing, is named twice in a split, or is not the one that the spec pins.
     """
-    form = reader(spec.format)
-    options = form.Options.model_validate(spec.options)
-    files: dict[str, SourceFile] = {}
-    slices: dict[Split, list[Slice]] = {split: [] for split in SPLITS}
+    files: dict[tuple[Split, str], SourceFile] = {}
+    units: list[Unit] = []
+    code = _code(spec.format)
     for entry in spec.files:
         hashes: dict[str, str] = {}
+        slices: list[Slice] = []
         for path in matches(folder, entry.path):
-            if path in files:
-                raise UserError(f"{spec.name}: files: {path} is named twice; name each source file once")
-            members = [path, *(_below(folder, other) for other in form.companions(folder / path, options))]
-            cut = _where_to_cut(form, options, entry, folder, members)
-            pieces, own = _pieces(folder, members, entry.encoding, cut)
-            slices[entry.split] += pieces
-            size = sum(_size(folder / member) for member in members)
-            files[path] = SourceFile(
-                path=path, split=entry.split, blake3=joined_hash(own), bytes=size, records=0, kept=0, rejected=0
+            if (entry.split, path) in files:
+                raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
+            members = _members(spec, entry, folder, path)
+            pieces, own = _pieces(spec, entry, folder, members)
+            files[entry.split, path] = SourceFile(
+                path=path,
+                split=entry.split,
+                blake3=joined_hash(own),
+                bytes=sum(_size(folder / member) for member in members),
+                records=0,
+                kept=0,
+                rejected=0,
             )
+            slices += pieces
             hashes |= own
         _check_pin(spec, entry, folder, joined_hash(hashes))
-    units = tuple(_units(spec, slices))
-    head = [spec.name, spec.licence, spec.upstream and spec.upstream.url]
-    return Plan(spec, fingerprint(head, [unit.name for unit in units]), tuple(files.values()), units)
+        units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
+    upstream = spec.upstream.url if spec.upstream else None
+    own_name = fingerprint(spec.name, spec.licence, upstream, [unit.name for unit in units])
+    return Plan(spec, own_name, tuple(files.values()), tuple(units))
 
 
-def check_unchanged(piece: Slice, companions: list[Path]) -> None:
+def check_unchanged(piece: Slice, spec: DatasetSpec, entry: Files) -> None:
     """Hold the bytes of a slice against those that were planned.
 
     Raises:
         UserError: they differ, or cannot be read.
     """
-    whole = piece.start == 0 and piece.stop == _size(piece.folder / piece.path)
-    if whole:
-        sha = content_hash(piece.folder, [piece.path, *(_below(piece.folder, path) for path in companions)])
+    if piece.start == 0 and piece.stop == _size(piece.folder / piece.path):
+        sha = content_hash(piece.folder, _members(spec, entry, piece.folder, piece.path))
     else:
         sha = blake3(piece.read_bytes()).hexdigest()
     if sha != piece.sha:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
-def _where_to_cut(form: Reader, options: Any, entry: Files, folder: Path, members: list[str]) -> Cut:
-    """A file is cut only where it stands alone and a line feed is one byte that is nothing else."""
-    alone = len(members) == 1 and _size(folder / members[0]) > LARGE
-    return form.split_at(options) if alone and "\n".encode(entry.encoding) == b"\n" else None
+def _members(spec: DatasetSpec, entry: Files, folder: Path, path: str) -> list[str]:
+    """A source file and those that are read together with it."""
+    companions = reader(spec.format).companions(folder / path, file_options(spec, entry))
+    return [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
 
 
-def _pieces(folder: Path, members: list[str], encoding: str, cut: Cut) -> tuple[list[Slice], dict[str, str]]:
+def _pieces(
+    spec: DatasetSpec, entry: Files, folder: Path, members: list[str]
+) -> tuple[list[Slice], dict[str, str]]:
     """The slices of a file, and the hash of each file that they are read from."""
     path = members[0]
-    if cut is None:
+    cut = reader(spec.format).split_at(file_options(spec, entry))
+    one_byte_line_feed = "\n".encode(entry.encoding) == b"\n"
+    if cut is None or len(members) > 1 or _size(folder / path) <= LARGE or not one_byte_line_feed:
         hashes = {member: file_hash(folder / member) for member in members}
-        return [Slice(folder, path, 0, _size(folder / path), 1, encoding, joined_hash(hashes))], hashes
+        return [Slice(folder, path, 0, _size(folder / path), 1, entry.encoding, joined_hash(hashes))], hashes
     whole, slices, start, line = blake3(max_threads=blake3.AUTO), [], 0, 1
     for data in _ranges(folder / path, cut):
         whole.update(data)
         sha = blake3(data, max_threads=blake3.AUTO).hexdigest()
-        slices.append(Slice(folder, path, start, start + len(data), line, encoding, sha))
+        slices.append(Slice(folder, path, start, start + len(data), line, entry.encoding, sha))
         start, line = start + len(data), line + data.count(b"\n")
     return slices, {path: whole.hexdigest()}
 
@@ -150,13 +158,18 @@ def _ranges(path: Path, cut: Cut) -> Iterator[bytes]:
             yield data + b"".join(rest)
 
 
-def _units(spec: DatasetSpec, slices: dict[Split, list[Slice]]) -> Iterator[Unit]:
-    content = spec.model_dump(mode="json", include=_OF_RECORDS)
-    code = _code(spec.format)
-    for split in SPLITS:
-        for group in _groups(slices[split]):
-            where = [[piece.path, piece.line, piece.sha, piece.encoding] for piece in group]
-            yield Unit(fingerprint(where, split, content, SCHEMA_VERSION, code), split, tuple(group))
+def _name(spec: DatasetSpec, entry: Files, slices: list[Slice], code: dict[str, str]) -> str:
+    where = [[piece.path, piece.line, piece.sha, _header(piece)] for piece in slices]
+    how = [entry.split, entry.encoding, spec.options | entry.options]
+    return fingerprint(where, how, spec.model_dump(mode="json", include=_OF_RECORDS), SCHEMA_VERSION, code)
+
+
+def _header(piece: Slice) -> str | None:
+    """Hash of the first line of a file that is cut: it may be a header, which every range is read with."""
+    if piece.start == 0:
+        return None
+    with (piece.folder / piece.path).open("rb") as file:
+        return blake3(file.readline()).hexdigest()
 
 
 def _groups(slices: list[Slice]) -> Iterator[list[Slice]]:
@@ -174,7 +187,7 @@ def _groups(slices: list[Slice]) -> Iterator[list[Slice]]:
 
 
 def _code(form: str) -> dict[str, str]:
-    """Hashes of the modules between a file's bytes and its records: the format's reader and what it imports."""
+    """Hashes of the modules between a file's bytes and its columns: reader, mapping, and what they import."""
     hashes: dict[str, str] = {}
     waiting = [f"pipelines.sources.{form}", *_CODE]
     while waiting:
@@ -219,7 +232,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
-
-
-def _below(folder: Path, path: Path) -> str:
-    return path.relative_to(folder).as_posix()

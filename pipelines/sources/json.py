@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from ubert.schema.yaml_file import Strict
 
 
 class Options(Strict):
-    """`rows`: keys joined by dots that lead to the rows; lists on the way are entered. `{name}` stands for every
-    key, which the row then holds under that name. `columns` names the items of rows that are lists."""
+    """`rows`: where the rows are, each place as keys joined by dots; lists on the way are entered. `{name}` stands
+    for every key, which the row then holds under that name. `columns` names the items of rows that are lists."""
 
-    rows: str = ""
+    rows: list[str] = Field(default=[""], min_length=1)
     columns: list[str] | None = Field(default=None, min_length=1)
 
 
@@ -40,8 +41,9 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     Raises:
         UserError: the file is not of its encoding, is not JSON (says line and column), or has no such key.
     """
-    steps = options.rows.split(".") if options.rows else []
-    for place, keys, value in _rows(piece, json_value(piece), steps, (), {}):
+    whole = json_value(piece)
+    routes = [route.split(".") if route else [] for route in options.rows]
+    for place, keys, value in chain.from_iterable(_rows(piece, whole, route, (), {}) for route in routes):
         where = ".".join(place)
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):

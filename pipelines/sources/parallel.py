@@ -19,7 +19,7 @@ class Options(Strict):
     """`column` names the lines of the file itself, `beside` those of files in the same folder."""
 
     column: str = "text"
-    beside: dict[str, Annotated[str, Field(pattern=r"^[^/\\\0]+$")]] = Field(min_length=1)
+    beside: dict[str, Annotated[str, Field(pattern=r"^[^/\\]+$")]] = Field(min_length=1)
 
 
 def split_at(options: Options) -> None:

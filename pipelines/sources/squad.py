@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._text import json_value
@@ -15,7 +18,10 @@ from ubert.schema.yaml_file import Strict
 
 
 class Options(Strict):
-    """SQuAD files need no options."""
+    """`documents`: the first document to take and the one to stop before, counted from 0; default: all. So a file
+    can be parted into splits that share no document."""
+
+    documents: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] | None = None
 
 
 def split_at(options: Options) -> None:
@@ -34,7 +40,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     Raises:
         UserError: the file is not of its encoding, not JSON (says line and column), or not SQuAD's.
     """
-    for d, document in _items(piece, json_value(piece), "data", ""):
+    for d, document in islice(_items(piece, json_value(piece), "data", ""), *(options.documents or (None,))):
         for p, paragraph in _items(piece, document, "paragraphs", f" of document {d}"):
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
             for q, question in _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}"):

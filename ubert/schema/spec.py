@@ -22,7 +22,7 @@ class Upstream(Strict):
 class Files(Strict):
     """Source files of one split. `path` may be a glob, relative to the dataset's folder. `blake3` pins their
     content (`ubert ingest` prints the right value when it is wrong); absent for files that are meant to vary.
-    `options` go before those of the spec."""
+    `options` go before those of the spec: so one file can serve several splits."""
 
     split: Split
     path: str
@@ -144,8 +144,8 @@ class Mapping(Strict):
 
 # The fields that a task maps: one of these sets, whole.
 FIELDS: dict[Task, list[set[str]]] = {
-    "classification": [{"text", "label"}],
-    "multilabel": [{"text", "label"}],
+    "classification": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
+    "multilabel": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
     "pair": [{"text", "pair", "label"}],
     "regression": [{"text", "value"}, {"text", "pair", "value"}],
     "ner": [{"tokens", "tags"}, {"chunks"}, {"text", "standoff"}],
@@ -196,6 +196,15 @@ class DatasetSpec(Strict):
         if task not in FIELDS:
             raise ValueError(f"no mapping for this task yet; expected one of {', '.join(FIELDS)}")
         return task
+
+    @field_validator("files")
+    @classmethod
+    def _named_once(cls, given: list[Files]) -> list[Files]:
+        named = [(files.split, files.path) for files in given]
+        twice = sorted({f"{path} of {split}" for split, path in named if named.count((split, path)) > 1})
+        if twice:
+            raise ValueError(f"named twice in one split: {', '.join(twice)}")
+        return given
 
     @field_validator("map")
     @classmethod

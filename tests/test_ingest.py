@@ -1,0 +1,242 @@
+"""Ingest: nothing is lost, nothing is done twice, and a changed byte redoes its own unit."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import World, numbers
+
+from pipelines import units
+from pipelines.store import Store
+from ubert.schema.errors import UserError
+from ubert.schema.record import RECORD_SCHEMA, sampling_key
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def inodes(paths: list[Path]) -> list[int]:
+    return [path.stat().st_ino for path in paths]
+
+
+def test_every_row_is_kept_or_refused_with_its_place(world: World) -> None:
+    world.spec()
+    world.source(numbers([0, 1]) + '{"text": "no label"}\n{"text": \n' + numbers([4]))
+    manifest = world.ingest()
+    [file] = manifest.files
+    assert (file.records, file.kept, file.rejected) == (5, 3, 2)
+    assert [row["record_id"] for row in world.records()] == [f"toy/train/train.jsonl:{line}" for line in (1, 2, 5)]
+    assert [row["text"] for row in world.records()] == ["number 0", "number 1", "number 4"]
+    assert [(row["path"], row["line"], row["reason"], row["raw"]) for row in world.rejects()] == [
+        ("train.jsonl", 3, "missing field", '{"text": "no label"}'),
+        ("train.jsonl", 4, "not JSON", '{"text": '),
+    ]
+
+
+def test_a_part_has_the_schema_and_what_derives_from_the_record(world: World) -> None:
+    world.spec()
+    world.source(numbers(range(3)))
+    [file] = world.ingest().files
+    [part] = world.parts()
+    assert pq.read_schema(part).equals(RECORD_SCHEMA)
+    for row in world.records():
+        assert row["key"] == sampling_key(row["record_id"])
+        assert row["source"]["sha"] == file.blake3
+
+
+def test_a_second_run_does_nothing(world: World) -> None:
+    world.spec()
+    world.source(numbers(range(10)))
+    first = world.ingest()
+    before = {path: path.stat().st_mtime_ns for path in world.root.rglob("*.parquet")}
+    assert world.ingest() == first
+    assert {path: path.stat().st_mtime_ns for path in world.root.rglob("*.parquet")} == before
+
+
+def test_a_changed_byte_redoes_its_own_unit_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    for name in "abc":
+        world.source(numbers(range(10)), f"{name}.jsonl")
+    first = world.ingest()
+    old = inodes(world.parts())
+    world.source(numbers(range(9, -1, -1)), "b.jsonl")
+    second = world.ingest()
+    new = inodes(world.parts())
+    assert first.fingerprint != second.fingerprint
+    assert [a == b for a, b in zip(old, new, strict=True)] == [True, False, True]
+    assert next(row["text"] for row in world.records() if row["source"]["path"] == "b.jsonl") == "number 9"
+
+
+def test_a_state_that_comes_back_becomes_the_current_one_again(world: World) -> None:
+    world.spec()
+    world.source(numbers(range(10)))
+    first = world.ingest()
+    world.source(numbers(range(11)))
+    assert world.ingest().fingerprint != first.fingerprint
+    world.source(numbers(range(10)))
+    assert world.ingest().fingerprint == first.fingerprint
+    assert len(world.records()) == 10
+
+
+def test_what_records_depend_on_in_the_spec_redoes_them_and_the_rest_does_not(world: World) -> None:
+    world.spec()
+    world.source(numbers(range(10)))
+    first = world.ingest()
+    old = inodes(world.parts())
+    world.spec(description="Other words for the same.")
+    assert world.ingest() == first
+    world.spec(licence="CC-BY-4.0")
+    assert world.ingest().licence == "CC-BY-4.0"
+    assert inodes(world.parts()) == old
+    world.spec(instruction="is it even")
+    world.ingest()
+    assert inodes(world.parts()) != old
+    assert {row["instruction"] for row in world.records()} == {"is it even"}
+
+
+def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.spec()
+    world.source(numbers(range(500)))
+    whole = world.ingest()
+    expected = world.records()
+    monkeypatch.setattr(units, "LARGE", 1000)
+    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    cut = world.ingest()
+    assert len(cut.parts) > 5
+    assert cut.files == whole.files
+    for row in [*expected, *(found := world.records())]:
+        del row["source"]["sha"]  # of the range, where a file is cut
+    assert found == expected
+
+
+def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "LARGE", 1000)
+    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    world.spec()
+    world.source(numbers(range(200)))
+    world.ingest()
+    old = inodes(world.parts())
+    world.source(numbers(range(201)))
+    world.ingest()
+    assert inodes(world.parts())[: len(old) - 1] == old[:-1]
+    assert len(world.records()) == 201
+
+
+def test_a_cut_table_is_read_anew_where_its_header_changes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every range of a table depends on the first line."""
+    monkeypatch.setattr(units, "LARGE", 500)
+    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    options = {"separator": "\t", "header": True}
+    files = [{"split": "train", "path": "train.tsv"}]
+    world.spec(format="table", options=options, files=files)
+    rows = "".join(f"number {n}\t{n % 2}\tnummer {n}\n" for n in range(100))
+    world.source("text\tlabel\tnote\n" + rows, "train.tsv")
+    world.ingest()
+    world.source("note\tlabel\ttext\n" + rows, "train.tsv")
+    world.ingest()
+    assert {row["text"].split()[0] for row in world.records()} == {"nummer"}
+
+
+def test_small_files_share_a_unit(world: World) -> None:
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    for number in range(20):
+        world.source(numbers([number]), f"{number:02}.jsonl")
+    manifest = world.ingest()
+    assert len(manifest.parts) == 1
+    assert [(file.path, file.kept) for file in manifest.files] == [(f"{n:02}.jsonl", 1) for n in range(20)]
+
+
+def test_one_file_may_serve_two_splits(world: World) -> None:
+    files = [{"split": split, "path": "all.json", "options": {"rows": [split]}} for split in ("train", "test")]
+    world.spec(format="json", files=files)
+    world.source('{"train": [{"text": "four", "label": 0}], "test": [{"text": "five", "label": 1}]}', "all.json")
+    manifest = world.ingest()
+    assert [(file.split, file.kept) for file in manifest.files] == [("train", 1), ("test", 1)]
+    assert {(row["split"], row["text"]) for row in world.records()} == {("train", "four"), ("test", "five")}
+
+
+def test_the_pin_of_the_spec_holds_and_its_error_gives_the_new_one(world: World) -> None:
+    content = numbers(range(3))
+    world.source(content)
+    world.spec(files=[{"split": "train", "path": "train.jsonl", "blake3": "0" * 64}])
+    with pytest.raises(
+        UserError, match=r"train\.jsonl.*expected blake3 0{64}.*got (\w{64}).*put `blake3: "
+    ) as error:
+        world.ingest()
+    right = str(error.value).split("`blake3: ")[1][:64]
+    world.spec(files=[{"split": "train", "path": "train.jsonl", "blake3": right}])
+    assert world.ingest().files[0].blake3 == right
+
+
+def test_strict_publishes_nothing_where_a_row_is_refused(world: World) -> None:
+    world.spec()
+    world.source(numbers(range(3)) + "{\n")
+    with pytest.raises(UserError, match=r"--strict.*not JSON.*train\.jsonl:4"):
+        world.ingest(strict=True)
+    with pytest.raises(UserError, match="ubert ingest toy"):
+        Store(world.root).current("corpora", "toy")
+    world.ingest()
+    with pytest.raises(UserError, match="--strict"):
+        world.ingest(strict=True)
+
+
+def test_sources_are_taken_from_the_mirror_then_from_the_samples(world: World) -> None:
+    world.spec()
+    world.source(numbers(range(3)))
+    world.data.rename(world.specs / "samples")
+    assert world.ingest().files[0].kept == 3
+    world.source(numbers(range(5)))
+    assert world.ingest().files[0].kept == 5
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lines=st.lists(st.sampled_from([b"", b" ", b"a", b"bb\r", b"c c c c c c"]), max_size=40),
+    end=st.sampled_from([b"", b"\n"]),
+    limit=st.integers(1, 20),
+    cut=st.sampled_from(["line", "blank line"]),
+)
+def test_ranges_are_the_file_and_end_where_a_record_may(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], end: bytes, limit: int, cut: units.Cut
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    content = b"\n".join(lines) + end
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "LARGE", limit)
+        ranges = list(units._ranges(path, cut))
+    assert b"".join(ranges) == content
+    for piece in ranges[:-1]:
+        assert piece.endswith(b"\n")
+        assert cut == "line" or not piece.splitlines()[-1].strip()
+
+
+def test_many_seeds_of_a_cut_conll_file_keep_every_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(0)
+    sentences = [[f"w{i}.{k} {draw.choice(['O', 'B-x'])}" for k in range(draw.randint(1, 6))] for i in range(80)]
+    world.source("\n\n".join("\n".join(sentence) for sentence in sentences) + "\n", "train.conll")
+    world.spec(
+        task="ner",
+        format="conll",
+        options={"columns": ["token", "tag"]},
+        files=[{"split": "train", "path": "train.conll"}],
+        map={"tokens": "token", "tags": "tag"},
+        categories={"entity": {"x": "thing"}},
+    )
+    monkeypatch.setattr(units, "LARGE", 100)
+    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    manifest = world.ingest()
+    assert len(manifest.parts) > 5
+    assert [row["text"] for row in world.records()] == [
+        " ".join(word.split()[0] for word in sentence) for sentence in sentences
+    ]

@@ -1,0 +1,99 @@
+"""The store: a file or a directory is there whole, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.store import Store, atomic
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+
+
+def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifest:
+    return CorpusManifest(
+        name=name,
+        fingerprint=fingerprint,
+        created=created,
+        task="text",
+        language="en",
+        licence="CC0",
+        upstream=None,
+        files=[],
+        parts=[],
+        reject_parts=[],
+    )
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic(path) as temporary:
+        temporary.write_text("old")
+    with pytest.raises(RuntimeError), atomic(path) as temporary:
+        temporary.write_text("new")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_not_visible_before_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    with atomic(path) as temporary:
+        temporary.write_text("half")
+        assert not path.exists()
+    assert path.read_text() == "half"
+
+
+def test_the_current_one_is_the_newest_that_is_finished(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.publish("corpora", manifest("aa", "2026-01-02"))
+    store.publish("corpora", manifest("bb", "2026-01-01"))
+    store.directory("corpora", "toy", "cc").mkdir()  # no manifest: does not exist
+    assert store.current("corpora", "toy")[1].fingerprint == "aa"
+    assert store.names("corpora") == ["toy"]
+    store.publish("corpora", manifest("bb", "2026-01-03"))
+    assert store.current("corpora", "toy") == (tmp_path / "corpora/toy/bb", manifest("bb", "2026-01-03"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("corpora", "ubert ingest toy"), ("mixtures", "ubert mix toy"), ("shards", "ubert shard toy")],
+)
+def test_what_is_missing_names_the_command_that_makes_it(tmp_path: Path, kind: str, command: str) -> None:
+    with pytest.raises(UserError, match=command):
+        Store(tmp_path).current(kind, "toy")  # type: ignore[call-overload]
+
+
+def test_residue_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = store.publish("corpora", manifest("aa", "2026-01-01")) / "part"
+    residue: list[Path] = []
+    with atomic(path) as temporary:
+        temporary.write_text("half")
+        residue.append(temporary.with_name(temporary.name + "-of-a-killed-run"))
+        residue[0].write_text("half")
+    with store.working_on("corpora", "toy"):
+        assert not residue[0].exists()
+        assert path.read_text() == "half"
+
+
+def test_only_one_process_writes_a_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.working_on("corpora", "toy"):
+        with pytest.raises(UserError, match="another process"), store.working_on("corpora", "toy"):
+            pass
+        with store.working_on("corpora", "other"):
+            pass
+    with store.working_on("corpora", "toy"):
+        pass
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    """A store below a regular file cannot be written, not even by root."""
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file" / "store")
+    with pytest.raises(UserError, match=r"cannot write to the store: Not a directory.*--root"):
+        store.publish("corpora", manifest("aa", "2026-01-01"))
+    with pytest.raises(UserError, match="cannot write to the store"), store.working_on("corpora", "toy"):
+        pass
