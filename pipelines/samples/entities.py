@@ -12,7 +12,7 @@ from ubert.schema.record import Split
 
 LABELS = {
     "person": "PER", "firm": "ORG", "place": "LOC", "product": "PROD", "day": "DATE", "month": "DATE",
-    "money": "MONEY", "price": "MONEY", "fare": "MONEY",
+    "year": "DATE", "money": "MONEY", "sum": "MONEY", "price": "MONEY", "fare": "MONEY",
 }  # fmt: skip
 _TOKEN = re.compile(r"'s\b|\d[\d.,]*\d|\w+(?:[-'](?!s\b)\w+)*|[^\w\s]")
 

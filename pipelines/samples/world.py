@@ -24,9 +24,11 @@ def makers(split: Split) -> dict[str, Maker]:
         "month": lambda scene, number: {"full": _month(scene, parts)},
         "year": lambda scene, number: _year(scene, number),
         "money": lambda scene, number: {"full": _money(scene)},
+        "sum": lambda scene, number: {"full": _sum(scene)},
         "price": lambda scene, number: {"full": _price(scene, 20, 400)},
         "fare": lambda scene, number: {"full": _price(scene, 2, 18)},
         "number": lambda scene, number: _number(scene),
+        "population": lambda scene, number: {"full": f"{1_100 + scene.draw(90_000):,}"},
     }
 
 
@@ -99,11 +101,19 @@ def _year(scene: Scene, number: int) -> Name:
 
 
 def _money(scene: Scene) -> str:
-    """A large sum."""
-    amount = scene.pick((f"{2 + scene.draw(900)}", f"{1 + scene.draw(90)}.{1 + scene.draw(9)}"))
-    if scene.draw(5) == 0:
+    """What a firm is worth."""
+    fraction = f"{1 + scene.draw(90)}.{1 + scene.draw(9)}"
+    amount = fraction if scene.draw(2) else f"{2 + scene.draw(900)}"
+    shape = scene.draw(10)
+    if shape < 2:
         return f"{amount} million {scene.pick(('dollars', 'euros', 'pounds', 'kronor'))}"
-    return f"{scene.pick('$€£')}{amount} {'million' if scene.draw(8) else 'billion'}"
+    return f"{scene.pick('$€£')}{fraction} billion" if shape == 2 else f"{scene.pick('$€£')}{amount} million"
+
+
+def _sum(scene: Scene) -> str:
+    """What a prize or a year's work is worth."""
+    amount = f"{2 + scene.draw(98)},{scene.pick(('000', '500'))}"
+    return f"{amount} {scene.pick(('dollars', 'euros'))}" if scene.draw(5) == 0 else f"{scene.pick('$€£')}{amount}"
 
 
 def _price(scene: Scene, least: int, spread: int) -> str:
