@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.mapping import mapper
-from pipelines.sources import reader
-from pipelines.specs import dataset_names, dataset_spec, specs_folder
+from pipelines.sources import RawRow, reader
+from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
 from pipelines.units import plan, source_folder
 from ubert.evaluation.round_trip import round_trip, total
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
@@ -44,12 +44,11 @@ def records(spec: DatasetSpec, limit: int | None) -> Iterator[Record]:
         folder = source_folder(spec, DATA, SPECS)
     except UserError as error:
         pytest.skip(str(error))
-    form = reader(spec.format)
-    options = form.Options.model_validate(spec.options)
     for unit in plan(spec, folder).units:
+        options = file_options(spec, unit.entry)
         for piece in unit.slices:
-            to_record = mapper(spec, unit.split, piece)
-            rows = (to_record(row) for row in form.read(piece, options) if not hasattr(row, "reason"))
+            to_record = mapper(spec, unit.entry.split, piece)
+            rows = (to_record(row) for row in reader(spec.format).read(piece, options) if isinstance(row, RawRow))
             yield from islice((row for row in rows if isinstance(row, Record)), limit)
 
 
