@@ -1,6 +1,7 @@
 """A recipe to a trained run: mixture and shards where they are missing, then the training loop under Ray Train.
 
-Ray starts the workers and joins them; batches, checkpoints and logs are those of `ubert.training`.
+Ray starts the workers and joins them; batches, checkpoints and logs are those of `ubert.training`. Nothing is
+reported to Ray Train: it keeps no metrics without a checkpoint of its own, and a report waits for its next poll.
 """
 
 from __future__ import annotations
@@ -207,7 +208,6 @@ def _work(work: dict[str, Any]) -> None:
         world=context.get_world_size(),
         device=ray.train.torch.get_device(),
         progress=False,
-        report=ray.train.report,
     )
     recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
     with suppress(KeyboardInterrupt):  # it was asked to stop, and the run's directory tells

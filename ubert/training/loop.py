@@ -7,7 +7,7 @@ texts divided once by their number, so it doesn't matter how texts fall on worke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,14 +37,13 @@ from ubert.training.shards import open_shards
 class Worker(NamedTuple):
     """This process among `world`. Where that is more than one, torch.distributed is initialised already.
 
-    `progress`: rank 0 shows it. `report` is called by every worker at each checkpoint.
+    `progress`: rank 0 shows it.
     """
 
     rank: int = 0
     world: int = 1
     device: torch.device = torch.device("cpu")
     progress: bool = True
-    report: Callable[[dict[str, float]], None] | None = None
 
 
 ALONE = Worker()
@@ -98,22 +97,18 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
         with _telling(training) as tell, run_directory.stopping(run) as asked:
             started = perf_counter()
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
-                totals = accumulate(training, index, step, stop=asked())
+                loss, tokens, stop = accumulate(training, index, step, stop=asked())
                 norm = float(clip_grad_norm_(training.model.parameters(), recipe.clip))
                 rate = set_rates(training.optimizer, share_of_peak(index, total, recipe.warmup))
                 training.optimizer.step()
                 training.optimizer.zero_grad()
-                seconds = perf_counter() - started
-                training.state = _advanced(training.state, totals, seconds)
-                tell(
-                    log.Row(
-                        index + 1, total, totals.loss, rate, norm, totals.tokens, totals.tokens / seconds, seconds
-                    )
-                )
-                if totals.stop or index + 1 == total or (index + 1) % recipe.checkpoint_every == 0:
+                done, seconds = index + 1, perf_counter() - started
+                training.state = _advanced(training.state, loss, tokens, seconds)
+                tell(log.Row(done, total, loss, rate, norm, tokens, tokens / seconds, seconds))
+                if stop or done == total or done % recipe.checkpoint_every == 0:
                     save(training)
-                if totals.stop and index + 1 < total:
-                    raise KeyboardInterrupt(f"stopped after step {index + 1} of {total}; the same command goes on")
+                if stop and done < total:
+                    raise KeyboardInterrupt(f"stopped after step {done} of {total}; the same command goes on")
                 started = perf_counter()
         return _finish(training)
 
@@ -212,13 +207,10 @@ def half_precision(recipe: Recipe, device: torch.device) -> bool:
 
 
 def save(training: Training) -> None:
-    """Write a checkpoint (rank 0), and report it (all)."""
-    state, worker = training.state, training.worker
-    if worker.rank == 0:
-        checkpoint.save(training.run, training.model, training.tokenizer, training.optimizer, state)
+    """Write a checkpoint, and remove those that are too many."""
+    if training.worker.rank == 0:
+        checkpoint.save(training.run, training.model, training.tokenizer, training.optimizer, training.state)
         checkpoint.prune(training.run, training.recipe.keep_checkpoints)
-    if worker.report and state.loss is not None:
-        worker.report({"step": state.step, "loss": state.loss, "tokens": state.tokens})
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
@@ -231,9 +223,9 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
     )
 
 
-def _advanced(state: State, totals: Totals, seconds: float) -> State:
-    spent = {"tokens": state.tokens + totals.tokens, "seconds": state.seconds + seconds}
-    return state.model_copy(update={"step": state.step + 1, "loss": totals.loss, **spent})
+def _advanced(state: State, loss: float, tokens: int, seconds: float) -> State:
+    spent = {"tokens": state.tokens + tokens, "seconds": state.seconds + seconds}
+    return state.model_copy(update={"step": state.step + 1, "loss": loss, **spent})
 
 
 @contextmanager
