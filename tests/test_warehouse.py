@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from worlds import corpus, put_corpus
 
-from pipelines import cli
+from pipelines import cli, warehouse
 from pipelines.stats import overview, refused
 from pipelines.warehouse import connect, explained, sql
 from ubert.schema.errors import UserError
@@ -233,7 +233,8 @@ def test_a_long_query_is_interrupted(root: Path) -> None:
         sql(root, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", seconds=0.2)
 
 
-def test_a_query_out_of_memory_is_a_sentence(root: Path) -> None:
+def test_a_query_out_of_memory_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warehouse, "MEMORY", "50MB")
     with (
         connect(root) as connection,
         pytest.raises(UserError, match="Out of Memory"),
