@@ -26,7 +26,7 @@ def completed(
     import ray
     from ray.exceptions import RayTaskError, WorkerCrashedError
 
-    with _session(address):
+    with session(address):
         task = ray.remote(work)
         most = 2 * int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
         running: dict[Any, int] = {}
@@ -49,8 +49,9 @@ def completed(
 
 
 @contextmanager
-def _session(address: str | None) -> Iterator[None]:
-    """Ray, for as long as it is needed; one that is already there is used and left as it is."""
+def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
+    """Ray, for as long as it is needed; one that is already there is used and left as it is. A local one has a
+    dashboard only where the work needs it: it takes seconds to start."""
     import ray
 
     if ray.is_initialized():
@@ -61,7 +62,7 @@ def _session(address: str | None) -> Iterator[None]:
         if address:
             ray.init(address=address, logging_level=logging.ERROR)
         else:
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
     try:

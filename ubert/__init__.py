@@ -1,0 +1,37 @@
+"""Every labelled text dataset, one corpus, one model: classify, tag, extract and answer with a structure table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ubert.inference.predictor import Predictor
+
+__all__ = ["load"]
+
+
+def load(path: str | Path, *, bf16: bool = False) -> Predictor:
+    """Load a checkpoint: `ubert.load(path).predict(texts, task="ner", categories=["person", "place"])`.
+
+    Args:
+        path: a checkpoint's directory, or a run's (its latest checkpoint).
+        bf16: run the encoder in bfloat16; faster where the processor has it.
+
+    Raises:
+        UserError: there is no checkpoint, or it is damaged.
+    """
+    # Here, so that `import ubert` doesn't load torch.
+    from ubert.inference.predictor import Predictor
+    from ubert.schema.errors import UserError
+    from ubert.training.checkpoint import latest
+
+    directory = Path(path)
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such folder; give a checkpoint's or a run's")
+    if (directory / "checkpoints").is_dir():
+        newest = latest(directory)
+        if newest is None:
+            raise UserError(f"{directory}: the run has no whole checkpoint yet; let it train up to one")
+        directory = newest
+    return Predictor.load(directory, bf16=bf16)

@@ -1,0 +1,1 @@
+"""From a checkpoint to typed predictions: long texts, many categories, overlaps."""

@@ -74,6 +74,10 @@ class Tokenizer:
         encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         return [_encoding(text, item.ids, item.offsets) for text, item in zip(texts, encoded, strict=True)]
 
+    def tokens(self, ids: Ids) -> list[str]:
+        """The tokens as the vocabulary spells them, to be looked at."""
+        return [self._backend.id_to_token(i) or "" for i in ids.tolist()]
+
     def save(self, directory: Path) -> None:
         """Write `tokenizer.json` and `special.json`, from which `load_tokenizer(directory)` reads it back."""
         self._backend.save(str(directory / TOKENIZER_FILE))

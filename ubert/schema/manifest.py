@@ -116,6 +116,19 @@ class ShardManifest(Manifest):
     alignment: list[Alignment]
 
 
+class RunManifest(Manifest):
+    """`runs/<name>/manifest.json`: a finished run. `fingerprint` is of recipe and shards; `checkpoint` is relative
+    to the run; `loss` is that of the last step; `seconds` were spent in steps."""
+
+    recipe: str
+    shards: str
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float
+    checkpoint: str
+
+
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 

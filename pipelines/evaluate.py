@@ -1,0 +1,136 @@
+"""Measure a checkpoint on a split of a corpus."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import tee
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+import ubert
+from pipelines.progress import progress
+from pipelines.store import Store
+from ubert.evaluation import metric
+from ubert.evaluation.counts import Counts
+from ubert.objectives import objective
+from ubert.schema.arrow import batch_to_records
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.record import RECORD_SCHEMA, Record, Split
+
+ROWS = 1024  # of one record batch that is read
+
+
+class Evaluation(TypedDict):
+    """Metrics of one checkpoint on one split, by the names of `ubert.evaluation`."""
+
+    corpus: str
+    split: str
+    task: str
+    records: int
+    seconds: float  # loading the model left out
+    metrics: dict[str, float]
+
+
+def evaluate(
+    checkpoint: Path,
+    *,
+    corpus: str,
+    split: Split = "test",
+    limit: int | None = None,
+    nested: bool = False,
+    root: Path,
+) -> Evaluation:
+    """Predict a split's records from their texts and candidate categories, and compare.
+
+    Args:
+        checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
+        limit: the first so many records by sampling key: a sample that stays the same.
+        nested: predicted mentions may overlap.
+        root: the store.
+
+    Raises:
+        UserError: no such checkpoint, corpus or split; a task that can't be predicted or measured yet.
+    """
+    directory, manifest = Store(root).current("corpora", corpus)
+    available = records_of(manifest, split)
+    total = available if limit is None else min(available, limit)
+    objective(manifest.task)
+    measure = metric(manifest.task)
+    predictor = ubert.load(checkpoint)
+    records, asked = tee(read_records(directory, manifest, split, limit))
+    counts: Counts = Counter()
+    began = time.perf_counter()
+    answered = predictor.predict_records(asked, overlap="nested" if nested else "flat")
+    for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
+        counts.update(measure.count(record, prediction))
+    return Evaluation(
+        corpus=corpus,
+        split=split,
+        task=manifest.task,
+        records=total,
+        seconds=round(time.perf_counter() - began, 3),
+        metrics=measure.summarise(counts),
+    )
+
+
+def write_json(result: Evaluation, path: Path) -> None:
+    """Write an evaluation as JSON.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    try:
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+
+
+def find_checkpoint(given: Path, root: Path) -> Path:
+    """The folder of a checkpoint or run: `given`, or the run of that name in the store.
+
+    Raises:
+        UserError: there is neither.
+    """
+    run = Store(root).run(str(given))
+    for folder in (given, run):
+        if folder.is_dir():
+            return folder
+    runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []
+    raise UserError(
+        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(runs) or 'none'}"
+    )
+
+
+def records_of(manifest: CorpusManifest, split: Split) -> int:
+    """How many records a split has.
+
+    Raises:
+        UserError: it has none.
+    """
+    kept: Counter[str] = Counter()
+    for file in manifest.files:
+        kept[file.split] += file.kept
+    if not kept[split]:
+        there = ", ".join(f"{name} ({n:,})" for name, n in kept.items() if n) or "none"
+        raise UserError(f"corpus {manifest.name} has no records of split {split!r}; its splits: {there}")
+    return kept[split]
+
+
+def read_records(directory: Path, manifest: CorpusManifest, split: Split, limit: int | None) -> Iterator[Record]:
+    """Records of a split, or the first `limit` of them by sampling key, in the order of the files."""
+    corpus = ds.dataset([directory / part for part in manifest.parts], schema=RECORD_SCHEMA)
+    chosen = ds.field("split") == split
+    if limit is not None:
+        keys = corpus.to_table(columns=["key"], filter=chosen)["key"].to_numpy()
+        if limit < len(keys):
+            chosen &= ds.field("key") <= pa.scalar(np.partition(keys, limit - 1)[limit - 1], pa.uint64())
+    for batch in corpus.to_batches(filter=chosen, batch_size=ROWS):
+        yield from batch_to_records(batch)

@@ -1,0 +1,166 @@
+"""One item of each stage of the data, as text that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from rich.text import Text
+from transformers import AutoConfig
+
+from pipelines.specs import recipe, specs_folder
+from pipelines.store import Store
+from ubert.model.batch import Batch, Example
+from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
+from ubert.schema.arrow import batch_to_records
+from ubert.schema.checks import covered
+from ubert.schema.manifest import CorpusManifest, read_manifest
+from ubert.schema.record import RECORD_SCHEMA, Record
+from ubert.training.loader import Loader
+from ubert.training.run_directory import find_shards
+from ubert.training.shards import open_shards
+
+COLOURS = (
+    "black on cyan",
+    "black on yellow",
+    "black on green",
+    "white on magenta",
+    "white on blue",
+    "white on red",
+)
+
+
+def corpus(name: str, n: int, root: Path) -> Iterator[Text]:
+    """The first records of a corpus."""
+    directory, manifest = Store(root).current("corpora", name)
+    yield from map(described, islice(_records(directory, manifest.parts), n))
+
+
+def mixture(name: str, n: int, root: Path) -> Iterator[Text]:
+    """The records that a mixture draws first, and how often it shows each."""
+    store = Store(root)
+    directory, manifest = store.current("mixtures", name)
+    members = pq.read_table(directory / "members.parquet").sort_by("key").slice(0, n).to_pylist()
+    versions = {source.corpus: source.corpus_fingerprint for source in manifest.sources}
+    for member in members:
+        place = store.directory("corpora", member["corpus"], versions[member["corpus"]])
+        parts = read_manifest(CorpusManifest, place).parts
+        (record,) = _records(place, parts, ds.field("record_id") == member["record_id"])
+        yield Text.assemble(described(record), f"\ncopies       {member['copies']}")
+
+
+def shard(name: str, n: int, root: Path) -> Iterator[Text]:
+    """The first rows of a mixture's shards: tokens, categories, gold cells and the words that they cover."""
+    directory, manifest = Store(root).current("shards", name)
+    shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
+    for row in range(min(n, len(shards))):
+        yield _row(shards.record_id(row), shards.example(row), tokenizer)
+
+
+def batch(name: str, n: int, root: Path) -> Iterator[Text]:
+    """The first sequences of a recipe's first batch: tokens, and of each table its anchor and its gold cells."""
+    chosen = recipe(name, specs_folder(None))
+    tokenizer = load_tokenizer(chosen.encoder)
+    shards = open_shards(find_shards(root, chosen, tokenizer.hash), verify=False)
+    config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
+    loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings)
+    first = loader.step(0).batches[0]
+    for piece in range(min(n, len(first.ids_BL))):
+        yield _piece(first, piece, tokenizer)
+
+
+def described(record: Record) -> Text:
+    """A record with its spans marked in the text and listed below it."""
+    lines = Text()
+    for head, value in (
+        ("record", record.record_id),
+        ("source", f"{record.source.path}:{record.source.line}"),
+        ("task", f"{record.task}: {record.instruction}"),
+        ("categories", _few([category.name for category in record.categories])),
+    ):
+        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
+    lines.append(f"{'text':12} ", "bold").append(_marked(record, "text"))
+    if record.pair is not None:
+        lines.append(f"\n{'pair':12} ", "bold").append(_marked(record, "pair"))
+    for label in record.labels:
+        lines.append(f"\n{'label':12} ", "bold").append(record.categories[label].name)
+    if record.value is not None:
+        lines.append(f"\n{'value':12} ", "bold").append(f"{record.value:g}")
+    for i, span in enumerate(record.spans):
+        category = "" if span.category is None else record.categories[span.category].name
+        lines.append(f"\n{f'span {i}':12} ", "bold")
+        lines.append(f"[{span.start}, {span.end}) {category}: {covered(record, span)!r}", _colour(span.category))
+    for relation in record.relations:
+        first, second = (covered(record, record.spans[i]) for i in (relation.head, relation.tail))
+        lines.append(f"\n{'relation':12} ", "bold")
+        lines.append(f"{first!r} -- {record.categories[relation.category].name} --> {second!r}")
+    for event in record.events:
+        trigger = "" if event.trigger is None else repr(covered(record, record.spans[event.trigger]))
+        lines.append(f"\n{'event':12} ", "bold").append(f"{record.categories[event.category].name} {trigger}")
+        for argument in event.arguments:
+            filler = f"event {argument.event}" if argument.span is None else f"span {argument.span}"
+            lines.append(f"\n{'':12} {record.categories[argument.role].name}: {filler}")
+    return lines.append("\n")
+
+
+def _row(record_id: str, example: Example, tokenizer: Tokenizer) -> Text:
+    words = tokenizer.tokens(example.text)
+    names = [" ".join(tokenizer.tokens(category)) for category in example.categories]
+    lines = Text()
+    for label, value in (
+        ("record", record_id),
+        ("instruction", " ".join(tokenizer.tokens(example.instruction))),
+        ("categories", _few(names)),
+        ("pair", " ".join(tokenizer.tokens(example.pair))),
+        ("text", " ".join(words)),
+        ("cells", str(example.region)),
+    ):
+        lines.append(f"{label:12} ", "bold").append(f"{value}\n")
+    for anchor in example.gold_anchors.tolist():
+        lines.append(f"{'gold anchor':12} ", "bold").append(f"{names[anchor]}\n")
+    for category, start, end in example.gold_cells.tolist():
+        lines.append(f"{'gold cell':12} ", "bold")
+        lines.append(f"[{start}, {end}] {names[category]}: {' '.join(words[start : end + 1])}", _colour(category))
+        lines.append("\n")
+    return lines
+
+
+def _piece(batch: Batch, piece: int, tokenizer: Tokenizer) -> Text:
+    tokens = tokenizer.tokens(batch.ids_BL[piece].numpy())
+    text = tokens[int(batch.text_start_B[piece]) :]
+    lines = Text(f"piece {piece} of {len(batch.ids_BL)}, text {int(batch.example_B[piece])}\n", "bold")
+    lines.append(" ".join(tokens)).append("\n")
+    for table in np.flatnonzero(batch.piece_T.numpy() == piece).tolist():
+        at, gold = int(batch.anchor_T[table]), bool(batch.gold_anchor_T[table])
+        lines.append(f"table {table}: category {int(batch.category_T[table])}, anchor {at} {tokens[at]}")
+        lines.append(" holds\n" if gold else "\n")
+        for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
+            lines.append(f"    [{start}, {end}] {' '.join(text[start : end + 1])}\n", _colour(table))
+    return lines
+
+
+def _marked(record: Record, side: str) -> Text:
+    text = Text(record.text if side == "text" else record.pair or "")
+    for span in record.spans:
+        if span.side == side:
+            text.stylize(_colour(span.category), span.start, span.end)
+    return text
+
+
+def _colour(category: int | None) -> str:
+    return "underline" if category is None else COLOURS[category % len(COLOURS)]
+
+
+def _few(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _records(directory: Path, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
+    files = ds.dataset([directory / part for part in parts], schema=RECORD_SCHEMA)
+    for batch in files.to_batches(filter=condition, batch_size=64):
+        yield from batch_to_records(batch)

@@ -1,0 +1,111 @@
+"""Predict texts as they come, one JSON object each, in their order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ubert
+from ubert.schema.errors import UserError
+
+CHUNK = 512  # texts that are sorted by length together; their predictions come out together
+
+
+class Input(NamedTuple):
+    """A text, and the second one of a pair."""
+
+    text: str
+    pair: str | None = None
+
+
+def predict(
+    checkpoint: Path,
+    inputs: Iterable[Input],
+    *,
+    task: str,
+    categories: Sequence[str],
+    instruction: str | None = None,
+    threshold: float = 0.5,
+    nested: bool = False,
+    chunk: int = CHUNK,
+) -> Iterator[list[dict[str, Any]]]:
+    """Predict `chunk` texts at a time; see `ubert.inference.predictor.Predictor.predict` for the arguments.
+
+    Yields:
+        For each text {"text", "pair" where it has one, "predictions": [{"category", "score"} or {"start", "end",
+        "category", "text", "score"}]}, in the order of the texts; for chunk after chunk of them.
+
+    Raises:
+        UserError: whatever is wrong with the checkpoint, the texts or the arguments.
+    """
+    predictor = ubert.load(checkpoint)
+    remaining = iter(inputs)
+    while asked := list(islice(remaining, chunk)):
+        pairs = [one.pair for one in asked if one.pair is not None]
+        if pairs and len(pairs) < len(asked):
+            raise UserError(f"{len(asked) - len(pairs)} of {len(asked)} texts lack a `pair` that the others have")
+        found = predictor.predict(
+            [one.text for one in asked],
+            task=task,
+            categories=categories,
+            pairs=pairs or None,
+            instruction=instruction,
+            threshold=threshold,
+            nested=nested,
+        )
+        yield [
+            {
+                **{name: value for name, value in one._asdict().items() if value is not None},
+                "predictions": [asdict(prediction) for prediction in predictions],
+            }
+            for one, predictions in zip(asked, found, strict=True)
+        ]
+
+
+def json_lines(path: Path) -> Iterator[Input]:
+    """Texts of a file of JSON lines, {"text": ..., "pair"?: ...}; other keys are an error.
+
+    Raises:
+        UserError: no such file, not UTF-8, a line is not such an object, or its text is empty.
+    """
+    for number, line in _lines(path):
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: not valid JSON: {error}") from None
+        match content:
+            case {"text": str(text), **rest} if text.strip() and set(rest) <= {"pair"}:
+                pair = rest.get("pair")
+                if pair is None or isinstance(pair, str):
+                    yield Input(text, pair)
+                    continue
+        raise UserError(
+            f'{path}:{number}: {line[:80]!r}; expected {{"text": "..."}} or {{"text": "...", "pair": "..."}}, '
+            "with a text that is not empty"
+        )
+
+
+def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
+    """A text a line, as on the standard input.
+
+    Raises:
+        UserError: a line is empty.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise UserError(f"line {number} of the standard input is empty; leave it out")
+        yield Input(line.rstrip("\r\n"))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            yield from enumerate(file, 1)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert it to UTF-8") from None

@@ -1,0 +1,214 @@
+"""A recipe to a trained run: mixture and shards where they are missing, then the training loop under Ray Train.
+
+Ray starts the workers and joins them; batches, checkpoints and logs are those of `ubert.training`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pyarrow as pa
+import torch
+from rich.console import Console
+
+from pipelines.evaluate import Evaluation, evaluate
+from pipelines.mix import mix
+from pipelines.shard import shard
+from pipelines.specs import mixture
+from pipelines.store import Store, atomic, now
+from pipelines.tasks import session
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import fingerprint
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, log, loop, run_directory
+
+ATTEMPTS = 3  # at a run whose workers die; each goes on from the last checkpoint
+POLL = 0.5  # seconds between two looks at the log of a run
+
+errors = Console(stderr=True)
+
+
+class Comparison(TypedDict):
+    """Evaluations of a run's first and last checkpoint: `evaluation.json`."""
+
+    before: list[Evaluation]
+    after: list[Evaluation]
+
+
+def pretrain(
+    recipe: Recipe,
+    *,
+    root: Path,
+    specs: Path,
+    workers: int = 1,
+    resume: str | None = None,
+    address: str | None = None,
+) -> Path:
+    """Train a recipe, from the last checkpoint of its run where it has one; a finished run is left as it is.
+
+    Args:
+        root: the store.
+        specs: the folder of specs, for the mixture.
+        resume: name of a run to go on with, perhaps for longer; default: the run of the recipe's name.
+        address: a Ray cluster; default: a local Ray.
+
+    Returns:
+        The directory of the last checkpoint.
+
+    Raises:
+        UserError: something is missing, differs from what the run was begun with, or fails in training.
+        KeyboardInterrupt: training was asked to stop, and has written a checkpoint.
+    """
+    store = Store(root.absolute())
+    run = run_directory.directory(store.root, resume or recipe.name)
+    for wanted in recipe.evaluate:
+        store.current("corpora", wanted.corpus)
+    mix(mixture(recipe.mixture, specs), root=store.root)
+    shards = shard(
+        recipe.mixture, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=store.root, address=address
+    )
+    # what a worker would refuse too, before waiting for Ray
+    with run_directory.locked(run):
+        run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resume is not None)
+    if (finished := run_directory.finished(run)) and resume is None:
+        return run / finished.checkpoint
+    work = {
+        "recipe": recipe.model_dump(),
+        "shards": str(store.directory("shards", shards.name, shards.fingerprint)),
+        "run": str(run),
+        "resume": resume is not None,
+    }
+    with session(address, dashboard=True):
+        return _train(work, run, workers)
+
+
+def compare(recipe: Recipe, run: Path, *, root: Path) -> Comparison:
+    """Measure a finished run on the recipe's `evaluate`, before and after training; writes `evaluation.json`."""
+    manifest = run_directory.finished(run)
+    if manifest is None:
+        raise UserError(f"{run}: the run is not finished; train it first with `ubert pretrain {recipe.name}`")
+
+    def measured(directory: str) -> list[Evaluation]:
+        return [
+            evaluate(run / directory, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
+            for wanted in recipe.evaluate
+        ]
+
+    comparison = Comparison(before=measured("checkpoints/step-000000"), after=measured(manifest.checkpoint))
+    with atomic(run / "evaluation.json") as path:
+        path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
+    return comparison
+
+
+def comparison_table(recipe: Recipe, run: Path, *, root: Path) -> pa.Table:
+    """What `compare` measured, one row a metric."""
+    comparison = compare(recipe, run, root=root)
+    rows = [
+        {
+            **{key: one[key] for key in ("corpus", "split", "records")},
+            "metric": metric,
+            "before": round(one["metrics"][metric], 4),
+            "after": round(other["metrics"][metric], 4),
+        }
+        for one, other in zip(comparison["before"], comparison["after"], strict=True)
+        for metric in one["metrics"]
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
+    """Run the loop on Ray's workers. Where one dies, all start again from the last checkpoint."""
+    import ray
+    from ray.exceptions import RayActorError
+    from ray.train import WorkerGroupError
+
+    cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if workers > cpus:
+        raise UserError(f"--workers {workers}: Ray has {cpus} CPUs, and a worker needs one; ask for fewer")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _fit(work, run, workers)
+        except WorkerGroupError as error:
+            failures = list(error.worker_failures.values())
+            for failure in failures:
+                if isinstance(failure, UserError):
+                    raise UserError(str(failure)) from None
+            died = any(isinstance(getattr(f, "health_check_failure", f), RayActorError) for f in failures)
+            if not died:
+                raise
+            errors.print(f"a worker died; attempt {attempt} of {ATTEMPTS} ends at the last checkpoint")
+            continue
+        if finished := run_directory.finished(run):
+            return run / finished.checkpoint
+        raise KeyboardInterrupt(
+            f"stopped; {checkpoint.latest(run)} is written, and the same command goes on from there"
+        )
+    raise UserError(
+        f"{run}: a worker died {ATTEMPTS} times, most likely for want of memory; lower tokens_per_step or ask for "
+        "fewer --workers; the same command goes on from the last checkpoint"
+    )
+
+
+def _fit(work: dict[str, Any], run: Path, workers: int) -> None:
+    """One attempt under Ray Train, which ends when the run is finished or has been stopped."""
+    import ray
+    from ray.train import LoggingConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config=work,
+        scaling_config=ScalingConfig(
+            num_workers=workers,
+            use_gpu=ray.cluster_resources().get("GPU", 0) >= workers,  # type: ignore[no-untyped-call]
+        ),
+        run_config=RunConfig(  # type: ignore[call-arg]  # its static type is that of V1
+            # a name that comes again makes Ray Train go on with what it knows of it
+            name=f"{run.name}-{fingerprint(work, now())}",
+            storage_path=str(run / "ray"),
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+    with ThreadPoolExecutor(1, "ray-train") as thread, run_directory.stopping(run) as asked:
+        fitting = thread.submit(trainer.fit)
+        _show(run, fitting, asked)
+        fitting.result()
+
+
+def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool]) -> None:
+    """Show the run's log as it grows, and pass a signal to stop on to the workers, as a file."""
+    _, seen = log.read(run)
+    with log.progress() as show:
+        while wait([fitting], timeout=POLL).not_done:
+            if asked():
+                (run / run_directory.STOP).touch()
+            rows, seen = log.read(run, seen)
+            for row in rows:
+                show(row)
+        for row in log.read(run, seen)[0]:
+            show(row)
+
+
+def _work(work: dict[str, Any]) -> None:
+    """What each worker runs."""
+    import ray.train
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
+    worker = loop.Worker(
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        device=ray.train.torch.get_device(),
+        progress=False,
+        report=ray.train.report,
+    )
+    recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
+    with suppress(KeyboardInterrupt):  # it was asked to stop, and the run's directory tells
+        loop.train(recipe, shards=shards, run=run, worker=worker, resume=work["resume"])

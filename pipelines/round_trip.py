@@ -1,0 +1,70 @@
+"""What perfect scores would decode to, corpus by corpus: `python -m pipelines.round_trip`.
+
+Prints a Markdown table: the records that come back exactly, and by reason the annotations that don't.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.evaluate import read_records
+from pipelines.store import Store
+from ubert.evaluation.round_trip import total
+from ubert.model.tokenizer import load_tokenizer
+from ubert.objectives import objectives
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import SPLITS
+
+ENCODER: str = Recipe.model_fields["encoder"].default
+COUNTED = ("records", "exact", "annotations")
+
+
+def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[str]]]:
+    """The counts of `ubert.evaluation.round_trip` for each ingested corpus whose task is trainable.
+
+    Raises:
+        UserError: the encoder isn't there.
+    """
+    store, tokenizer = Store(root), load_tokenizer(encoder)
+    found = []
+    for directory, manifest in (store.current("corpora", name) for name in store.names("corpora")):
+        if manifest.task in objectives():
+            records = (r for split in SPLITS for r in read_records(directory, manifest, split, None))
+            found.append((manifest, total(records, tokenizer)))
+    return found
+
+
+def markdown(found: list[tuple[CorpusManifest, Counter[str]]]) -> str:
+    """A row for each corpus."""
+    lines = [
+        "| corpus | task | records | exact | annotations | not back, by reason |",
+        "|---|---|---|---|---|---|",
+    ]
+    for manifest, counts in found:
+        reasons = [f"{reason} {n:,}" for reason, n in sorted(counts.items()) if n and reason not in COUNTED]
+        cells = [manifest.name, manifest.task, *(f"{counts[name]:,}" for name in COUNTED), ", ".join(reasons)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(
+    root: Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store.")] = Path("store"),
+    encoder: Annotated[str, typer.Option(help="Whose tokenizer to use.")] = ENCODER,
+) -> None:
+    """Round trip of every ingested corpus."""
+    try:
+        typer.echo(markdown(round_trip(root, encoder)))
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

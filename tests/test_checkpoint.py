@@ -1,0 +1,130 @@
+"""Checkpoints: whole or not there, verified, without pickle."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_run import make_encoder, make_recipe
+
+from ubert.model.tokenizer import Tokenizer, load_tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+from ubert.training import checkpoint
+from ubert.training.checkpoint import State
+from ubert.training.optimizer import adamw
+
+Parts = tuple[UbertModel, Tokenizer, torch.optim.AdamW, State]
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    """A model whose optimizer has taken a step."""
+    encoder = make_encoder(tmp_path / "encoder")
+    tokenizer = load_tokenizer(str(encoder))
+    model = UbertModel.new(str(encoder), "joint", 8, vocabulary=tokenizer.vocabulary, seed=0)
+    recipe = make_recipe(encoder)
+    optimizer = adamw(model, recipe)
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    optimizer.step()
+    state = State(step=1, tokens=9, seconds=0.5, loss=2.0, recipe=recipe, shards="s", tokenizer=tokenizer.hash)
+    return model, tokenizer, optimizer, state
+
+
+def save(run: Path, parts: Parts, step: int) -> Path:
+    model, tokenizer, optimizer, state = parts
+    return checkpoint.save(run, model, tokenizer, optimizer, state.model_copy(update={"step": step}))
+
+
+def test_reads_back_what_was_saved(tmp_path: Path, parts: Parts) -> None:
+    model, tokenizer, optimizer, state = parts
+    directory = save(tmp_path, parts, 1)
+    loaded = UbertModel.load(directory)
+    again = adamw(loaded, state.recipe)
+    checkpoint.load_optimizer(directory, loaded, again)
+
+    assert checkpoint.read_state(directory).model_copy(update={"files": {}}) == state
+    assert load_tokenizer(str(directory)).hash == tokenizer.hash
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    before, after = optimizer.state_dict()["state"], again.state_dict()["state"]
+    assert before.keys() == after.keys() and len(before) == len(list(model.parameters()))
+    for index, kinds in before.items():
+        assert kinds.keys() == after[index].keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(kinds[kind], after[index][kind]) for kind in kinds)
+
+
+def test_the_newest_by_number_is_the_latest(tmp_path: Path, parts: Parts) -> None:
+    assert checkpoint.latest(tmp_path) is None
+    save(tmp_path, parts, 999_999)
+    newest = save(tmp_path, parts, 1_000_000)
+    assert checkpoint.latest(tmp_path) == newest
+
+
+def test_half_written_is_invisible_and_removed(tmp_path: Path, parts: Parts) -> None:
+    whole = save(tmp_path, parts, 1)
+    half = whole.with_name(".half-step-000002")
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    assert checkpoint.latest(tmp_path) == whole
+    checkpoint.remove_halves(tmp_path)
+    assert not half.exists() and whole.exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "config.json", "state.json"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing"])
+def test_a_damaged_one_falls_back(
+    tmp_path: Path, parts: Parts, caplog: pytest.LogCaptureFixture, name: str, damage: str
+) -> None:
+    before = save(tmp_path, parts, 1)
+    broken = save(tmp_path, parts, 2)
+    path = broken / name
+    content = bytearray(path.read_bytes())
+    if damage == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 0x80
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    with caplog.at_level(logging.WARNING):
+        assert checkpoint.latest(tmp_path) == before
+    assert str(broken) in caplog.text and "is damaged" in caplog.text
+
+
+def test_a_damaged_one_is_replaced_when_its_step_is_done_again(tmp_path: Path, parts: Parts) -> None:
+    (save(tmp_path, parts, 2) / "model.safetensors").write_bytes(b"")
+    assert checkpoint.latest(tmp_path) is None
+    assert save(tmp_path, parts, 2) == checkpoint.latest(tmp_path)
+
+
+def test_keeps_the_newest_and_the_one_before_training(tmp_path: Path, parts: Parts) -> None:
+    for step in range(5):
+        save(tmp_path, parts, step)
+        checkpoint.prune(tmp_path, keep=2)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["step-000000", "step-000003", "step-000004"]
+
+
+def test_a_full_disk_leaves_nothing_incomplete(tmp_path: Path, parts: Parts) -> None:
+    before = save(tmp_path, parts, 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be written .* make room"):
+            save(tmp_path, parts, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "checkpoints").iterdir()) == [before]
+
+
+def test_no_file_is_a_pickle(tmp_path: Path, parts: Parts) -> None:
+    files = sorted(save(tmp_path, parts, 1).iterdir())
+    assert {path.suffix for path in files} == {".json", ".safetensors"}
+    for path in files:
+        start = path.read_bytes()[:9]
+        assert start[0] != 0x80 and start[:2] != b"PK", f"{path.name} begins as a pickle or a zip of pickles does"
+        assert start[:1] == b"{" if path.suffix == ".json" else start[8:9] == b"{"

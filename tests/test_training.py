@@ -1,0 +1,258 @@
+"""The loop: stopped or not, on one worker or two, in small batches or large, training is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tiny_run import losses, make_encoder, make_recipe, make_shards, write_recipe
+
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training.optimizer import share_of_peak
+
+
+class World(NamedTuple):
+    root: Path
+    encoder: Path
+    shards: Path
+
+    def run(self, name: str) -> Path:
+        return self.root / "runs" / name
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("store")
+    encoder = make_encoder(root / "encoder")
+    return World(root, encoder, make_shards(root, encoder))
+
+
+@pytest.fixture(scope="module")
+def recipe(world: World) -> Recipe:
+    return make_recipe(world.encoder)
+
+
+@pytest.fixture(scope="module")
+def finished(world: World, recipe: Recipe) -> Path:
+    """A run of eight steps, never stopped."""
+    run = world.run("uninterrupted")
+    loop.train(recipe, shards=world.shards, run=run, worker=loop.Worker(progress=False))
+    return run
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    directory = checkpoint.latest(run)
+    assert directory is not None and directory.name == "step-000008"
+    return load_file(directory / "model.safetensors") | load_file(directory / "optimizer.safetensors")
+
+
+def assert_same_run(run: Path, other: Path, tolerance: float = 1e-6) -> None:
+    assert losses(run) == pytest.approx(losses(other), abs=tolerance)
+    mine, theirs = weights(run), weights(other)
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        torch.testing.assert_close(tensor, theirs[name], atol=tolerance, rtol=0)
+
+
+def test_a_run_is_complete(finished: Path) -> None:
+    names = {str(path.relative_to(finished)) for path in finished.rglob("*")}
+    assert {"recipe.yaml", "manifest.json", "logs/train.jsonl", "checkpoints/step-000000"} <= names
+    assert any("events.out.tfevents" in name for name in names)
+    assert not any("half" in name for name in names)
+    rows, _ = log.read(finished)
+    manifest = run_directory.finished(finished)
+    assert manifest is not None and manifest.steps == 8 and manifest.tokens == sum(row.tokens for row in rows)
+    assert rows[-1].loss == manifest.loss < rows[0].loss
+
+
+def test_resumed_equals_uninterrupted(world: World, recipe: Recipe, finished: Path) -> None:
+    """With dropout: it is keyed by step. The checkpoint at step 3 asks to stop, which happens after step 4."""
+    run = world.run("stopped")
+    asking = loop.Worker(progress=False, report=lambda numbers: (run / "stop").touch())
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 4 of 8"):
+        loop.train(recipe, shards=world.shards, run=run, worker=asking)
+    assert run_directory.finished(run) is None
+    torch.manual_seed(99)  # the state of the process is of no account
+    loop.train(recipe, shards=world.shards, run=run, worker=loop.Worker(progress=False))
+    assert_same_run(run, finished)
+
+
+def test_a_killed_run_completes(world: World, recipe: Recipe, finished: Path) -> None:
+    """kill -9 after a step that no checkpoint holds: its log line is written once all the same."""
+    longer = recipe.model_copy(update={"name": "killed", "steps": 5000})
+    run = world.run("killed")
+    process = start(world, longer)
+    wait_for(lambda: len(log.read(run)[0]) > 4, process)
+    process.kill()
+    process.wait()
+    steps = [row.step for row in log.read(run)[0]]
+    assert run_directory.finished(run) is None
+    at = checkpoint.latest(run)
+    assert at is not None
+    wanted = longer.model_copy(update={"steps": steps[-1] + 5})
+    assert loop.train(wanted, shards=world.shards, run=run, resume=True).name == f"step-{steps[-1] + 5:06}"
+    assert len(losses(run)) == steps[-1] + 5
+
+
+def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(world: World, recipe: Recipe) -> None:
+    longer = recipe.model_copy(update={"name": "terminated", "steps": 5000, "checkpoint_every": 5000})
+    run = world.run("terminated")
+    process = start(world, longer)
+    wait_for(lambda: bool(log.read(run)[0]), process)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    last = len(losses(run))
+    assert f"stopped after step {last} of 5000; the same command goes on" in said
+    assert checkpoint.latest(run) == run / f"checkpoints/step-{last:06}"
+
+
+def test_two_workers_equal_one(world: World, tmp_path: Path) -> None:
+    """Without dropout, whose masks depend on the micro-batch."""
+    encoder = make_encoder(tmp_path / "encoder", dropout=0.0)
+    make_shards(tmp_path, encoder)
+    plain = make_recipe(encoder)
+    for name, processes in (("one", 1), ("two", 2)):
+        named = plain.model_copy(update={"name": name})
+        command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        process = start(world._replace(root=tmp_path), named, *command)
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    one, two = tmp_path / "runs/one", tmp_path / "runs/two"
+    assert_same_run(one, two, tolerance=1e-4)
+    assert [row.tokens for row in log.read(one)[0]] == [row.tokens for row in log.read(two)[0]]
+
+
+def test_micro_batches_add_up_to_the_batch(world: World, tmp_path: Path) -> None:
+    encoder = make_encoder(tmp_path / "encoder", dropout=0.0)
+    shards = make_shards(tmp_path, encoder)
+    gradients = []
+    for size in (8192, 64):
+        recipe = make_recipe(encoder, tokens_per_step=size)
+        training = loop.set_up(recipe, shards, tmp_path / f"run-{size}", loop.ALONE, resume=False)
+        step = training.loader.step(0)
+        assert (len(step.batches) > 1) == (size == 64)
+        totals = loop.accumulate(training, 0, step)
+        gradients.append((totals, [p.grad for p in training.model.parameters()]))
+    (whole, expected), (parts, got) = gradients
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-5) and parts.tokens == whole.tokens
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+def test_a_loss_that_is_not_finite_names_step_and_records(world: World, recipe: Recipe) -> None:
+    wild = recipe.model_copy(update={"learning_rate": 1e30, "head_learning_rate": 1e30})
+    run = world.run("wild")
+    with pytest.raises(
+        UserError, match=r"step 2: the loss is (nan|inf), on the records \S+, .*lower learning_rate"
+    ):
+        loop.train(wild, shards=world.shards, run=run)
+    assert checkpoint.latest(run) == run / "checkpoints/step-000000"
+
+
+def test_a_second_process_is_refused(world: World, recipe: Recipe, finished: Path) -> None:
+    with (
+        run_directory.locked(finished),
+        pytest.raises(UserError, match="another process is training this run; wait"),
+    ):
+        loop.train(recipe, shards=world.shards, run=finished)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"tokens_per_batch": 64}, r"tokens_per_batch 256 -> 64;"),
+        ({"seed": 7}, r"seed 0 -> 7;"),
+        ({"layout": "stacked"}, r"layout 'joint' -> 'stacked';"),
+        ({"steps": 9}, r"steps 8 -> 9; .* \(or --resume, to train for longer\)"),
+    ],
+)
+def test_another_recipe_is_refused(
+    world: World, recipe: Recipe, finished: Path, changed: dict[str, object], named: str
+) -> None:
+    other = recipe.model_copy(update=changed)
+    with pytest.raises(UserError, match=f"step 8 was trained with other settings: {named}"):
+        loop.train(other, shards=world.shards, run=finished)
+    assert run_directory.finished(finished) is not None
+
+
+def test_other_shards_and_tokenizers_are_refused(recipe: Recipe, finished: Path) -> None:
+    state = checkpoint.read_state(finished / "checkpoints/step-000008")
+    run_directory.check(finished, recipe, state.shards, state.tokenizer, resume=True)
+    with pytest.raises(
+        UserError, match=f"shards {state.shards} -> other; tokenizer {state.tokenizer[:16]} -> new"
+    ):
+        run_directory.check(finished, recipe, "other", "new", resume=True)
+
+
+def test_resuming_nothing_is_refused(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint to resume from"):
+        loop.train(recipe, shards=world.shards, run=tmp_path / "new", resume=True)
+
+
+def test_a_finished_run_does_nothing_more(world: World, recipe: Recipe, finished: Path) -> None:
+    before = weights(finished), losses(finished)
+    said = start(world, recipe, name="uninterrupted").communicate(timeout=60)
+    assert said[0].startswith("uninterrupted was finished already: "), said[1]
+    assert before[1] == losses(finished)
+    assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in before[0].items())
+
+
+def test_missing_shards_name_the_command(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no shards .*make them with `ubert shard tiny"):
+        run_directory.find_shards(tmp_path, recipe, "hash")
+    with pytest.raises(UserError, match=r"the 1 there are of another tokenizer or max_tokens; make them"):
+        run_directory.find_shards(world.root, recipe, "hash")
+
+
+@pytest.mark.parametrize("name", ["../up", "", "a/b", ".hidden", "UPPER"])
+def test_a_run_stays_in_the_store(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="run name"):
+        run_directory.directory(tmp_path, name)
+
+
+@given(st.integers(1, 500), st.floats(0, 1))
+def test_learning_rate_rises_to_its_peak_and_falls(total: int, warmup: float) -> None:
+    shares = [share_of_peak(step, total, warmup) for step in range(total)]
+    assert max(shares) == 1.0 and min(shares) > 0
+    peak = shares.index(1.0)
+    assert shares[: peak + 1] == sorted(shares[: peak + 1])
+    assert shares[peak:] == sorted(shares[peak:], reverse=True)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2**40)] * 4), unique=True, max_size=20))
+def test_seeds_differ_where_their_parts_do(parts: list[tuple[int, ...]]) -> None:
+    seeds = {loop.keyed_seed(*part) for part in parts}
+    assert len(seeds) == len(parts) and all(0 <= seed < 2**63 for seed in seeds)
+
+
+def start(world: World, recipe: Recipe, *launcher: str, name: str | None = None) -> subprocess.Popen[str]:
+    """`python -m ubert.training`, perhaps under a launcher."""
+    path = write_recipe(recipe, world.root / f"{recipe.name}.yaml")
+    arguments = [str(path), "--root", str(world.root), "--name", name or recipe.name]
+    return subprocess.Popen(
+        [sys.executable, *(launcher or ()), "-m", "ubert.training", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)

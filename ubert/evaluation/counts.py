@@ -1,0 +1,49 @@
+"""Counts that are added over records, and the rates made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Set
+
+Counts = Counter[tuple[str, Hashable]]
+"""How often something happened: (what, of which category or value) -> times. Integers, so that a sum doesn't
+depend on its order."""
+
+
+def matches(gold: Set[tuple[str, Hashable]], predicted: Set[tuple[str, Hashable]]) -> Counts:
+    """True positives (`tp`), false positives (`fp`) and false negatives (`fn`) by category.
+
+    Args:
+        gold: (category, place) of each annotation; a repeated annotation counts once.
+        predicted: the same of each prediction.
+    """
+    counts: Counts = Counter()
+    counts.update(("tp", category) for category, _ in gold & predicted)
+    counts.update(("fp", category) for category, _ in predicted - gold)
+    counts.update(("fn", category) for category, _ in gold - predicted)
+    return counts
+
+
+def precision_recall_f1(tp: int, fp: int, fn: int) -> tuple[float, float, float]:
+    """Precision, recall and their harmonic mean; 0 where the denominator is 0."""
+    precision = tp / (tp + fp) if tp else 0.0
+    recall = tp / (tp + fn) if tp else 0.0
+    return precision, recall, 2 * tp / (2 * tp + fp + fn) if tp else 0.0
+
+
+def micro(counts: Counts) -> tuple[float, float, float]:
+    """Precision, recall and F1 over all categories together."""
+    total = {kind: sum(n for (what, _), n in counts.items() if what == kind) for kind in ("tp", "fp", "fn")}
+    return precision_recall_f1(total["tp"], total["fp"], total["fn"])
+
+
+def macro_f1(counts: Counts) -> float:
+    """Mean F1 over the categories that occur among annotations or predictions.
+
+    A candidate category that neither annotation nor prediction ever names has no F1 and is left out.
+    """
+    categories = sorted({str(category) for what, category in counts if what in ("tp", "fp", "fn")})
+    if not categories:
+        return 0.0
+    scores = [precision_recall_f1(*(counts[what, c] for what in ("tp", "fp", "fn")))[2] for c in categories]
+    return sum(scores) / len(scores)

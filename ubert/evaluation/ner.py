@@ -1,0 +1,33 @@
+"""Metrics of mentions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ubert.evaluation.counts import Counts, matches, micro
+from ubert.objectives import Prediction, SpanPrediction
+from ubert.schema.record import Record
+
+
+def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
+    """Unit: a mention of the text, by its characters.
+
+    Annotations that tokenisation or a limit of length lost stay in: they are missed. Each fragment of a
+    discontinuous mention counts as a mention. Spans without a category, or of the second text, are left out.
+    """
+    gold = {
+        (record.categories[span.category].name, (span.start, span.end))
+        for span in record.spans
+        if span.category is not None and span.side == "text"
+    }
+    predicted = {
+        (item.category, (item.start, item.end)) for item in predictions if isinstance(item, SpanPrediction)
+    }
+    return matches(gold, predicted)
+
+
+def summarise(counts: Counts) -> dict[str, float]:
+    """span_f1: strict micro F1; a mention is right where both boundaries and the category are.
+    span_precision and span_recall are its two sides."""
+    precision, recall, f1 = micro(counts)
+    return {"span_f1": f1, "span_precision": precision, "span_recall": recall}

@@ -1,0 +1,5 @@
+"""Metrics of the relation between two texts: one positive category, as in a classification."""
+
+from ubert.evaluation.classification import count, summarise
+
+__all__ = ["count", "summarise"]

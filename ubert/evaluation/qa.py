@@ -1,0 +1,56 @@
+"""Metrics of extractive answers, as SQuAD defines them (Rajpurkar et al. 2016, section 6.1; 2018 for questions
+without an answer)."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from ubert.evaluation.counts import Counts
+from ubert.objectives import Prediction, SpanPrediction
+from ubert.schema.checks import covered
+from ubert.schema.record import Record
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normal(answer: str) -> str:
+    """An answer in lower case, without ASCII punctuation, English articles and repeated white space."""
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
+    """Unit: a question, that is a category. Of several predicted answers the best-scored counts, of several gold
+    answers the nearest. No answer is the empty answer, and matches only that."""
+    counts: Counts = Counter()
+    for index, question in enumerate(record.categories):
+        found = [p for p in predictions if isinstance(p, SpanPrediction) and p.category == question.name]
+        given = normal(max(found, key=lambda span: span.score).text) if found else ""
+        answers = [normal(covered(record, span)) for span in record.spans if span.category == index]
+        gold = [answer for answer in answers if answer] or [""]  # as the official script does
+        counts["question", "all"] += 1
+        counts["question", "exact"] += given in gold
+        counts["f1", max(overlap(given, answer) for answer in gold)] += 1
+    return counts
+
+
+def summarise(counts: Counts) -> dict[str, float]:
+    """exact_match: questions whose normalised answer is a gold one. qa_f1: mean over questions of the F1 between
+    the bags of normalised words of the answer and of the nearest gold answer."""
+    questions = max(1, counts["question", "all"])
+    scores = sorted((float(str(value)), n) for (what, value), n in counts.items() if what == "f1")
+    return {
+        "exact_match": counts["question", "exact"] / questions,
+        "qa_f1": sum(value * n for value, n in scores) / questions,
+    }
+
+
+def overlap(given: str, gold: str) -> float:
+    """F1 of two bags of words; where either is empty, 1 if both are."""
+    left, right = given.split(), gold.split()
+    if not left or not right:
+        return float(left == right)
+    return 2 * (Counter(left) & Counter(right)).total() / (len(left) + len(right))

@@ -1,0 +1,100 @@
+"""Examples in, scores of their categories and cells out: pieces, batches by length, one pass of the model each.
+
+Shapes: T tables of a batch, N cells of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from ubert.model import cells
+from ubert.model.batch import Batch, Example, Ids, Region, Special, collate, pieces
+from ubert.model.structure_table import Scores
+from ubert.model.ubert import UbertModel
+from ubert.objectives import Cells, Scored
+from ubert.objectives import Scores as Logits
+
+NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
+"""Region of a table whose best cell is compared with its anchor, however low both are."""
+
+
+@torch.inference_mode()
+def score(
+    model: UbertModel,
+    special: Special,
+    examples: Sequence[Example],
+    *,
+    threshold: float,
+    batch_tokens: int,
+    bf16: bool,
+) -> list[Scored]:
+    """Score examples, in their order.
+
+    Args:
+        threshold: logit above which a cell is returned.
+        batch_tokens: most padded tokens of one pass.
+        bf16: run under bfloat16 autocast.
+
+    Raises:
+        ValueError: an example doesn't fit into a sequence of the encoder.
+    """
+    device = next(model.parameters()).device
+    anchors = [np.empty(len(example.categories), np.float32) for example in examples]
+    found = [(np.empty((0, 4), np.int32), np.empty(0, np.float32))]
+    for batch in batches(model, special, examples, batch_tokens):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            scores = model(batch.to(device))
+        example_T, category_T = batch.example_B[batch.piece_T], batch.category_T
+        anchor_T = scores.anchor_T.float().cpu()
+        for index, category, value in zip(example_T.tolist(), category_T.tolist(), anchor_T.tolist(), strict=True):
+            anchors[index][category] = value
+        found.append(_cells(scores, batch, threshold))
+    rows_N4 = np.concatenate([rows for rows, _ in found])
+    score_N = np.concatenate([values for _, values in found])
+    order = np.lexsort(rows_N4.T[::-1])
+    rows_N4, score_N = rows_N4[order], score_N[order]
+    bounds = np.searchsorted(rows_N4[:, 0], np.arange(len(examples) + 1))
+    _, category_N, start_N, end_N = rows_N4.T
+    return [
+        Scored(anchor, Cells(category_N[a:b], start_N[a:b], end_N[a:b], score_N[a:b]))
+        for anchor, (a, b) in zip(anchors, pairwise(bounds), strict=True)
+    ]
+
+
+def batches(
+    model: UbertModel, special: Special, examples: Sequence[Example], batch_tokens: int
+) -> Iterator[Batch]:
+    """Pieces of all examples, longest first, in batches of at most `batch_tokens` padded tokens.
+
+    The longest first: where memory doesn't suffice, that shows at once.
+    """
+    most = model.most_tokens
+    every = [
+        piece
+        for index, example in enumerate(examples)
+        for piece in pieces(example, index, model.layout, special, most_categories=most, most_tokens=most)
+    ]
+    every.sort(key=len, reverse=True)
+    first = 0
+    while first < len(every):
+        last = first + max(1, batch_tokens // len(every[first]))
+        yield collate(every[first:last], special, examples=len({piece.example for piece in every[first:last]}))
+        first = last
+
+
+def _cells(scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
+    """(example, category, start, end) [N, 4] and logit [N] of the cells above the threshold, and of the best cell
+    of each table that may have no answer."""
+    found = [cells.above(scores, threshold)]
+    if bool((batch.region_T == NO_ANSWER).any()):
+        best = cells.best(scores)
+        chosen = (best.score <= threshold) & (batch.region_T.to(best.table.device)[best.table] == NO_ANSWER)
+        found.append(cells.Cells(*(column[chosen] for column in best)))
+    table_N, start_N, end_N, score_N = (torch.cat(columns).cpu() for columns in zip(*found, strict=True))
+    example_N, category_N = batch.example_B[batch.piece_T[table_N]], batch.category_T[table_N]
+    rows_N4 = torch.stack([example_N, category_N, start_N, end_N], dim=1)
+    return rows_N4.numpy().astype(np.int32), score_N.float().numpy()

@@ -1,0 +1,73 @@
+"""Long texts as overlapping windows, and the scores of windows as the scores of their text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ubert.model.batch import Region
+from ubert.objectives import Cells, Scored, merge
+
+
+class Window(NamedTuple):
+    """Tokens [start, stop) of a text, of which the window answers for [first, last): its own part.
+
+    The own parts of a text's windows follow each other without gap or overlap, so each token has one window that
+    answers for it: the one that sees most around it.
+    """
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def windows(tokens: int, most: int, overlap: int) -> list[Window]:
+    """Cover `tokens` tokens by as few windows of at most `most` tokens as overlap by `overlap` or more.
+
+    Raises:
+        ValueError: `overlap` is not smaller than `most`.
+    """
+    if not 0 <= overlap < most:
+        raise ValueError(f"overlap is {overlap}, expected 0 to {most - 1}")
+    if tokens <= most:
+        return [Window(0, tokens, 0, tokens)]
+    count = -(-(tokens - overlap) // (most - overlap))
+    starts = [i * (tokens - most) // (count - 1) for i in range(count)]
+    cuts = [(left + most + right) // 2 for left, right in pairwise(starts)]
+    return [
+        Window(start, start + most, first, last)
+        for start, first, last in zip(starts, [0, *cuts], [*cuts, tokens], strict=True)
+    ]
+
+
+def own(window: Window, scored: Scored) -> Scored:
+    """The scores that a window answers for: its anchors, and the cells whose middle token is its own.
+
+    A mention no longer than the overlap is seen whole by the one window that answers for it, and what is left of
+    a mention at a window's edge is no mention of its own: its middle is the neighbour's.
+    """
+    cells = scored.cells
+    middle = (cells.start + cells.end) // 2 + window.start
+    kept = (window.first <= middle) & (middle < window.last)
+    return Scored(
+        scored.anchor, Cells(cells.category[kept], cells.start[kept], cells.end[kept], cells.score[kept])
+    )
+
+
+def whole(parts: Sequence[tuple[Window, Scored]], region: Region) -> Scored:
+    """Scores of a text from those of its windows.
+
+    An anchor that stands for the absence of cells (a question without an answer) is the lowest of the windows':
+    a text has no answer when none of its windows has one. An anchor that stands for the text is the mean of the
+    windows', weighted by the tokens that each answers for.
+    """
+    merged = merge([(window.start, own(window, scored)) for window, scored in parts])
+    if region != Region.ANCHOR:
+        return merged
+    weights = [max(1, window.last - window.first) for window, _ in parts]
+    mean = np.average([scored.anchor for _, scored in parts], axis=0, weights=weights)
+    return Scored(mean.astype(np.float32), merged.cells)

@@ -1,0 +1,140 @@
+"""The biaffine structure table (UBERT, section 3.1), kept as factors: no table of scores is built here.
+
+    score_t[s, e] = [q_s; 1]^T U [k_e; 1],   q = GELU(W_s h), k = GELU(W_e h)
+
+In the joint layout table t is conditioned by g_t, the encoder's output at the marker of its category: the bilinear
+term is scaled by 1 + W_c g_t coordinate by coordinate, and W_k g_t and W_q g_t are added to the terms that are
+linear in k and in q. In both layouts a score is
+
+    score_t[s, e] = (q_s U_11 * scale_t + shift_t) . k_e + q_s . weight_t + bias
+
+which is all that the loss and the decode need (see `cells.py`).
+
+Shapes: B pieces, L tokens of a piece, D encoder width, d table width, N = B * L (0 where no piece has a span
+table), T tables, S span tables, P pieces that have span tables.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ubert.model.batch import Batch, Region
+
+
+class SpanPiece(NamedTuple):
+    """Where a piece lies in the factors: its text tokens and its span tables."""
+
+    token: int  # the first of its text, among N
+    tokens: int
+    table: int
+    tables: int
+    triangle: bool  # start <= end only
+
+
+@dataclass(slots=True)
+class Scores:
+    """Anchor scores, and the factors of the span tables' scores. All are logits: above 0 means yes."""
+
+    anchor_T: Tensor
+    query_Nd: Tensor  # q
+    key_Nd: Tensor  # k
+    bilinear_dd: Tensor  # U_11
+    scale_Sd: Tensor
+    shift_Sd: Tensor
+    weight_Sd: Tensor
+    bias: Tensor
+    table_S: Tensor  # index of a span table among all tables; ascending
+    pieces: list[SpanPiece]
+
+
+class StructureTable(nn.Module):
+    """Encoder output to the factors of the structure tables.
+
+    Args:
+        width: D, of the encoder.
+        size: d, of the two feed-forward networks.
+        conditioned: by each category's marker (joint layout).
+    """
+
+    def __init__(self, width: int, size: int, *, conditioned: bool) -> None:
+        super().__init__()
+        self.start = nn.Linear(width, size)
+        self.end = nn.Linear(width, size)
+        self.U = nn.Parameter(torch.zeros(size + 1, size + 1))
+        self.anchor_bias = nn.Parameter(torch.zeros(()))
+        self.condition = nn.Linear(width, 3 * size) if conditioned else None
+        self._initialise(size)
+
+    def _initialise(self, size: int) -> None:
+        """Few cells of a table are gold: its bias starts at -4, so that the first steps are not spent on it."""
+        nn.init.normal_(self.U[:-1, :-1], std=4 / size)
+        nn.init.constant_(self.U[-1:, -1:], -4.0)
+        if self.condition is not None:
+            nn.init.normal_(self.condition.weight, std=1 / math.sqrt(self.condition.in_features))
+            nn.init.zeros_(self.condition.bias)
+
+    def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
+        """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
+        marker_TD = hidden_BLD[batch.piece_T, batch.anchor_T]
+        scale_Td, shift_Td, weight_Td = self._condition(marker_TD)
+        query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
+        anchor_T = (
+            ((query_Td @ self.U[:-1, :-1] * scale_Td + shift_Td) * key_Td).sum(-1)
+            + (query_Td * weight_Td).sum(-1)
+            + self.anchor_bias
+        )
+        pieces, table_S = _span_pieces(batch)
+        # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
+        text_ND = hidden_BLD.flatten(0, 1)[: hidden_BLD.shape[0] * hidden_BLD.shape[1] if pieces else 0]
+        query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
+        return Scores(
+            anchor_T=at_least_float32(anchor_T),
+            query_Nd=query_Nd,
+            key_Nd=key_Nd,
+            bilinear_dd=self.U[:-1, :-1],
+            scale_Sd=scale_Td.index_select(0, table_S),
+            shift_Sd=shift_Td.index_select(0, table_S),
+            weight_Sd=weight_Td.index_select(0, table_S),
+            bias=self.U[-1, -1],
+            table_S=table_S,
+            pieces=pieces,
+        )
+
+    def _condition(self, marker_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scale, shift and weight of each table."""
+        shift_d, weight_d = self.U[-1, :-1], self.U[:-1, -1]
+        if self.condition is None:
+            tables = len(marker_TD)
+            return (
+                torch.ones_like(shift_d).expand(tables, -1),
+                shift_d.expand(tables, -1),
+                weight_d.expand(tables, -1),
+            )
+        scale_Td, shift_Td, weight_Td = self.condition(marker_TD).chunk(3, dim=-1)
+        return 1 + scale_Td, shift_d + shift_Td, weight_d + weight_Td
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """A sum over a million cells needs it."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _span_pieces(batch: Batch) -> tuple[list[SpanPiece], Tensor]:
+    """The pieces that have span tables, and those tables [S]."""
+    table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
+    piece_P, tables_P = torch.unique_consecutive(batch.piece_T[table_S], return_counts=True)
+    triangle_S = (batch.region_T[table_S] & Region.TRIANGLE).bool().tolist()
+    length_P = batch.text_length_B[piece_P].tolist()
+    token_P = (piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]).tolist()
+    pieces: list[SpanPiece] = []
+    table = 0
+    for token, length, tables in zip(token_P, length_P, tables_P.tolist(), strict=True):
+        pieces.append(SpanPiece(token, length, table, tables, triangle_S[table]))
+        table += tables
+    return pieces, table_S

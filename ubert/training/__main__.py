@@ -1,0 +1,77 @@
+"""Train without Ray: `python -m ubert.training RECIPE --root store`, on its own or under torchrun.
+
+Exit code 0 when the run is finished, 1 on a failure, 130 when it was asked to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from ubert.model.tokenizer import load_tokenizer
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.schema.yaml_file import load
+from ubert.training import loop, run_directory
+
+SPECS = Path(__file__).parents[2] / "corpus_specs"
+
+
+def main() -> int:
+    """Parse, train, say where the checkpoint is."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ubert.training",
+        description="Train a recipe on the shards of its mixture, without Ray.",
+        epilog="Example: torchrun --nproc-per-node 2 -m ubert.training trec.yaml --root store",
+    )
+    parser.add_argument("recipe", help="name of a recipe, or its YAML file")
+    parser.add_argument("--specs", type=Path, default=os.environ.get("UBERT_SPECS", SPECS), help="folder of specs")
+    parser.add_argument("--root", type=Path, default=Path(os.environ.get("UBERT_ROOT", "store")), help="the store")
+    parser.add_argument("--name", help="name of the run; default: the recipe's")
+    parser.add_argument("--resume", action="store_true", help="go on from a checkpoint, perhaps for longer")
+    given = parser.parse_args()
+    worker = _worker()
+    try:
+        named = given.specs / "recipes" / f"{given.recipe}.yaml"
+        recipe = load(Recipe, named if named.exists() else Path(given.recipe))
+        shards = run_directory.find_shards(given.root, recipe, load_tokenizer(recipe.encoder).hash)
+        run = run_directory.directory(given.root, given.name or recipe.name)
+        was_finished = run_directory.finished(run) is not None
+        checkpoint = loop.train(recipe, shards=shards, run=run, worker=worker, resume=given.resume)
+        if worker.rank == 0:
+            print(
+                f"{run.name} was finished already: {checkpoint}"
+                if was_finished and not given.resume
+                else checkpoint
+            )
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stopped:
+        print(stopped, file=sys.stderr)
+        return 130
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return 0
+
+
+def _worker() -> loop.Worker:
+    """This process among those that torchrun started, if it did."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if world > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return loop.Worker(rank, world, device)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

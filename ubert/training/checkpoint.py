@@ -1,0 +1,171 @@
+"""Checkpoints of a run: whole or not there, verified when read, and free of pickle.
+
+<run>/checkpoints/step-000500/
+    config.json, model.safetensors, tokenizer files    all that a prediction needs
+    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/...
+    state.json                                         where the run was, and the hash of each file above
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from blake3 import blake3
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.schema.yaml_file import Strict
+
+STATE = "state.json"
+OPTIMIZER = "optimizer.safetensors"
+_NAME = re.compile(r"step-(\d{6,})")
+_HALF = ".half-"  # prefix of a checkpoint that is being written
+
+logger = logging.getLogger(__name__)
+
+
+class State(Strict):
+    """Where a run was. `step` counts finished steps, and is the loader's position: batches are a function of it.
+
+    `tokens` and `seconds` were spent so far, over all workers; `loss` is that of the last step, None before the
+    first. `shards` is their fingerprint, `tokenizer` its hash, `files` the blake3 of each file of the checkpoint.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    loss: float | None
+    recipe: Recipe
+    shards: str
+    tokenizer: str
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+def save(
+    run: Path, model: UbertModel, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer, state: State
+) -> Path:
+    """Write a checkpoint under a temporary name and rename it: nobody sees half of it.
+
+    Power may fail before its bytes reach the disk; the hashes in state.json find that out, and `latest` then takes
+    the checkpoint before it.
+
+    Raises:
+        UserError: the directory cannot be written, or its disk is full.
+    """
+    directory = run / "checkpoints" / f"step-{state.step:06}"
+    half = directory.with_name(f"{_HALF}{directory.name}")
+    try:
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        model.save(half)
+        tokenizer.save(half)
+        save_file(_tensors(model, optimizer), half / OPTIMIZER)
+        whole = state.model_copy(update={"files": {path.name: _hash(path) for path in sorted(half.iterdir())}})
+        (half / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        if directory.exists():  # damaged, or this step would not have been done again
+            shutil.rmtree(directory)
+        half.rename(directory)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(half, ignore_errors=True)
+        raise UserError(
+            f"{directory}: the checkpoint cannot be written ({error}); nothing incomplete is kept: make room, "
+            "then run the same command again"
+        ) from error
+    return directory
+
+
+def latest(run: Path) -> Path | None:
+    """The newest whole checkpoint of a run, or None where it has none; a damaged one is passed over and logged."""
+    for directory in _newest_first(run):
+        damage = _damage(directory)
+        if damage is None:
+            return directory
+        logger.warning("%s is damaged (%s); the checkpoint before it is used", directory, damage)
+    return None
+
+
+def remove_halves(run: Path) -> None:
+    """Remove what killed processes left half-written."""
+    for half in (run / "checkpoints").glob(f"{_HALF}*"):
+        shutil.rmtree(half)
+
+
+def prune(run: Path, keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints. Step 0, the model before training, stays to compare with."""
+    for directory in list(_newest_first(run))[keep:]:
+        if _step(directory) > 0:
+            shutil.rmtree(directory)
+
+
+def read_state(directory: Path) -> State:
+    """Where the run of a checkpoint was.
+
+    Raises:
+        UserError: state.json is missing or damaged.
+    """
+    try:
+        return State.model_validate_json((directory / STATE).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{directory / STATE}: {reason}; give a checkpoint that training wrote") from None
+
+
+def load_optimizer(directory: Path, model: UbertModel, optimizer: torch.optim.Optimizer) -> None:
+    """Give `optimizer`, freshly made for `model`, the state that a checkpoint holds."""
+    tensors = load_file(directory / OPTIMIZER)
+    if not tensors:  # before the first step
+        return
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    order = [names[p] for group in optimizer.param_groups for p in group["params"]]
+    state = {
+        index: {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
+        for index, name in enumerate(order)
+    }
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _tensors(model: UbertModel, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{kind}/{names[parameter]}": tensor.contiguous()
+        for parameter, kinds in optimizer.state.items()
+        for kind, tensor in kinds.items()
+    }
+
+
+def _newest_first(run: Path) -> Iterator[Path]:
+    directories = [path for path in (run / "checkpoints").glob("step-*") if _NAME.fullmatch(path.name)]
+    yield from sorted(directories, key=_step, reverse=True)
+
+
+def _step(directory: Path) -> int:
+    return int(directory.name.removeprefix("step-"))
+
+
+def _damage(directory: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        state = read_state(directory)
+    except UserError as error:
+        return str(error)
+    for name, expected in state.files.items():
+        path = directory / Path(name).name
+        if not path.is_file():
+            return f"{name} is missing"
+        if _hash(path) != expected:
+            return f"{name} is not what was written"
+    return None
+
+
+def _hash(path: Path) -> str:
+    return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()

@@ -1,0 +1,115 @@
+"""What a run tells: a line of numbers for each step, as JSONL, for TensorBoard, and as a progress line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+JSONL = Path("logs/train.jsonl")
+PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
+
+
+class Row(NamedTuple):
+    """The numbers of one step. `step` of `steps` are done; `loss` is that of a text; `tokens` without padding."""
+
+    step: int
+    steps: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    tokens: int
+    tokens_per_second: float
+    seconds: float
+
+
+Tell = Callable[[Row], None]
+
+
+@contextmanager
+def logging_to(run: Path, done: int) -> Iterator[Tell]:
+    """Write rows to `<run>/logs`. What is there of steps after `done`, which are done again, goes."""
+    path = run / JSONL
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = [json.dumps(row._asdict()) for row in read(run)[0] if row.step <= done]
+    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    writer = SummaryWriter(str(path.parent), purge_step=done + 1)
+    with path.open("a", encoding="utf-8", buffering=1) as file:
+
+        def tell(row: Row) -> None:
+            file.write(json.dumps(row._asdict()) + "\n")
+            for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
+                writer.add_scalar(name, getattr(row, name), row.step)
+
+        try:
+            yield tell
+        finally:
+            writer.close()
+
+
+def read(run: Path, start: int = 0) -> tuple[list[Row], int]:
+    """Rows of a run's log from byte `start` on, and the byte to go on from; a line that is being written waits."""
+    path = run / JSONL
+    if not path.exists():
+        return [], 0
+    with path.open("rb") as file:
+        file.seek(start if start <= path.stat().st_size else 0)  # a resumed run has cut it
+        start = file.tell()
+        whole = file.read().rpartition(b"\n")[0]
+    return [Row(**json.loads(line)) for line in whole.splitlines()], start + len(whole) + bool(whole)
+
+
+@contextmanager
+def progress(console: Console | None = None) -> Iterator[Tell]:
+    """Show rows: one live line in a terminal, a plain line now and then elsewhere."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _plain(console)
+        return
+    columns = (
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f} tokens/s "),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=console, speed_estimate_period=60) as bar:
+        task: TaskID | None = None
+
+        def tell(row: Row) -> None:
+            nonlocal task
+            if task is None:
+                task = bar.add_task("", total=row.steps, completed=row.step - 1, loss=0.0, rate=0.0)
+            bar.update(task, completed=row.step, loss=row.loss, rate=row.tokens_per_second)
+
+        yield tell
+
+
+def _plain(console: Console) -> Tell:
+    shown = float("-inf")
+    rows: list[Row] = []
+
+    def tell(row: Row) -> None:
+        nonlocal shown
+        rows.append(row)
+        if monotonic() - shown < PLAIN_EVERY and row.step < row.steps:
+            return
+        seconds = sum(r.seconds for r in rows)
+        left = timedelta(seconds=round(seconds / len(rows) * (row.steps - row.step)))
+        loss = sum(r.loss for r in rows) / len(rows)
+        rate = sum(r.tokens for r in rows) / seconds
+        line = f"step {row.step}/{row.steps}  loss {loss:.4f}  {rate:,.0f} tokens/s  {left} left"
+        console.print(line, highlight=False, soft_wrap=True)
+        shown = monotonic()
+        rows.clear()
+
+    return tell

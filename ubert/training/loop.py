@@ -1,0 +1,271 @@
+"""The training loop: one worker or many, CPU or GPU, free of Ray.
+
+A step takes one global batch, of which each worker has a share, in micro-batches. Its loss is the sum over all its
+texts divided once by their number, so it doesn't matter how texts fall on workers and micro-batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import xxhash
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+from ubert.model import cells
+from ubert.model.batch import Batch
+from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, log, run_directory
+from ubert.training.checkpoint import State
+from ubert.training.loader import Loader, Step
+from ubert.training.optimizer import adamw, set_rates, share_of_peak
+from ubert.training.shards import open_shards
+
+
+class Worker(NamedTuple):
+    """This process among `world`. Where that is more than one, torch.distributed is initialised already.
+
+    `progress`: rank 0 shows it. `report` is called by every worker at each checkpoint.
+    """
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")
+    progress: bool = True
+    report: Callable[[dict[str, float]], None] | None = None
+
+
+ALONE = Worker()
+
+
+@dataclass(slots=True)
+class Training:
+    """A run at work: what it is made of, and where it is."""
+
+    recipe: Recipe
+    run: Path
+    worker: Worker
+    tokenizer: Tokenizer
+    loader: Loader
+    model: UbertModel
+    optimizer: torch.optim.AdamW
+    score: nn.Module  # batch -> summed loss
+    state: State
+
+
+class Totals(NamedTuple):
+    """Of one step, over all workers: the loss of a text, tokens without padding, whether anyone asks to stop."""
+
+    loss: float
+    tokens: int
+    stop: bool
+
+
+def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, resume: bool = False) -> Path:
+    """Train to the recipe's last step, from the run's last checkpoint where it has one.
+
+    Stopped and started again, a run sees the same batches and takes the same steps, dropout included, as one that
+    was never stopped. With another number of workers its batches are the same, its dropout masks are not.
+
+    Args:
+        shards: a directory of shards.
+        run: the run's directory.
+        resume: go on from a checkpoint, which has to be there; `steps` and `epochs` may differ from before.
+
+    Returns:
+        The directory of the last checkpoint.
+
+    Raises:
+        UserError: the run cannot be made or gone on with, or its loss is not finite.
+        KeyboardInterrupt: it was asked to stop (SIGINT, SIGTERM, or a file `stop` in the run's directory), and has
+            written a checkpoint.
+    """
+    with run_directory.locked(run) if worker.rank == 0 else nullcontext():
+        training = set_up(recipe, shards, run, worker, resume)
+        total = training.loader.total_steps
+        with _telling(training) as tell, run_directory.stopping(run) as asked:
+            started = perf_counter()
+            for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
+                totals = accumulate(training, index, step, stop=asked())
+                norm = float(clip_grad_norm_(training.model.parameters(), recipe.clip))
+                rate = set_rates(training.optimizer, share_of_peak(index, total, recipe.warmup))
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+                seconds = perf_counter() - started
+                training.state = _advanced(training.state, totals, seconds)
+                tell(
+                    log.Row(
+                        index + 1, total, totals.loss, rate, norm, totals.tokens, totals.tokens / seconds, seconds
+                    )
+                )
+                if totals.stop or index + 1 == total or (index + 1) % recipe.checkpoint_every == 0:
+                    save(training)
+                if totals.stop and index + 1 < total:
+                    raise KeyboardInterrupt(f"stopped after step {index + 1} of {total}; the same command goes on")
+                started = perf_counter()
+        return _finish(training)
+
+
+def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool) -> Training:
+    """A new run, or one as its last checkpoint has left it. Rank 0 writes and checks; the others wait for it."""
+    tokenizer = load_tokenizer(recipe.encoder)
+    opened = open_shards(shards, verify=worker.rank == 0)
+    made_of = opened.manifest.fingerprint
+    if worker.rank == 0:
+        run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume)
+        run_directory.start(run, recipe)
+    if worker.world > 1:
+        dist.barrier()
+    directory = checkpoint.latest(run)
+    model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer)
+    model.to(worker.device).train()
+    optimizer = adamw(model, recipe)
+    if directory:
+        checkpoint.load_optimizer(directory, model, optimizer)
+        state = checkpoint.read_state(directory).model_copy(update={"recipe": recipe})
+    else:
+        state = State(
+            step=0, tokens=0, seconds=0.0, loss=None, recipe=recipe, shards=made_of, tokenizer=tokenizer.hash
+        )
+    score: nn.Module = SummedLoss(model)
+    training = Training(
+        recipe=recipe,
+        run=run,
+        worker=worker,
+        tokenizer=tokenizer,
+        loader=Loader(opened, recipe, tokenizer.special, model.most_tokens, worker.rank, worker.world),
+        model=model,
+        optimizer=optimizer,
+        score=DistributedDataParallel(score) if worker.world > 1 else score,
+        state=state,
+    )
+    if directory is None:
+        save(training)  # the model before training, to compare with
+    return training
+
+
+class SummedLoss(nn.Module):
+    """Model and loss in one forward pass, of which DDP has to see the whole."""
+
+    def __init__(self, model: UbertModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The loss of a micro-batch, summed over its texts."""
+        return cells.loss(self.model(batch), batch)[0]
+
+
+def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:
+    """Gradients of one global batch's mean loss, averaged over workers: equal on all of them.
+
+    Raises:
+        UserError: the loss is not finite.
+    """
+    recipe, worker = training.recipe, training.worker
+    parallel = training.score if isinstance(training.score, DistributedDataParallel) else None
+    half = half_precision(recipe, worker.device)
+    totals = torch.zeros(3, dtype=torch.float64, device=worker.device)
+    for number, batch in enumerate(step.batches):
+        torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
+        last = number + 1 == len(step.batches)
+        with nullcontext() if last or parallel is None else parallel.no_sync():
+            with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
+                loss = training.score(batch.to(worker.device))
+            # DDP takes the mean over workers, of sums that are divided by the number of all texts
+            (loss * (worker.world / step.examples)).backward()
+        totals[0] += loss.detach()
+        totals[1] += int(batch.mask_BL.sum())
+    totals[2] = float(stop)
+    if worker.world > 1:
+        dist.all_reduce(totals)
+    summed, tokens, stops = totals.tolist()
+    if not math.isfinite(summed):
+        raise UserError(_not_finite(recipe, index, step, summed))
+    return Totals(summed / step.examples, int(tokens), stops > 0)
+
+
+def keyed_seed(*parts: int) -> int:
+    """A 63-bit seed that depends on all parts and on nothing else."""
+    return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1
+
+
+def half_precision(recipe: Recipe, device: torch.device) -> bool:
+    """Whether matrix products run in bfloat16. `auto`: where the processor has instructions for it."""
+    if recipe.precision != "auto":
+        return recipe.precision == "bf16"
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def save(training: Training) -> None:
+    """Write a checkpoint (rank 0), and report it (all)."""
+    state, worker = training.state, training.worker
+    if worker.rank == 0:
+        checkpoint.save(training.run, training.model, training.tokenizer, training.optimizer, state)
+        checkpoint.prune(training.run, training.recipe.keep_checkpoints)
+    if worker.report and state.loss is not None:
+        worker.report({"step": state.step, "loss": state.loss, "tokens": state.tokens})
+
+
+def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
+    return UbertModel.new(
+        encoder_path(recipe.encoder),
+        recipe.layout,
+        recipe.table_size,
+        vocabulary=tokenizer.vocabulary,
+        seed=keyed_seed(recipe.seed),
+    )
+
+
+def _advanced(state: State, totals: Totals, seconds: float) -> State:
+    spent = {"tokens": state.tokens + totals.tokens, "seconds": state.seconds + seconds}
+    return state.model_copy(update={"step": state.step + 1, "loss": totals.loss, **spent})
+
+
+@contextmanager
+def _telling(training: Training) -> Iterator[log.Tell]:
+    """Rank 0 writes the log and, where it is wanted, shows progress."""
+    if training.worker.rank > 0:
+        yield lambda row: None
+        return
+    shown = log.progress() if training.worker.progress else nullcontext(lambda row: None)
+    with log.logging_to(training.run, training.state.step) as write, shown as show:
+
+        def tell(row: log.Row) -> None:
+            write(row)
+            show(row)
+
+        yield tell
+
+
+def _finish(training: Training) -> Path:
+    directory = training.run / "checkpoints" / f"step-{training.state.step:06}"
+    if training.worker.rank == 0:
+        run_directory.finish(training.run, training.state, directory)
+    if training.worker.world > 1:
+        dist.barrier()
+    return directory
+
+
+def _not_finite(recipe: Recipe, index: int, step: Step, value: float) -> str:
+    shown = ", ".join(step.records[:5])
+    more = f" and {len(step.records) - 5} more" if len(step.records) > 5 else ""
+    return (
+        f"step {index + 1}: the loss is {value}, on the records {shown}{more}; lower learning_rate "
+        f"({recipe.learning_rate}) and head_learning_rate ({recipe.head_learning_rate}) or set precision: fp32, "
+        "and train under another name"
+    )

@@ -1,0 +1,184 @@
+"""The directory of a run: who may write it, what it was made of, where it goes on, when it is finished.
+
+runs/<name>/    recipe.yaml, checkpoints/, logs/, manifest.json
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST, RunManifest, ShardManifest, fingerprint, read_manifest
+from ubert.schema.recipe import Recipe
+from ubert.schema.spec import NAME
+from ubert.training import checkpoint
+from ubert.training.checkpoint import State
+
+STOP = "stop"  # a file of this name asks the run to stop after its step
+INDIFFERENT = {"description", "checkpoint_every", "keep_checkpoints", "evaluate"}
+LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
+
+
+def directory(root: Path, name: str) -> Path:
+    """Where the run called `name` lies.
+
+    Raises:
+        UserError: the name is none.
+    """
+    if not re.fullmatch(NAME, name):
+        raise UserError(f"run name {name!r}: expected lower-case letters, digits, '.', '-' and '_' only")
+    return root / "runs" / name
+
+
+def find_shards(root: Path, recipe: Recipe, tokenizer: str) -> Path:
+    """The newest shards of the recipe's mixture that fit its encoder's tokeniser (its hash) and `max_tokens`.
+
+    Raises:
+        UserError: there are none; the message has the command that makes them.
+    """
+    folder = root / "shards" / recipe.mixture
+    found = [(path.parent, read_manifest(ShardManifest, path.parent)) for path in folder.glob(f"*/{MANIFEST}")]
+    fitting = [
+        (manifest.created, directory)
+        for directory, manifest in found
+        if manifest.tokenizer == tokenizer and manifest.max_tokens == recipe.max_tokens
+    ]
+    if not fitting:
+        others = f"; the {len(found)} there are of another tokenizer or max_tokens" if found else ""
+        raise UserError(
+            f"{folder}: no shards for encoder {recipe.encoder!r} with max_tokens {recipe.max_tokens}{others}; "
+            f"make them with `ubert shard {recipe.mixture} --encoder {recipe.encoder}`"
+        )
+    return max(fitting)[1]
+
+
+def finished(run: Path) -> RunManifest | None:
+    """The manifest of a run that has ended, or None."""
+    return read_manifest(RunManifest, run) if (run / MANIFEST).exists() else None
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Hold the only right to write a run; what a killed process left half-written goes first.
+
+    Raises:
+        UserError: another process trains this run, or its directory cannot be written.
+    """
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        lock = (run / ".lock").open("wb")
+    except OSError as error:
+        raise UserError(f"{run}: cannot be written ({error.strerror}); choose another --root") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{run}: another process is training this run; wait for it, or train under another name"
+            ) from None
+        checkpoint.remove_halves(run)
+        (run / STOP).unlink(missing_ok=True)
+        yield
+
+
+@contextmanager
+def stopping(run: Path) -> Iterator[Callable[[], bool]]:
+    """A function that tells whether to stop after this step: on SIGINT, SIGTERM, or a file `stop` in the run.
+
+    A second signal ends the process at once.
+    """
+    asked = threading.Event()
+    before = {}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    if threading.current_thread() is threading.main_thread():  # others can't receive signals
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked.is_set() or (run / STOP).exists()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: bool) -> None:
+    """Refuse to go on with a run that was made of something else. A run that does not exist yet passes.
+
+    Args:
+        shards: fingerprint of the shards.
+        tokenizer: hash of the tokeniser.
+        resume: the user asked to go on, perhaps for longer: `steps` or `epochs` may differ.
+
+    Raises:
+        UserError: what differs, and how to cure it.
+    """
+    directory = checkpoint.latest(run)
+    if directory is None:
+        if resume:
+            raise UserError(f"{run}: no checkpoint to resume from; train without --resume first")
+        return
+    state = checkpoint.read_state(directory)
+    differing = [
+        *_differences(state.recipe, recipe, INDIFFERENT | LENGTH if resume else INDIFFERENT),
+        *([f"shards {state.shards} -> {shards}"] if shards != state.shards else []),
+        *([f"tokenizer {state.tokenizer[:16]} -> {tokenizer[:16]}"] if tokenizer != state.tokenizer else []),
+    ]
+    if not differing:
+        return
+    longer = " (or --resume, to train for longer)" if _only_length(state.recipe, recipe) else ""
+    raise UserError(
+        f"{run}: step {state.step} was trained with other settings: {'; '.join(differing)}; "
+        f"set them back, or start afresh under another name{longer}"
+    )
+
+
+def start(run: Path, recipe: Recipe) -> None:
+    """Write the recipe; the run is no longer finished."""
+    run.mkdir(parents=True, exist_ok=True)
+    (run / MANIFEST).unlink(missing_ok=True)
+    text = yaml.safe_dump(recipe.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
+    (run / "recipe.yaml").write_text(text, encoding="utf-8")
+
+
+def finish(run: Path, state: State, directory: Path) -> None:
+    """Write the manifest of a run, at its end."""
+    recipe = fingerprint(state.recipe.model_dump())
+    assert state.loss is not None
+    manifest = RunManifest(
+        name=run.name,
+        fingerprint=fingerprint(recipe, state.shards),
+        created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        recipe=recipe,
+        shards=state.shards,
+        steps=state.step,
+        tokens=state.tokens,
+        seconds=state.seconds,
+        loss=state.loss,
+        checkpoint=str(directory.relative_to(run)),
+    )
+    half = run / f".{MANIFEST}"
+    half.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    half.replace(run / MANIFEST)
+
+
+def _differences(before: Recipe, now: Recipe, but: set[str]) -> list[str]:
+    old: dict[str, Any] = before.model_dump(exclude=but)
+    new: dict[str, Any] = now.model_dump(exclude=but)
+    return [f"{key} {old[key]!r} -> {new[key]!r}" for key in old if old[key] != new[key]]
+
+
+def _only_length(before: Recipe, now: Recipe) -> bool:
+    return before != now and not _differences(before, now, INDIFFERENT | LENGTH)
