@@ -165,6 +165,32 @@ def mix(
 
 
 @app.command()
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or its YAML file.")],
+    root: Root = STORE,
+    specs: Specs = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run, perhaps for more steps.")] = None,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+) -> None:
+    """Train a recipe, and measure the model before and after. A stopped run goes on where it was.
+
+    Example: ubert pretrain trec --workers 2
+    """
+    from pipelines.pretrain import comparison_table
+    from pipelines.pretrain import pretrain as job
+    from pipelines.specs import recipe as load_recipe
+    from pipelines.specs import specs_folder
+
+    folder = specs_folder(specs)
+    chosen = load_recipe(recipe, folder)
+    checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
+    console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
+    if chosen.evaluate:
+        _table(comparison_table(chosen, checkpoint.parents[1], root=root))
+
+
+@app.command()
 def evaluate(
     checkpoint: Checkpoint,
     corpus: Annotated[str, typer.Option(help="Name of an ingested corpus.")],

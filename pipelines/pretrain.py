@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
+import pyarrow as pa
 import torch
 from rich.console import Console
 
@@ -103,6 +104,22 @@ def compare(recipe: Recipe, run: Path, *, root: Path) -> Comparison:
     with atomic(run / "evaluation.json") as path:
         path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
     return comparison
+
+
+def comparison_table(recipe: Recipe, run: Path, *, root: Path) -> pa.Table:
+    """What `compare` measured, one row a metric."""
+    comparison = compare(recipe, run, root=root)
+    rows = [
+        {
+            **{key: one[key] for key in ("corpus", "split", "records")},
+            "metric": metric,
+            "before": round(one["metrics"][metric], 4),
+            "after": round(other["metrics"][metric], 4),
+        }
+        for one, other in zip(comparison["before"], comparison["after"], strict=True)
+        for metric in one["metrics"]
+    ]
+    return pa.Table.from_pylist(rows)
 
 
 def _train(work: dict[str, Any], run: Path, workers: int) -> Path:

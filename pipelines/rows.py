@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,28 +152,29 @@ class Rows:
             self._lose(record, span, reason)
         for span in targets.spans[~kept].tolist():
             self._lose(record, span, "truncated")
-        self._note_cuts(record, text, pair, found[-1].stop if found else 0, kept_pair)
+        cuts = list(_cuts(record, text, pair, found[-1].stop if found else None, kept_pair))
+        self.notes += [Note(record.record_id, None, reason, words[:LONGEST_NOTE]) for reason, words in cuts]
+        self.counts["cut"] += bool(cuts)
         return found
-
-    def _note_cuts(self, record: Record, text: Encoding, pair: Encoding, text_end: int, pair_end: int) -> None:
-        notes = []
-        if not record.categories:
-            notes.append(Note(record.record_id, None, "no categories", record.text[:LONGEST_NOTE]))
-        elif not len(text.ids):
-            notes.append(Note(record.record_id, None, "no token in the text", record.text[:LONGEST_NOTE]))
-        for side, words, encoding, end in (
-            ("text", record.text, text, text_end),
-            ("pair", record.pair or "", pair, pair_end),
-        ):
-            if end < len(encoding.ids):
-                rest = words[int(encoding.starts[end]) :][:LONGEST_NOTE]
-                notes.append(Note(record.record_id, None, f"{side} cut", rest))
-        self.notes += notes
-        self.counts["cut"] += bool(notes)
 
     def _lose(self, record: Record, span: int, reason: str) -> None:
         self.lost[reason] += 1
         self.notes.append(Note(record.record_id, span, reason, covered(record, record.spans[span])))
+
+
+def _cuts(
+    record: Record, text: Encoding, pair: Encoding, text_end: int | None, pair_end: int
+) -> Iterator[tuple[str, str]]:
+    """What of the record's texts is in no row, and why."""
+    if not record.categories:
+        yield "no categories", record.text
+    elif text_end is None:
+        yield "no token in the text", record.text
+    else:
+        if text_end < len(text.ids):
+            yield "text cut", record.text[int(text.starts[text_end]) :]
+        if pair_end < len(pair.ids):
+            yield "pair cut", (record.pair or "")[int(pair.starts[pair_end]) :]
 
 
 COUNTED = ("records", "rows", "cut", "spans", "exact", "widened", "narrowed")

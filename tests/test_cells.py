@@ -105,7 +105,7 @@ pieces_strategy = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), pieces_strategy, st.booleans(), st.sampled_from([1, 300, 1 << 18]))
 def test_loss_and_gradients_equal_the_dense_form(
     seed: int, pieces: list[tuple[int, int, Region]], conditioned: bool, tile: int
@@ -130,7 +130,7 @@ def test_loss_and_gradients_equal_the_dense_form(
         assert float((grad - wanted).abs().max()) / scale < 1e-10
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), pieces_strategy, st.booleans(), st.sampled_from([1, 300, 1 << 18]))
 def test_decode_finds_the_cells_of_the_dense_form(
     seed: int, pieces: list[tuple[int, int, Region]], conditioned: bool, tile: int

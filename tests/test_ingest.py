@@ -9,13 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import World, numbers
 
 from pipelines import units
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key
-
-from worlds import World, numbers
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 

@@ -57,7 +57,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a line (or a CSV record) with its fields by column; blank lines are no rows.
 
     Raises:
-        UserError: the header, or a file with quoted fields, is not of its encoding.
+        UserError: the header is blank; or it, or a file with quoted fields, is not of its encoding.
     """
     rows = _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
     header = _header(piece, options, rows) if options.header else []
@@ -73,7 +73,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         if len(fields) in (len(columns), len(every)):
             yield RawRow(number, f"{piece.path}:{number}", dict(zip(every, fields, strict=False)))
         else:
-            expected = len(columns) if columns is every else f"{len(columns)} or {len(every)}"
+            expected = f"{len(columns)} or {len(every)}" if options.optional_columns else len(columns)
             detail = f"expected {expected} columns, got {len(fields)}"
             yield Reject(piece.path, number, "wrong column count", detail, raw)
 
@@ -114,6 +114,10 @@ def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> lis
             stop = len(file.readline())
         rows = _plain(Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha), options)
     first = next(rows, None)
+    if first is None and piece.stop == 0:
+        return []
     if isinstance(first, Reject):
         raise UserError(f"{piece.folder / piece.path}: line {first.line}, the header: {first.detail}")
-    return first[1] if first else []
+    if first is None or first[0] != 1:
+        raise UserError(f"{piece.folder / piece.path}: line 1 is blank, expected the header")
+    return first[1]

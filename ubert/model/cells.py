@@ -4,7 +4,7 @@ Scores are made from their factors (`structure_table.Scores`) in tiles of rows t
 used, and dropped: memory is O(tokens * d + tables * d), whatever the text's length squared. As the loss is a sum,
 its gradient is known while a tile's scores are: it is taken in the same pass, so that no tile is made twice.
 
-Shapes: N text tokens, d table width, S span tables; of one piece: M tables, R rows and C columns of a tile.
+Shapes: N tokens, d table width, S span tables; of one piece: M tables, R rows and C columns of a tile.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ubert.model.batch import Batch, Region
 from ubert.model.structure_table import Scores, SpanPiece, at_least_float32
 
 TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
+TILE_ROWS = 64  # of a triangle's tile, half of a square of them is masked
 
 
 class Cells(NamedTuple):
@@ -87,9 +88,9 @@ def best(scores: Scores) -> Cells:
 
 
 class _Factors(NamedTuple):
-    row_Nd: Tensor
     query_Nd: Tensor
     key_Nd: Tensor
+    bilinear_dd: Tensor
     scale_Sd: Tensor
     shift_Sd: Tensor
     weight_Sd: Tensor
@@ -101,7 +102,8 @@ class _Tile(NamedTuple):
 
     row: int
     column: int
-    mixed_MRd: Tensor  # a * scale + shift
+    bilinear_Rd: Tensor  # q U_11
+    mixed_MRd: Tensor  # q U_11 * scale + shift
     scores_MRC: Tensor
 
 
@@ -117,10 +119,11 @@ def _gold_scores(factors: _Factors, scores: Scores, batch: Batch) -> Tensor:
     for piece in scores.pieces:
         first_token[piece.table : piece.table + piece.tables] = piece.token
     offset_G = first_token.to(table_G.device)[span_table_G]
-    mixed_Gd = factors.row_Nd[offset_G + start_G] * factors.scale_Sd[span_table_G] + factors.shift_Sd[span_table_G]
-    bilinear_G = (mixed_Gd * factors.key_Nd[offset_G + end_G]).sum(-1)
-    linear_G = (factors.query_Nd[offset_G + start_G] * factors.weight_Sd[span_table_G]).sum(-1)
-    return bilinear_G + linear_G + factors.bias
+    query_Gd, key_Gd = factors.query_Nd[offset_G + start_G], factors.key_Nd[offset_G + end_G]
+    mixed_Gd = torch.addcmul(
+        factors.shift_Sd[span_table_G], query_Gd @ factors.bilinear_dd, factors.scale_Sd[span_table_G]
+    )
+    return (mixed_Gd * key_Gd + query_Gd * factors.weight_Sd[span_table_G]).sum(-1) + factors.bias
 
 
 def _all_tiles(factors: _Factors, pieces: list[SpanPiece]) -> Iterator[tuple[SpanPiece, _Tile]]:
@@ -133,21 +136,22 @@ def _tiles(factors: _Factors, piece: SpanPiece) -> Iterator[_Tile]:
     """Row blocks of a piece's tables; a triangle's blocks begin at their first row's column."""
     tables = slice(piece.table, piece.table + piece.tables)
     tokens = slice(piece.token, piece.token + piece.tokens)
-    row_nd, query_nd, key_nd = factors.row_Nd[tokens], factors.query_Nd[tokens], factors.key_Nd[tokens]
+    query_nd, key_nd = factors.query_Nd[tokens], factors.key_Nd[tokens]
     scale_Md, shift_Md = factors.scale_Sd[tables, None], factors.shift_Sd[tables, None]
     linear_Mn = factors.weight_Sd[tables] @ query_nd.T + factors.bias
-    height = max(8, TILE_CELLS // max(1, piece.tables * piece.tokens))
+    height = min(TILE_ROWS, max(8, TILE_CELLS // max(1, piece.tables * piece.tokens)))
     for row in range(0, piece.tokens, height):
         rows = slice(row, min(row + height, piece.tokens))
         column = row if piece.triangle else 0
-        mixed_MRd = torch.addcmul(shift_Md, row_nd[None, rows], scale_Md)
+        bilinear_Rd = query_nd[rows] @ factors.bilinear_dd
+        mixed_MRd = torch.addcmul(shift_Md, bilinear_Rd, scale_Md)
         flat = mixed_MRd.flatten(0, 1) @ key_nd[column:].T
         scores_MRC = flat.view(piece.tables, rows.stop - row, -1).add_(linear_Mn[:, rows, None])
         if piece.triangle:
             side = rows.stop - row
             below_RR = torch.ones(side, side, dtype=torch.bool, device=flat.device).tril_(-1)
             scores_MRC[:, :, :side].masked_fill_(below_RR, float("-inf"))
-        yield _Tile(row, column, mixed_MRd, scores_MRC)
+        yield _Tile(row, column, bilinear_Rd, mixed_MRd, scores_MRC)
 
 
 class _SoftplusSum(torch.autograd.Function):
@@ -181,12 +185,13 @@ def _add_gradient(grads: _Factors, factors: _Factors, piece: SpanPiece, tile: _T
     columns = slice(piece.token + tile.column, piece.token + piece.tokens)
     slope_MRC = tile.scores_MRC.sigmoid_()
     slope_XC = slope_MRC.flatten(0, 1)
-    mixed_MRd = (slope_XC @ factors.key_Nd[columns]).view_as(tile.mixed_MRd)
     grads.key_Nd[columns].addmm_(slope_XC.T, tile.mixed_MRd.flatten(0, 1))
-    grads.row_Nd[rows].add_((mixed_MRd * factors.scale_Sd[tables, None]).sum(0))
-    grads.scale_Sd[tables].add_((mixed_MRd * factors.row_Nd[None, rows]).sum(1))
+    mixed_MRd = (slope_XC @ factors.key_Nd[columns]).view_as(tile.mixed_MRd)
+    grads.scale_Sd[tables].add_((mixed_MRd * tile.bilinear_Rd).sum(1))
     grads.shift_Sd[tables].add_(mixed_MRd.sum(1))
+    bilinear_Rd = (mixed_MRd * factors.scale_Sd[tables, None]).sum(0)
+    grads.bilinear_dd.addmm_(factors.query_Nd[rows].T, bilinear_Rd)
     slope_MR = slope_MRC.sum(2)
-    grads.query_Nd[rows].addmm_(slope_MR.T, factors.weight_Sd[tables])
+    grads.query_Nd[rows].addmm_(bilinear_Rd, factors.bilinear_dd.T).addmm_(slope_MR.T, factors.weight_Sd[tables])
     grads.weight_Sd[tables].addmm_(slope_MR, factors.query_Nd[rows])
     grads.bias.add_(slope_MR.sum())

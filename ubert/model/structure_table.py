@@ -6,12 +6,12 @@ In the joint layout table t is conditioned by g_t, the encoder's output at the m
 term is scaled by 1 + W_c g_t coordinate by coordinate, and W_k g_t and W_q g_t are added to the terms that are
 linear in k and in q. In both layouts a score is
 
-    score_t[s, e] = (a_s * scale_t + shift_t) . k_e + q_s . weight_t + bias,   a = q U_11
+    score_t[s, e] = (q_s U_11 * scale_t + shift_t) . k_e + q_s . weight_t + bias
 
 which is all that the loss and the decode need (see `cells.py`).
 
-Shapes: B pieces, L tokens of a piece, D encoder width, d table width, N text tokens of all pieces that have span
-tables, T tables, S span tables.
+Shapes: B pieces, L tokens of a piece, D encoder width, d table width, N = B * L (0 where no piece has a span
+table), T tables, S span tables, P pieces that have span tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ubert.model.batch import Batch, Region
 class SpanPiece(NamedTuple):
     """Where a piece lies in the factors: its text tokens and its span tables."""
 
-    token: int
+    token: int  # the first of its text, among N
     tokens: int
     table: int
     tables: int
@@ -42,9 +42,9 @@ class Scores:
     """Anchor scores, and the factors of the span tables' scores. All are logits: above 0 means yes."""
 
     anchor_T: Tensor
-    row_Nd: Tensor  # a
     query_Nd: Tensor  # q
     key_Nd: Tensor  # k
+    bilinear_dd: Tensor  # U_11
     scale_Sd: Tensor
     shift_Sd: Tensor
     weight_Sd: Tensor
@@ -80,7 +80,7 @@ class StructureTable(nn.Module):
             nn.init.zeros_(self.condition.bias)
 
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
-        """Factors of all tables of a batch; feed-forward networks run on text and anchor tokens only."""
+        """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
         marker_TD = hidden_BLD[batch.piece_T, batch.anchor_T]
         scale_Td, shift_Td, weight_Td = self._condition(marker_TD)
         query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
@@ -89,14 +89,15 @@ class StructureTable(nn.Module):
             + (query_Td * weight_Td).sum(-1)
             + self.anchor_bias
         )
-        pieces, token_N, table_S = _span_pieces(batch)
-        text_ND = hidden_BLD.flatten(0, 1).index_select(0, token_N)
+        pieces, table_S = _span_pieces(batch)
+        # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
+        text_ND = hidden_BLD.flatten(0, 1)[: hidden_BLD.shape[0] * hidden_BLD.shape[1] if pieces else 0]
         query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
         return Scores(
             anchor_T=at_least_float32(anchor_T),
-            row_Nd=query_Nd @ self.U[:-1, :-1],
             query_Nd=query_Nd,
             key_Nd=key_Nd,
+            bilinear_dd=self.U[:-1, :-1],
             scale_Sd=scale_Td.index_select(0, table_S),
             shift_Sd=shift_Td.index_select(0, table_S),
             weight_Sd=weight_Td.index_select(0, table_S),
@@ -124,20 +125,16 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def _span_pieces(batch: Batch) -> tuple[list[SpanPiece], Tensor, Tensor]:
-    """The pieces that have span tables, the flat positions of their text tokens [N], and their tables [S]."""
-    region_T = batch.region_T
-    table_S = torch.nonzero(region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
+def _span_pieces(batch: Batch) -> tuple[list[SpanPiece], Tensor]:
+    """The pieces that have span tables, and those tables [S]."""
+    table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
+    piece_P, tables_P = torch.unique_consecutive(batch.piece_T[table_S], return_counts=True)
+    triangle_S = (batch.region_T[table_S] & Region.TRIANGLE).bool().tolist()
+    length_P = batch.text_length_B[piece_P].tolist()
+    token_P = (piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]).tolist()
     pieces: list[SpanPiece] = []
-    tokens = []
-    token = table = 0
-    found, counts = torch.unique_consecutive(batch.piece_T[table_S], return_counts=True)
-    triangles = (region_T[table_S] & Region.TRIANGLE).bool().tolist()
-    lengths = batch.text_length_B[found].tolist()
-    starts = (found * batch.ids_BL.shape[1] + batch.text_start_B[found]).tolist()
-    for start, length, tables in zip(starts, lengths, counts.tolist(), strict=True):
-        pieces.append(SpanPiece(token, length, table, tables, triangles[table]))
-        tokens.append(torch.arange(start, start + length, device=table_S.device))
-        token, table = token + length, table + tables
-    token_N = torch.cat(tokens) if tokens else table_S.new_empty(0)
-    return pieces, token_N, table_S
+    table = 0
+    for token, length, tables in zip(token_P, length_P, tables_P.tolist(), strict=True):
+        pieces.append(SpanPiece(token, length, table, tables, triangle_S[table]))
+        table += tables
+    return pieces, table_S

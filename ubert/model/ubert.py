@@ -93,6 +93,9 @@ class UbertModel(nn.Module):
         Raises:
             UserError: the directory is not a checkpoint, or its weights are damaged or don't fit its config.
         """
+        for name in (CONFIG, WEIGHTS):
+            if not (directory / name).is_file():
+                raise UserError(f"{directory} is not a checkpoint: {name} is missing")
         try:
             config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
             if config.get("format") != FORMAT:
@@ -104,8 +107,6 @@ class UbertModel(nn.Module):
             encoder: Any = AutoModel.from_config(encoder_config, trust_remote_code=False)  # type: ignore[no-untyped-call]
             model = cls(_without_pooler(encoder.float()), config["layout"], config["table_size"])
             model.load_state_dict(load_file(directory / WEIGHTS))
-        except FileNotFoundError as error:
-            raise UserError(f"{directory} is not a checkpoint: {Path(error.filename).name} is missing") from None
         except (ValueError, KeyError, SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{directory}: damaged checkpoint ({reason}); use the one before it") from None

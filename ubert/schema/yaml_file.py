@@ -20,6 +20,18 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
+class _Loader(yaml.SafeLoader):
+    """Safe tags only; a key given twice is an error, where YAML itself would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} given twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> Any:
     """Parse a YAML file (safe tags only).
 
@@ -27,7 +39,7 @@ def read_yaml(path: Path) -> Any:
         UserError: the file is missing, is not UTF-8, or is not YAML (with its line).
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  (a safe loader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

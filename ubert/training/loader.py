@@ -113,7 +113,7 @@ class Loader:
 
     def _pieces(self, row: int, copy: int, epoch: int) -> list[Piece]:
         example = self.shards.example(row)
-        chosen = self._categories(example, copy, epoch)
+        chosen = self.categories(example, copy, epoch)
         most = 1 if self.recipe.layout == "stacked" else self.recipe.categories_per_piece
         room = self.most_tokens - len(example.text) - len(example.pair) - (len(example.pair) > 0) - 1
         number = int(self.shards.prompt_N[row])
@@ -122,13 +122,13 @@ class Loader:
             for group in groups(example.instruction, example.categories, chosen, most, room)
         ]
 
-    def _categories(self, example: Example, copy: int, epoch: int) -> Ids:
+    def categories(self, example: Example, copy: int, epoch: int) -> Ids:
         """All candidate categories of an example, or the gold ones and a draw of the others."""
         count, most = len(example.categories), self.recipe.categories_per_piece
         if count <= most:
             return np.arange(count, dtype=np.int32)
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-        draw = keys(np.arange(count), *self.plan.seed, epoch, CATEGORIES, copy)
+        draw = keys(np.arange(count), self.plan.seed, epoch, CATEGORIES, copy)
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)

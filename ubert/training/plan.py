@@ -53,7 +53,7 @@ class Plan:
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int) -> None:
         length_N, pieces_N = sizes(shards, recipe, most_tokens)
         _check_sizes(length_N, pieces_N, shards, recipe)
-        self.seed = (int(shards.manifest.fingerprint, 16), recipe.seed)
+        self.seed = recipe.seed
         rows_M = np.repeat(np.arange(len(shards), dtype=np.int64), shards.copies_N)
         self.rows_M = rows_M[np.argsort(-length_N[rows_M], kind="stable")]
         self.buckets, self.starts = _cut(length_N[self.rows_M], pieces_N[self.rows_M], recipe.tokens_per_batch)
@@ -63,11 +63,11 @@ class Plan:
     def epoch(self, epoch: int) -> tuple[Longs, Longs]:
         """The order of one epoch: `copy_M`, indices into `rows_M`, and the order of the batches [S]. Batch b is
         copy_M[starts[b] : starts[b + 1]]."""
-        key_M = keys(np.arange(len(self.rows_M)), *self.seed, epoch, _ROWS)
+        key_M = keys(np.arange(len(self.rows_M)), self.seed, epoch, _ROWS)
         copy_M = np.concatenate(
             [start + np.argsort(key_M[start:stop], kind="stable") for start, stop in self.buckets]
         )
-        batches_S = np.argsort(keys(np.arange(self.steps), *self.seed, epoch, _BATCHES), kind="stable")
+        batches_S = np.argsort(keys(np.arange(self.steps), self.seed, epoch, _BATCHES), kind="stable")
         return copy_M, batches_S
 
 
@@ -96,10 +96,10 @@ def sizes(shards: Shards, recipe: Recipe, most_tokens: int) -> tuple[Longs, Long
     )
     if recipe.layout == "stacked":
         return base_N + widest_N, np.maximum(count_N, 1)
-    total_N = np.where(count_N > count_P[prompt_N], count_N * widest_N, total_P[prompt_N])
-    split_N = (total_N > room_N) | (count_N > recipe.categories_per_piece)
-    pieces_N = 1 + total_N // (room_N - widest_N + 1) + (count_N - 1) // recipe.categories_per_piece
-    return np.where(split_N, most_tokens, base_N + total_N), np.where(split_N, pieces_N, 1)
+    total_N, by_count_N = total_P[prompt_N], (count_N - 1) // recipe.categories_per_piece
+    by_room_N = np.where(by_count_N > 0, count_N * widest_N, total_N) // (room_N - widest_N + 1)
+    pieces_N = 1 + by_count_N + np.where(total_N > room_N, by_room_N, 0)
+    return base_N + np.minimum(total_N, room_N), pieces_N
 
 
 def _prompts(shards: Shards, most: int) -> tuple[Longs, Longs, Longs]:

@@ -87,6 +87,7 @@ class _Shard:
     """The columns of one file."""
 
     record_id: tuple[Ids, Bytes]
+    window_start: Ids
     text: Lists
     pair: Lists
     anchors: Lists
@@ -142,6 +143,11 @@ class Shards:
         offsets, data = shard.record_id
         return data[offsets[i] : offsets[i + 1]].tobytes().decode()
 
+    def window_start(self, row: int) -> int:
+        """The row's first token, in the text of its record."""
+        shard, i = self._find(row)
+        return int(shard.window_start[i])
+
     def _prompt(self, number: int) -> Prompt:
         categories = [self.words[i] for i in self.categories[number].tolist()]
         return Prompt(self.words[int(self.instruction_P[number])], categories)
@@ -188,6 +194,7 @@ def _columns(batch: pa.RecordBatch) -> _Shard:
     cells = _lists(batch.column("gold_cells"))
     return _Shard(
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
+        window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
         anchors=_lists(batch.column("gold_anchors")),

@@ -1,0 +1,53 @@
+"""Two sides in one run, in turn, and their medians: the form of every benchmark here."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+from torch.profiler import ProfilerActivity, profile
+
+
+def report(
+    benchmark: str, case: str, ours: float, theirs: float, unit: str, n: int, *, more: bool = False
+) -> None:
+    """Print one JSON line. `ratio` says how many times better ours is; `more`: more of the unit is better."""
+    ratio = ours / theirs if more else theirs / ours
+    line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": round(ratio, 3)}
+    print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
+
+
+def seconds(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    n: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float]:
+    """Median seconds of n runs of each side, interleaved, after one uncounted run of each.
+
+    `clock`: wall-clock by default; `time.process_time` for one-threaded computing on a shared machine.
+    """
+    times: tuple[list[float], list[float]] = ([], [])
+    for run in range(n + 1):
+        for side, work in zip(times, (ours, theirs), strict=True):
+            start = clock()
+            work()
+            if run:
+                side.append(clock() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most bytes of tensors that were alive at once during `work`, from the allocator's own record."""
+    work()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as run:
+        work()
+    assert run.profiler is not None
+    alive = peak = 0
+    for event in run.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            alive += event.nbytes()
+            peak = max(peak, alive)
+    return peak

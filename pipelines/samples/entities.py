@@ -1,0 +1,44 @@
+"""sample_entities: named entities, as tokens with BIO tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.scene import Scene, Text
+from pipelines.samples.world import makers
+from ubert.schema.record import Split
+
+LABELS = {
+    "person": "PER", "firm": "ORG", "place": "LOC", "product": "PROD", "day": "DATE", "month": "DATE",
+    "year": "DATE", "money": "MONEY", "sum": "MONEY", "price": "MONEY", "fare": "MONEY",
+}  # fmt: skip
+_TOKEN = re.compile(r"'s\b|\d[\d.,]*\d|\w+(?:[-'](?!s\b)\w+)*|[^\w\s]")
+
+
+def writer(split: Split) -> Callable[[Scene], list[tuple[str, str]]]:
+    """Function that writes one text as (token, tag) pairs."""
+    rules: Rules = read("entities")
+    grammar = compile_rules(rules, makers(split), split)
+
+    def write(scene: Scene) -> list[tuple[str, str]]:
+        scene.pick(grammar["item"])(scene)
+        return tagged(scene.take())
+
+    return write
+
+
+def tagged(text: Text) -> list[tuple[str, str]]:
+    """Tokens and their tags. Names are cut apart from the words around them first, so every boundary is exact."""
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    for mark in text.marks:
+        label = LABELS.get(mark.slot.rstrip("0123456789"))
+        if label is None:
+            continue
+        tokens += [(token, "O") for token in _TOKEN.findall(text.text, at, mark.start)]
+        inside = _TOKEN.findall(text.text, mark.start, mark.end)
+        tokens += [(token, f"{'I' if i else 'B'}-{label}") for i, token in enumerate(inside)]
+        at = mark.end
+    return tokens + [(token, "O") for token in _TOKEN.findall(text.text, at)]

@@ -1,0 +1,79 @@
+"""Write the whole invented world: one folder a dataset, in the format that it would have been published in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.samples import deals, entailment, entities, questions, reviews, topics, writers
+from pipelines.samples.scene import Scene
+from ubert.schema.errors import UserError
+from ubert.schema.record import SPLITS, Split
+
+
+class Dataset(NamedTuple):
+    """How a dataset's records are made, and how they are written."""
+
+    writer: Callable[[Split], Callable[[Scene], Any]]
+    format: writers.Format
+
+
+DATASETS = {
+    "sample_reviews": Dataset(reviews.writer, writers.jsonl),
+    "sample_topics": Dataset(topics.writer, writers.comma_separated(topics.COLUMNS)),
+    "sample_entailment": Dataset(entailment.writer, writers.tab_separated(entailment.COLUMNS)),
+    "sample_entities": Dataset(entities.writer, writers.conll),
+    "sample_deals": Dataset(deals.writer, writers.brat),
+    "sample_questions": Dataset(questions.writer, writers.squad),
+}
+
+
+def generate(records: int, seed: int, out: Path) -> dict[str, int]:
+    """Write every dataset under `out`, `records` of each. Gives the records of each file (or folder of documents).
+
+    Raises:
+        UserError: `records` is too small, a dataset's folder is there already, or `out` cannot be written.
+    """
+    return dict(generate_files(records, seed, out))
+
+
+def generate_files(records: int, seed: int, out: Path) -> Iterator[tuple[str, int]]:
+    """As `generate`, file by file as they are written: for a progress bar."""
+    sizes = split_sizes(records)
+    for name in DATASETS:
+        if (out / name).exists():
+            raise UserError(f"{out / name} is there already; remove it or choose another folder")
+    try:
+        for name, dataset in DATASETS.items():
+            # Whole or absent: a folder gets its name when all its files are written.
+            partial = out / f".{name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            for split in SPLITS:
+                stream = stream_of(name, split, seed)
+                for file, size in dataset.format(stream, sizes[split], partial, split):
+                    yield f"{name}/{file}", size
+            partial.rename(out / name)
+    except OSError as error:
+        raise UserError(f"cannot write samples to {out}: {error.strerror or error}") from None
+
+
+def stream_of(name: str, split: Split, seed: int) -> Iterator[Any]:
+    """The endless stream of a dataset's records. Record i depends on (seed, dataset, split, i) only."""
+    write = DATASETS[name].writer(split)
+    return (write(Scene(seed, name, split, i)) for i in count())
+
+
+def split_sizes(records: int) -> dict[Split, int]:
+    """A tenth, and at least one, for validation and for test; the rest for training.
+
+    Raises:
+        UserError: there are not enough records for three splits.
+    """
+    if records < len(SPLITS):
+        raise UserError(f"got {records} records, expected at least {len(SPLITS)}: one for each split")
+    tenth = max(1, records // 10)
+    return {"train": records - 2 * tenth, "validation": tenth, "test": tenth}

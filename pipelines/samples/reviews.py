@@ -1,0 +1,30 @@
+"""sample_reviews: the sentiment of a review of a hotel, a restaurant or a product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.scene import Scene
+from pipelines.samples.world import makers
+from ubert.schema.record import Split
+
+LABELS = ("negative", "neutral", "positive")
+_STARS = {"negative": (1, 2), "neutral": (3,), "positive": (4, 5)}
+
+
+def writer(split: Split) -> Callable[[Scene], dict[str, object]]:
+    """Function that writes one review."""
+    texts: dict[str, Rules] = read("reviews")
+    shared = texts.pop("shared")
+    names = makers(split)
+    domains = [(name, compile_rules({**shared, **rules}, names, split)) for name, rules in texts.items()]
+
+    def write(scene: Scene) -> dict[str, object]:
+        domain, grammar = scene.pick(domains)
+        label = scene.pick(LABELS)
+        scene.pick(grammar[label])(scene)
+        text = scene.take().text
+        return {"id": scene.id, "text": text, "label": label, "stars": scene.pick(_STARS[label]), "about": domain}
+
+    return write

@@ -1,0 +1,64 @@
+"""One record being written: its keyed draws, its cast of names, its words so far and where the names are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import xxhash
+
+from ubert.schema.record import Split
+
+Name: TypeAlias = dict[str, str]  # form -> words; `full` is the form that a bare reference takes
+Item = TypeVar("Item")
+
+
+class Mark(NamedTuple):
+    """A name (or a trigger) in a text: [start, end) in characters."""
+
+    slot: str
+    start: int
+    end: int
+
+
+class Text(NamedTuple):
+    """A finished text and the names in it."""
+
+    text: str
+    marks: list[Mark]
+
+
+class Scene:
+    """One record being written: its draws, the names that it speaks of, the words so far.
+
+    `alias` renames slots (own -> the cast's), so that one template can speak of different members of the cast;
+    marks keep a template's own slots.
+    """
+
+    __slots__ = ("alias", "cast", "id", "marks", "parts", "state")
+
+    def __init__(self, seed: int, dataset: str, split: Split, index: int) -> None:
+        self.id = f"{split}-{index}"
+        self.state = xxhash.xxh3_64_intdigest(f"{seed}/{dataset}/{self.id}".encode())
+        self.cast: dict[str, Name] = {}
+        self.alias: dict[str, str] = {}
+        self.parts: list[str] = []
+        self.marks: list[tuple[str, int, int]] = []  # slot, first part, part after the last
+
+    def draw(self, n: int) -> int:
+        """A draw from 0..n-1: the high half of a 64-bit linear congruential generator (Knuth's MMIX)."""
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+        return (self.state >> 32) * n >> 32
+
+    def pick(self, items: Sequence[Item]) -> Item:
+        """One of the items."""
+        return items[self.draw(len(items))]
+
+    def take(self) -> Text:
+        """The text so far, with its marks; the next one starts empty, with the same cast."""
+        text = "".join(self.parts)
+        offsets = [0, *accumulate(map(len, self.parts))] if self.marks else []
+        marks = [Mark(slot, offsets[first], offsets[last]) for slot, first, last in self.marks]
+        self.parts, self.marks = [], []
+        return Text(text, marks)

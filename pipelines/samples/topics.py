@@ -1,0 +1,27 @@
+"""sample_topics: the topic of a piece of news."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.scene import Scene
+from pipelines.samples.world import makers
+from ubert.schema.record import Split
+
+COLUMNS = ("id", "text", "topic")
+
+
+def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
+    """Function that writes one row: id, text, topic."""
+    texts: dict[str, Rules] = read("topics")
+    shared = texts.pop("shared")
+    names = makers(split)
+    topics = [(name, compile_rules({**shared, **rules}, names, split)) for name, rules in texts.items()]
+
+    def write(scene: Scene) -> tuple[str, ...]:
+        topic, grammar = scene.pick(topics)
+        scene.pick(grammar["item"])(scene)
+        return scene.id, scene.take().text, topic
+
+    return write

@@ -1,0 +1,239 @@
+"""The order of batches is a function of shards, seed, epoch and step; ranks share out the same global batches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.handmade import make_shards, ner, question, sentiment
+from ubert.model.batch import Batch, Special
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST
+from ubert.schema.recipe import Recipe
+from ubert.training.loader import Loader
+from ubert.training.plan import keys
+from ubert.training.shards import Shards, open_shards
+
+SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)
+MANY = 40  # categories of the reviews: more than fit into a piece
+CORPORA = {
+    "people": [ner(i, i % 30) for i in range(150)],
+    "questions": [question(i) for i in range(60)],
+    "reviews": [sentiment(i, MANY) for i in range(60)],
+}
+COPIES = {"people/train/3": 4, "reviews/train/5": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shards(tmp_path_factory.mktemp("store"), CORPORA, copies=COPIES, max_tokens=48)
+
+
+@pytest.fixture(scope="module")
+def shards(folder: Path) -> Shards:
+    return open_shards(folder)
+
+
+def recipe(**changes: Any) -> Recipe:
+    settings: dict[str, Any] = {"name": "made", "mixture": "made", "epochs": 2, "categories_per_piece": 8}
+    settings |= {"tokens_per_batch": 1024, "tokens_per_step": 512, "seed": 1}
+    return Recipe(**{**settings, **changes})
+
+
+def loader(shards: Shards, rank: int = 0, world: int = 1, **changes: Any) -> Loader:
+    return Loader(shards, recipe(**changes), SPECIAL, 512, rank, world)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    names = [name for name in Batch.__slots__ if name != "examples"]
+    return one.examples == other.examples and all(getattr(one, name).equal(getattr(other, name)) for name in names)
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_frozen_batches(shards: Shards, world: int) -> None:
+    """If this fails, every run that was stopped before your change resumes on other batches than it would have
+    seen, and no training of before can be repeated. If that is meant, say so in the change's description and put
+    the new values here; if the values only differ between worlds, the ranks no longer share one order."""
+    ranks = [loader(shards, rank, world) for rank in range(world)]
+    got = []
+    for step in (0, 1, ranks[0].steps_per_epoch):
+        parts = [ranks[rank].step(step).records for rank in range(world)]
+        got.append([parts[i % world][i // world] for i in range(4)])
+    assert got == FROZEN
+
+
+FROZEN = [
+    ["people/train/44", "people/train/134", "people/train/105", "people/train/136"],
+    ["people/train/146", "people/train/24", "people/train/22", "people/train/112"],
+    ["people/train/28", "people/train/117", "people/train/141", "people/train/146"],
+]
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_share_out_each_global_batch(shards: Shards, world: int, layout: str) -> None:
+    whole = loader(shards, layout=layout, tokens_per_batch=4096)
+    ranks = [loader(shards, rank, world, layout=layout, tokens_per_batch=4096) for rank in range(world)]
+    assert {rank.total_steps for rank in ranks} == {whole.total_steps}
+    for i in (0, 3, whole.total_steps - 1):
+        step, parts = whole.step(i), [rank.step(i) for rank in ranks]
+        assert {part.examples for part in parts} == {step.examples} == {len(step.records)}
+        assert sorted(r for part in parts for r in part.records) == sorted(step.records)
+        assert all(part.records == step.records[rank::world] for rank, part in enumerate(parts))
+        assert sum(batch.examples for part in parts for batch in part.batches) == step.examples
+        gold = [sum(len(b.gold_cells_G3) for b in p.batches) for p in parts]
+        assert sum(gold) == sum(len(b.gold_cells_G3) for b in step.batches)
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_each_epoch_shows_each_copy_once(shards: Shards, layout: str) -> None:
+    expected = Counter({shards.record_id(row): 0 for row in range(len(shards))})
+    for row in range(len(shards)):
+        expected[shards.record_id(row)] += int(shards.copies_N[row])
+    train = loader(shards, layout=layout)
+    assert train.total_steps == 2 * train.steps_per_epoch
+    orders = []
+    for epoch in range(2):
+        steps = range(epoch * train.steps_per_epoch, (epoch + 1) * train.steps_per_epoch)
+        orders.append([record for i in steps for record in train.step(i).records])
+        assert Counter(orders[-1]) == expected
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_batches_keep_to_their_budgets(shards: Shards, layout: str) -> None:
+    train = loader(shards, layout=layout, epochs=1)
+    for i in range(train.total_steps):
+        batches = train.step(i).batches
+        longest = max(batch.ids_BL.shape[1] for batch in batches)
+        assert longest * sum(len(batch.ids_BL) for batch in batches) <= 1024
+        assert all(batch.ids_BL.numel() <= 512 for batch in batches)
+
+
+def test_resumed_is_the_same_as_uninterrupted(folder: Path, shards: Shards) -> None:
+    train = loader(shards)
+    uninterrupted = list(train.iterate())
+    assert len(uninterrupted) == train.total_steps
+    resumed = list(loader(open_shards(folder)).iterate(start=train.total_steps - 5))
+    assert len(resumed) == 5
+    for one, other in zip(uninterrupted[-5:], resumed, strict=True):
+        assert one.records == other.records
+        assert all(same(a, b) for a, b in zip(one.batches, other.batches, strict=True))
+
+
+def test_a_reader_that_stops_early_leaves_no_thread(shards: Shards) -> None:
+    import threading
+
+    steps = loader(shards).iterate()
+    next(steps)
+    steps.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
+
+
+def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:
+    """Eight of forty, the gold one among them; others in the next epoch, over time all of them."""
+    train = loader(shards, epochs=40)
+    row = next(row for row in range(len(shards)) if shards.record_id(row) == "reviews/train/7")
+    copy = int(np.flatnonzero(train.plan.rows_M == row)[0])
+    example = shards.example(row)
+    draws = [train.categories(example, copy, epoch).tolist() for epoch in range(40)]
+    assert draws[0] == [7, 15, 16, 29, 32, 34, 36, 39]  # frozen, as the batches are
+    assert all(len(set(draw)) == 8 and draw == sorted(draw) and 7 in draw for draw in draws)
+    assert set().union(*draws) == set(range(MANY)) and draws[0] != draws[1]
+    seen = Counter(category for draw in draws for category in draw if category != 7)
+    assert max(seen.values()) < 20  # of 40; 7.2 are expected
+
+
+def test_the_seed_changes_the_order(shards: Shards) -> None:
+    one, other = loader(shards), loader(shards, seed=2)
+    assert one.step(0).records != other.step(0).records
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.5, None), (1.25, None), (None, 7)])
+def test_length_of_a_run(shards: Shards, epochs: float | None, steps: int | None) -> None:
+    train = loader(shards, epochs=epochs, steps=steps)
+    expected = steps or int(np.ceil((epochs or 0) * train.steps_per_epoch))
+    assert train.total_steps == expected == len(list(train.iterate()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(600, 5000), st.integers(1, 12), st.sampled_from(["joint", "stacked"]), st.integers(0, 9))
+def test_any_recipe_that_is_accepted_keeps_its_word(
+    shards: Shards, tokens: int, categories: int, layout: str, seed: int
+) -> None:
+    numbers = {"tokens_per_batch": tokens, "tokens_per_step": 600, "categories_per_piece": categories}
+    train = loader(shards, layout=layout, seed=seed, epochs=1, **numbers)
+    rows = [train.copies(i) for i in range(train.total_steps)]
+    assert sorted(np.concatenate(rows).tolist()) == list(range(len(train.plan.rows_M)))
+    assert min(map(len, rows)) == train.plan.smallest
+    step = train.step(seed % train.total_steps)
+    longest = max(batch.ids_BL.shape[1] for batch in step.batches)
+    assert longest * sum(len(batch.ids_BL) for batch in step.batches) <= tokens
+
+
+def test_keys_are_uniform_and_depend_on_every_part() -> None:
+    drawn = keys(np.arange(1 << 14), 1, 2)
+    assert len(np.unique(drawn)) == len(drawn)
+    bits = np.unpackbits(drawn.view(np.uint8)).mean()
+    assert abs(bits - 0.5) < 0.005
+    for other in (keys(np.arange(8), 2, 1), keys(np.arange(8), 1, 2, 0), keys(np.arange(8), 1)):
+        assert not set(other.tolist()) & set(drawn.tolist())
+
+
+def test_too_many_workers_is_said_at_the_start(shards: Shards) -> None:
+    with pytest.raises(UserError, match=r"fewer than the 64 workers; raise tokens_per_batch \(1024\)"):
+        loader(shards, world=64)
+
+
+@pytest.mark.parametrize("name", ["tokens_per_batch", "tokens_per_step"])
+def test_a_budget_below_one_row_is_said_at_the_start(shards: Shards, name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} is 20, but record .* alone takes up to"):
+        loader(shards, **{name: 20})
+
+
+def test_a_text_beyond_the_encoder_is_said_at_the_start(shards: Shards) -> None:
+    with pytest.raises(UserError, match="don't fit into the encoder's 40 positions"):
+        Loader(shards, recipe(), SPECIAL, 40)
+
+
+def damaged(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "damaged"))
+
+
+@pytest.mark.parametrize("name", ["shard-00000.arrow", "prompts.arrow", "categories.arrow"])
+def test_a_flipped_byte_is_found(folder: Path, tmp_path: Path, name: str) -> None:
+    path = damaged(folder, tmp_path) / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}: changed since it was written.*ubert shard made"):
+        open_shards(path.parent)
+
+
+def test_a_missing_shard_is_found(folder: Path, tmp_path: Path) -> None:
+    directory = damaged(folder, tmp_path)
+    (directory / "shard-00000.arrow").unlink()
+    with pytest.raises(UserError, match="missing, though the manifest names it"):
+        open_shards(directory, verify=False)
+
+
+def test_shards_of_a_later_version_are_refused(folder: Path, tmp_path: Path) -> None:
+    path = damaged(folder, tmp_path) / MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}))
+    with pytest.raises(UserError, match="schema version 99, expected"):
+        open_shards(path.parent)
+
+
+def test_unfinished_shards_are_refused(folder: Path, tmp_path: Path) -> None:
+    directory = damaged(folder, tmp_path)
+    (directory / MANIFEST).unlink()
+    with pytest.raises(UserError, match="never finished"):
+        open_shards(directory)

@@ -1,0 +1,413 @@
+"""The mapping: raw rows become records by their spec, or rejects with a reason that names the value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.fields import RefusedError
+from pipelines.mapping import mapper, tagged_spans
+from pipelines.sources import RawRow, Slice
+from ubert.schema.arrow import batch_to_records, records_to_batch
+from ubert.schema.checks import covered
+from ubert.schema.record import Argument, Category, Event, Record, Reject, Relation, Source, Span
+from ubert.schema.spec import DatasetSpec
+
+PIECE = Slice(Path("folder"), "a/file", 0, 100, 1, "utf-8", "5" * 64)
+
+
+def spec_of(task: str, fields: dict[str, Any], categories: dict[str, Any] | None = None) -> DatasetSpec:
+    return DatasetSpec.model_validate(
+        {
+            "name": "things",
+            "description": "d",
+            "task": task,
+            "language": "en",
+            "licence": "l",
+            "instruction": "i",
+            "format": "jsonl",
+            "files": [{"split": "train", "path": "a/file"}],
+            "map": fields,
+            "categories": categories or {},
+        }
+    )
+
+
+def take(spec: DatasetSpec, content: dict[str, Any]) -> Record | Reject:
+    return mapper(spec, "train", PIECE)(RawRow(7, "a/file:7", content))
+
+
+def kept(spec: DatasetSpec, content: dict[str, Any]) -> Record:
+    record = take(spec, content)
+    assert isinstance(record, Record), record
+    return record
+
+
+def refused(spec: DatasetSpec, content: dict[str, Any]) -> tuple[str, str]:
+    reject = take(spec, content)
+    assert isinstance(reject, Reject), reject
+    assert (reject.path, reject.line, json.loads(reject.raw)) == ("a/file", 7, content)
+    reject.raw.encode(), reject.detail.encode()  # both can be written as UTF-8
+    return reject.reason, reject.detail.removeprefix("a/file:7: ")
+
+
+LABEL = spec_of(
+    "classification", {"text": "t", "label": "l"}, {"label": {"0": "bad", "1": "good", "true": "fact"}}
+)
+
+
+def test_a_record_says_where_it_came_from_and_what_it_may_be() -> None:
+    assert kept(LABEL, {"t": "Fine.", "l": "1"}) == Record(
+        record_id="things/train/a/file:7",
+        corpus="things",
+        split="train",
+        language="en",
+        task="classification",
+        instruction="i",
+        text="Fine.",
+        source=Source("a/file", 7, "5" * 64),
+        categories=(Category("bad", "label"), Category("good", "label"), Category("fact", "label")),
+        labels=[1],
+    )
+
+
+def test_labels_that_are_no_strings_are_looked_up_as_json_writes_them() -> None:
+    assert kept(LABEL, {"t": "a", "l": 1}).labels == [1]
+    assert kept(LABEL, {"t": "a", "l": True}).labels == [2]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "detail"),
+    [
+        ({"t": "a", "l": "2"}, "unknown category", "'2' is not among the spec's categories"),
+        ({"t": "a", "l": 1.5}, "unknown category", "1.5 is not among the spec's categories"),
+        ({"l": "1"}, "missing field", "no 't' in the row"),
+        ({"t": "a", "l": None}, "missing field", "no 'l' in the row"),
+        ({"t": ["a"], "l": "1"}, "wrong type", "'t' is ['a'], expected a string"),
+        ({"t": " \u00a0", "l": "1"}, "empty text", "text is ' \\xa0'"),
+        ({"t": "a\ud800", "l": "1"}, "lone surrogate", "half of a surrogate pair"),
+        ({"t": "a", "l": ["0", "1"]}, "wrong number of labels", "2 labels, expected 1"),
+    ],
+)
+def test_a_row_that_is_no_labelled_text_is_refused(content: dict[str, Any], reason: str, detail: str) -> None:
+    found = refused(LABEL, content)
+    assert found[0] == reason and detail in found[1]
+
+
+def test_fields_are_found_below_others() -> None:
+    spec = spec_of("classification", {"text": "a.b", "label": "a.c.d"}, {"label": {"x": "x"}})
+    assert kept(spec, {"a": {"b": "text", "c": {"d": "x"}}}).text == "text"
+    assert refused(spec, {"a": {"b": "text", "c": "x"}}) == ("missing field", "no 'a.c.d' in the row")
+
+
+def test_several_labels_as_a_list_or_a_string() -> None:
+    categories = {"label": {"x": "x", "y": "y", "z": "z"}}
+    spec = spec_of("multilabel", {"text": "t", "label": "l", "label_separator": "#"}, categories)
+    assert kept(spec, {"t": "a", "l": "z#x#z"}).labels == [0, 2]
+    assert kept(spec, {"t": "a", "l": ["y"]}).labels == [1]
+    assert kept(spec, {"t": "a", "l": ""}).labels == []
+    assert refused(spec, {"t": "a", "l": "x#w"})[0] == "unknown category"
+
+
+def test_labels_of_one_name_are_one_category() -> None:
+    spec = spec_of("classification", {"text": "t", "label": "l"}, {"label": {"A": "yes", "B": "no", "C": "yes"}})
+    record = kept(spec, {"t": "a", "l": "C"})
+    assert [category.name for category in record.categories] == ["yes", "no"] and record.labels == [0]
+
+
+def test_a_text_may_be_tokens_or_chunks() -> None:
+    categories = {"label": {"x": "x"}}
+    tokens = spec_of("classification", {"tokens": "t", "label": "l"}, categories)
+    assert kept(tokens, {"t": ["a", "b"], "l": "x"}).text == "a b"
+    chunks = spec_of("classification", {"chunks": "c", "label": "l"}, categories)
+    assert kept(chunks, {"c": [{"text": "a "}, {"text": "b", "entity": "e"}], "l": "x"}).text == "a b"
+
+
+def test_a_pair_has_two_texts() -> None:
+    spec = spec_of("pair", {"text": "p", "pair": "h", "label": "l"}, {"label": {"0": "entailment"}})
+    record = kept(spec, {"p": "A and B.", "h": "B.", "l": 0})
+    assert (record.text, record.pair, record.labels) == ("A and B.", "B.", [0])
+    assert refused(spec, {"p": "A", "h": "\udfff", "l": 0})[0] == "lone surrogate"
+
+
+def test_a_value_is_a_finite_number() -> None:
+    spec = spec_of("regression", {"text": "t", "pair": "u", "value": "v"})
+    assert kept(spec, {"t": "a", "u": "b", "v": "3.25"}).value == 3.25
+    assert refused(spec, {"t": "a", "u": "b", "v": "high"}) == ("not a number", "'v' is 'high'")
+    assert refused(spec, {"t": "a", "u": "b", "v": [1]})[0] == "not a number"
+    assert refused(spec, {"t": "a", "u": "b", "v": "nan"})[0] == "no value"
+    assert refused(spec, {"t": "a", "u": "b", "v": "inf"})[0] == "no value"
+
+
+def test_a_text_to_generate_and_a_text_alone() -> None:
+    assert kept(spec_of("seq2seq", {"text": "t", "target": "u"}), {"t": "a", "u": "b"}).target == "b"
+    assert kept(spec_of("text", {"text": "t"}), {"t": "a"}).text == "a"
+
+
+# tags
+
+TAGGED = spec_of("ner", {"tokens": "w", "tags": "g"}, {"entity": {"PER": "person", "LOC": "place"}})
+
+
+def test_tags_become_spans_of_the_joined_tokens() -> None:
+    row = {"w": ["Ann", "Lee", "left", "New", "York"], "g": ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"]}
+    record = kept(TAGGED, row)
+    assert record.text == "Ann Lee left New York"
+    assert record.spans == [Span(0, 7, 0), Span(13, 21, 1)]
+    assert record.categories == (Category("person", "entity"), Category("place", "entity"))
+
+
+def test_tokens_and_tags_may_be_strings_of_words() -> None:
+    assert kept(TAGGED, {"w": "in Rome ", "g": "O B-LOC"}).spans == [Span(3, 7, 1)]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"w": ["a", "b"], "g": ["O"]}, "wrong number of tags"),
+        ({"w": ["a", ""], "g": ["O", "O"]}, "empty token"),
+        ({"w": ["a"], "g": ["B-ORG"]}, "unknown category"),
+        ({"w": ["a"], "g": ["I-PER"]}, "tags out of order"),
+        ({"w": ["a", 1], "g": ["O", "O"]}, "wrong type"),
+    ],
+)
+def test_tags_that_say_nothing_clear_are_refused(row: dict[str, Any], reason: str) -> None:
+    assert refused(TAGGED, row)[0] == reason
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "spans"),
+    [
+        ("BIO", "B-a I-a B-a O B-b", [(0, 2, "a"), (2, 3, "a"), (4, 5, "b")]),
+        ("BIO", "B-a-x I-a-x", [(0, 2, "a-x")]),
+        ("IOB", "I-a I-a B-a I-b O I-b", [(0, 2, "a"), (2, 3, "a"), (3, 4, "b"), (5, 6, "b")]),
+        ("BIOES", "B-a I-a E-a S-a B-b E-b", [(0, 3, "a"), (3, 4, "a"), (4, 6, "b")]),
+        ("BMES", "S-a B-a M-a M-a E-a O", [(0, 1, "a"), (1, 5, "a")]),
+    ],
+)
+def test_spans_of_each_scheme(scheme: Any, tags: str, spans: list[tuple[int, int, str]]) -> None:
+    assert tagged_spans(tags.split(), scheme) == spans
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags"),
+    [
+        ("BIO", "O I-a"),
+        ("BIO", "B-a I-b"),
+        ("BIO", "B"),
+        ("BIO", "S-a"),
+        ("IOB", "E-a"),
+        ("BIOES", "B-a O"),
+        ("BIOES", "B-a"),
+        ("BIOES", "B-a E-b"),
+        ("BIOES", "B-a S-a"),
+        ("BIOES", "I-a E-a"),
+        ("BIOES", "M-a"),
+        ("BMES", "B-a I-a E-a"),
+    ],
+)
+def test_tags_out_of_order_are_refused(scheme: Any, tags: str) -> None:
+    with pytest.raises(RefusedError):
+        tagged_spans(tags.split(), scheme)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.sampled_from("ab")), max_size=6), st.data())
+def test_spans_written_as_tags_are_read_back(runs: list[tuple[int, int, str]], data: st.DataObject) -> None:
+    scheme = data.draw(st.sampled_from(["BIO", "BIOES", "BMES"]))
+    inside = "M" if scheme == "BMES" else "I"
+    tags: list[str] = []
+    spans = []
+    for gap, length, label in runs:
+        tags += ["O"] * gap
+        spans.append((len(tags), len(tags) + length, label))
+        if scheme == "BIO":
+            marks = "B" + inside * (length - 1)
+        else:
+            marks = "S" if length == 1 else "B" + inside * (length - 2) + "E"
+        tags += [f"{mark}-{label}" for mark in marks]
+    assert tagged_spans(tags, scheme) == spans
+
+
+# chunks
+
+
+def test_chunks_make_up_the_text() -> None:
+    spec = spec_of("ner", {"chunks": "data"}, {"entity": {"city": "city"}})
+    record = kept(spec, {"data": [{"text": "Rain in "}, {"text": "São Paulo", "entity": "city"}, {"text": "?"}]})
+    assert record.text == "Rain in São Paulo?"
+    assert [covered(record, span) for span in record.spans] == ["São Paulo"]
+    assert refused(spec, {"data": [{"text": "a", "entity": "street"}]})[0] == "unknown category"
+    assert refused(spec, {"data": ["a"]})[0] == "missing field"
+    assert refused(spec, {"data": [{"text": "a"}, {"text": "", "entity": "city"}]})[0] == "span outside its text"
+
+
+# questions
+
+QA = spec_of("qa", {"text": "c", "question": "q", "answers": "a", "unanswerable": "no"})
+
+
+def ask(answers: list[Any], no: bool = False) -> dict[str, Any]:
+    return {"c": "Ann met Bob. Bob left.", "q": "Who left?", "a": answers, "no": no}
+
+
+def test_distinct_answers_are_all_kept_once() -> None:
+    answers = [{"text": "Bob", "answer_start": start} for start in (13, 8, 13)]
+    record = kept(QA, ask(answers))
+    assert record.categories == (Category("Who left?", "question"),)
+    assert record.spans == [Span(13, 16, 0), Span(8, 11, 0)]
+
+
+def test_an_unanswerable_question_has_no_span() -> None:
+    assert kept(QA, ask([], no=True)).spans == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (ask([]), "no answer"),
+        (ask([{"text": "Bob", "answer_start": 8}], no=True), "answer to an unanswerable question"),
+        (ask([{"text": "Bob", "answer_start": 7}]), "mention doesn't match its offsets"),
+        (ask([{"text": "left.!", "answer_start": 17}]), "span outside its text"),
+        (ask([{"text": "Bob", "answer_start": -5}]), "span outside its text"),
+        (ask([{"text": "", "answer_start": 5}]), "span outside its text"),
+        (ask([{"text": "Bob"}]), "wrong type"),
+        ({**ask([]), "q": " "}, "empty question"),
+        ({**ask([], no=True), "q": "\ud800?"}, "lone surrogate"),
+    ],
+)
+def test_a_question_that_cannot_be_trained_on_is_refused(content: dict[str, Any], reason: str) -> None:
+    assert refused(QA, content)[0] == reason
+
+
+def test_without_the_mark_every_question_needs_an_answer() -> None:
+    spec = spec_of("qa", {"text": "c", "question": "q", "answers": "a"})
+    assert refused(spec, ask([], no=True))[0] == "no answer"
+
+
+# standoff
+
+CATEGORIES = {
+    "entity": {"Person": "person", "Firm": "company"},
+    "relation": [
+        {"label": "of", "name": "works for", "head": "Person", "tail": "Firm"},
+        {"label": "of", "name": "part of"},
+    ],
+    "event": {
+        "Hire": {"name": "hiring", "roles": {"Who": "person hired"}},
+        "Say": {"name": "saying", "roles": {"What": "what"}},
+    },
+}
+TEXT = "Ann joined Acme\nInc, they say."
+SPANS = [
+    {"id": "T1", "label": "Person", "fragments": [[0, 3]], "text": "Ann"},
+    {"id": "T2", "label": "Firm", "fragments": [[11, 19]], "text": "Acme Inc"},
+]
+
+
+def standoff_of(task: str, **more: Any) -> DatasetSpec:
+    return spec_of(task, {"text": "text", "standoff": "standoff", **more}, CATEGORIES)
+
+
+def document(spans: list[dict[str, Any]] = SPANS, **kinds: Any) -> dict[str, Any]:
+    return {"text": TEXT, "standoff": {"spans": spans, **kinds}}
+
+
+def of(head: str, tail: str) -> dict[str, Any]:
+    targets = [{"role": "Arg1", "target": head}, {"role": "Arg2", "target": tail}]
+    return {"id": "R1", "label": "of", "arguments": targets}
+
+
+def test_relations_join_mentions_by_index_with_the_category_of_their_types() -> None:
+    record = kept(standoff_of("relation"), document(relations=[of("T1", "T2"), of("T2", "T1")]))
+    assert record.spans == [Span(0, 3, 0), Span(11, 19, 1)]
+    names = [record.categories[relation.category] for relation in record.relations]
+    assert record.relations[0] == Relation(0, 1, 2) and record.relations[1] == Relation(1, 0, 3)
+    assert names == [Category("works for", "relation", "person", "company"), Category("part of", "relation")]
+
+
+def test_fragments_of_a_mention_share_a_group_and_its_first_stands_for_it() -> None:
+    apart = {"id": "T3", "label": "Firm", "fragments": [[0, 3], [16, 19]], "text": "Ann Inc"}
+    record = kept(standoff_of("relation"), document([apart, *SPANS], relations=[of("T1", "T3")]))
+    assert record.spans[:2] == [Span(0, 3, 1, group=0), Span(16, 19, 1, group=0)]
+    assert record.relations == [Relation(2, 0, 2)]
+
+
+def test_events_nest_by_index() -> None:
+    triggers = [
+        {"id": "T3", "label": "Say", "fragments": [[26, 29]], "text": "say"},
+        {"id": "T4", "label": "Hire", "fragments": [[4, 10]], "text": "joined"},
+    ]
+    events = [
+        {"id": "E1", "label": "Say", "trigger": "T3", "arguments": [{"role": "What", "target": "E2"}]},
+        {"id": "E2", "label": "Hire", "trigger": "T4", "arguments": [{"role": "Who2", "target": "T1"}]},
+    ]
+    record = kept(standoff_of("event"), document([*SPANS, *triggers], events=events))
+    hired = record.categories.index(Category("person hired", "role", event="hiring"))
+    said = record.categories.index(Category("what", "role", event="saying"))
+    hiring, saying = (record.categories.index(Category(name, "event")) for name in ("hiring", "saying"))
+    assert record.events == [
+        Event(saying, 2, [Argument(said, event=1)]),
+        Event(hiring, 3, [Argument(hired, span=0)]),
+    ]
+    assert record.spans[2].category == saying
+
+
+HIRE = {"id": "E1", "label": "Hire", "trigger": "T1", "arguments": []}
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "reason"),
+    [
+        ("ner", document(attributes=[{"id": "A1"}]), "annotation that a record cannot hold"),
+        ("ner", document(relations=[of("T1", "T2")]), "annotation that a record cannot hold"),
+        ("relation", document(events=[HIRE]), "annotation that a record cannot hold"),
+        ("ner", document([{**SPANS[0], "label": "Place"}]), "unknown category"),
+        ("ner", document([{**SPANS[0], "text": "Bob"}]), "mention doesn't match its offsets"),
+        ("ner", document([{**SPANS[0], "fragments": [[0, 99]]}]), "span outside its text"),
+        ("ner", document([{**SPANS[0], "fragments": [[3, 3]]}]), "span outside its text"),
+        ("ner", document([{**SPANS[0], "fragments": []}]), "bad annotation"),
+        ("ner", document([SPANS[0], SPANS[0]]), "bad annotation"),
+        ("ner", document([{"id": "T1", "label": "Person"}]), "missing field"),
+        ("ner", {"text": TEXT, "standoff": {"spans": 3}}, "wrong type"),
+        ("relation", document(relations=[of("T1", "T9")]), "dangling relation"),
+        ("relation", document(relations=[{**of("T1", "T2"), "label": "near"}]), "unknown category"),
+        ("event", document(events=[{**HIRE, "label": "Fire"}]), "unknown category"),
+        ("event", document(events=[{**HIRE, "trigger": "T9"}]), "dangling event"),
+        ("event", document(events=[HIRE, HIRE]), "bad annotation"),
+        (
+            "event",
+            document(events=[{**HIRE, "arguments": [{"role": "Who", "target": "E9"}]}]),
+            "dangling event",
+        ),
+        (
+            "event",
+            document(events=[{**HIRE, "arguments": [{"role": "Why", "target": "T1"}]}]),
+            "unknown category",
+        ),
+    ],
+)
+def test_annotations_that_a_record_cannot_hold_refuse_it(task: str, content: dict[str, Any], reason: str) -> None:
+    assert refused(standoff_of(task), content)[0] == reason
+
+
+def test_a_spec_says_what_it_leaves_out() -> None:
+    place = {"id": "T3", "label": "Place", "fragments": [[0, 3]], "text": "Ann"}
+    content = document([*SPANS, place], attributes=[{"id": "A1"}], relations=[of("T1", "T2")])
+    spec = standoff_of("ner", ignore=["attributes", "relations"], ignore_labels=["Place"])
+    assert kept(spec, content).spans == [Span(0, 3, 0), Span(11, 19, 1)]
+
+
+def test_records_of_every_shape_survive_arrow() -> None:
+    rows = [
+        kept(LABEL, {"t": "a", "l": "1"}),
+        kept(TAGGED, {"w": ["Ann"], "g": ["B-PER"]}),
+        kept(QA, ask([{"text": "Bob", "answer_start": 8}])),
+        kept(standoff_of("relation"), document(relations=[of("T1", "T2")])),
+        kept(standoff_of("event"), document(events=[{**HIRE, "arguments": [{"role": "Who", "target": "T1"}]}])),
+    ]
+    assert list(batch_to_records(records_to_batch(rows))) == rows

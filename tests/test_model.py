@@ -1,0 +1,128 @@
+"""The model's files, and what its layouts must keep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from ubert.model import cells
+from ubert.model.batch import Example, Region, Special, collate, pieces
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Layout
+
+SPECIAL = Special(cls=2, sep=3, pad=0, marker=4, types=True)
+NONE = np.empty(0, np.int32)
+
+
+def tiny(layout: Layout) -> UbertModel:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    return UbertModel(BertModel(config, add_pooling_layer=False), layout, 8).eval()
+
+
+def example(words: int, categories: int, region: Region = Region.TRIANGLE) -> Example:
+    return Example(
+        instruction=np.array([5, 6], np.int32),
+        categories=[np.array([10 + i], np.int32) for i in range(categories)],
+        text=np.arange(20, 20 + words, dtype=np.int32),
+        pair=NONE,
+        region=region,
+        gold_anchors=NONE,
+        gold_cells=np.array([[0, 0, 1]], np.int32),
+    )
+
+
+def batch_of(examples: list[Example], layout: Layout, most_categories: int = 99):  # type: ignore[no-untyped-def]
+    items = [
+        piece
+        for i, one in enumerate(examples)
+        for piece in pieces(one, i, layout, SPECIAL, most_categories=most_categories, most_tokens=64)
+    ]
+    return collate(items, SPECIAL, len(examples))
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_saved_and_loaded_models_score_alike(layout: Layout, tmp_path: Path) -> None:
+    model = tiny(layout)
+    model.save(tmp_path)
+    loaded = UbertModel.load(tmp_path).eval()
+    batch = batch_of([example(5, 3), example(9, 2, Region.ANCHOR | Region.TRIANGLE)], layout)
+    with torch.no_grad():
+        mine, theirs = model(batch), loaded(batch)
+    torch.testing.assert_close(mine.anchor_T, theirs.anchor_T, rtol=0, atol=0)
+    assert [column.tolist() for column in cells.above(mine, -99.0)] == [
+        column.tolist() for column in cells.above(theirs, -99.0)
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_padding_changes_no_score(layout: Layout) -> None:
+    model = tiny(layout)
+    with torch.no_grad():
+        alone = model(batch_of([example(5, 3)], layout))
+        padded = model(batch_of([example(5, 3), example(30, 3)], layout))
+    torch.testing.assert_close(alone.anchor_T, padded.anchor_T[:3], rtol=1e-4, atol=1e-5)
+    one, many = cells.above(alone, -99.0), cells.above(padded, -99.0)
+    first = many.table < 3
+    torch.testing.assert_close(one.score, many.score[first], rtol=1e-4, atol=1e-5)
+
+
+def test_a_stacked_category_is_scored_by_itself_a_joint_one_beside_the_others() -> None:
+    with torch.no_grad():
+        for layout, same in (("stacked", True), ("joint", False)):
+            model = tiny(layout)  # type: ignore[arg-type]
+            few = model(batch_of([example(5, 1)], layout)).anchor_T[0]  # type: ignore[arg-type]
+            more = model(batch_of([example(5, 3)], layout)).anchor_T[0]  # type: ignore[arg-type]
+            assert torch.allclose(few, more, atol=1e-6) is same
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: (path / "config.json").unlink(), "is not a checkpoint: config.json is missing"),
+        (lambda path: (path / "model.safetensors").unlink(), "model.safetensors"),
+        (lambda path: (path / "model.safetensors").write_bytes(b"\0" * 50), "damaged checkpoint"),
+        (lambda path: (path / "config.json").write_text("{"), "damaged checkpoint"),
+        (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), "format is None"),
+        (lambda path: _edit(path, "table_size", 4), "damaged checkpoint"),
+    ],
+)
+def test_a_spoilt_checkpoint_says_what_is_wrong(spoil, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    tiny("joint").save(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(UserError, match=message):
+        UbertModel.load(tmp_path)
+
+
+def _edit(path: Path, key: str, value: object) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, key: value}))
+
+
+def test_an_encoder_that_isn_t_there_is_named() -> None:
+    with pytest.raises(UserError, match="no/such/folder"):
+        UbertModel.new("./no/such/folder", "joint", 8, vocabulary=1, seed=0)
+
+
+def test_new_weights_follow_the_seed_and_the_vocabulary_grows(tmp_path: Path) -> None:
+    encoder = tiny("joint").encoder
+    encoder.save_pretrained(tmp_path)
+    same = [UbertModel.new(str(tmp_path), "joint", 8, vocabulary=51, seed=7) for _ in range(2)]
+    other = UbertModel.new(str(tmp_path), "joint", 8, vocabulary=51, seed=8)
+    assert torch.equal(same[0].table.U, same[1].table.U)
+    assert not torch.equal(same[0].table.U, other.table.U)
+    assert same[0].encoder.get_input_embeddings().num_embeddings == 51

@@ -1,0 +1,189 @@
+"""Shards hold every member of the mixture once per copy, and say what they lack."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.shard import plan, run_unit, shard
+from pipelines.shard_files import CATEGORY_TOKENS, units_folder
+from pipelines.store import Store
+from tests.handmade import ENCODER, PLACES, make_shards, ner, question, record, sentiment, write_mixture
+from ubert.model.tokenizer import load_tokenizer
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST, ShardManifest, read_manifest
+from ubert.schema.record import Record, Span
+from ubert.training.shards import Shards, open_shards
+
+TOKENIZER = load_tokenizer(ENCODER)
+CORPORA = {
+    "people": [ner(i, i % 30) for i in range(250)],
+    "questions": [question(i) for i in range(30)],
+    "reviews": [sentiment(i) for i in range(30)],
+}
+COPIES = {"people/train/3": 4}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    return open_shards(make_shards(tmp_path_factory.mktemp("store"), CORPORA, copies=COPIES, max_tokens=32))
+
+
+def words(shards: Shards, row: int) -> list[tuple[str, str]]:
+    """(category, mention) of a row's gold cells, by way of the tokens."""
+    example, by_id = shards.example(row), {r.record_id: r for records in CORPORA.values() for r in records}
+    item = by_id[shards.record_id(row)]
+    [encoding] = TOKENIZER.encode([item.text])
+    start = shards.window_start(row)
+    assert encoding.ids[start : start + len(example.text)].tolist() == example.text.tolist()
+    names = [category.name for category in item.categories]
+    return [
+        (names[c], item.text[encoding.starts[start + a] : encoding.ends[start + b]])
+        for c, a, b in example.gold_cells.tolist()
+    ]
+
+
+def test_every_record_is_there_with_its_words(shards: Shards) -> None:
+    of_record: dict[str, set[tuple[str, str]]] = {}
+    for row in range(len(shards)):
+        of_record.setdefault(shards.record_id(row), set()).update(words(shards, row))
+    expected = {
+        item.record_id: {(item.categories[s.category or 0].name, item.text[s.start : s.end]) for s in item.spans}
+        for records in CORPORA.values()
+        for item in records
+    }
+    assert of_record == expected
+    assert max(len(shards.example(row).text) for row in range(len(shards))) == 32
+
+
+def test_rows_carry_copies_prompts_and_regions(shards: Shards) -> None:
+    rows = {shards.record_id(row): row for row in range(len(shards))}
+    assert shards.copies_N[rows["people/train/3"]] == 4 and shards.copies_N.sum() == len(shards) + 3
+    for name, item in (("people/train/3", CORPORA["people"][3]), ("questions/train/4", CORPORA["questions"][4])):
+        example = shards.example(rows[name])
+        texts = [item.instruction, *(category.name for category in item.categories)]
+        expected = [encoding.ids.tolist() for encoding in TOKENIZER.encode(texts)]
+        assert [example.instruction.tolist(), *(c.tolist() for c in example.categories)] == expected
+    unanswered = shards.example(rows["questions/train/3"])
+    assert unanswered.gold_anchors.tolist() == [0] and not len(unanswered.gold_cells)
+
+
+def test_categories_and_prompts_are_kept_once(shards: Shards) -> None:
+    manifest = shards.manifest
+    assert manifest.prompts.rows == 1 + 1 + 30
+    assert manifest.categories.rows == 3 + 3 + 3 + 30  # instructions, entities, opinions, questions
+    assert sum(file.rows for file in manifest.shards) == len(shards)
+
+
+def test_the_manifest_accounts_for_every_span(shards: Shards) -> None:
+    for alignment in shards.manifest.alignment:
+        records = CORPORA[alignment.corpus]
+        assert (alignment.records, alignment.spans) == (len(records), sum(len(r.spans) for r in records))
+        kept = alignment.exact + alignment.widened + alignment.narrowed
+        assert kept + sum(alignment.lost.values()) == alignment.spans == alignment.exact
+
+
+def losing() -> list[Record]:
+    long = " and then slept" * 20
+    return [
+        record("odd", 0, "ner", f"Ada went{long} in Oslo", ["trip"], spans=[Span(0, 8 + len(long), 0)]),
+        record("odd", 1, "ner", "ab\u200b Oslo", ["place"], spans=[Span(2, 3, 0), Span(4, 8, 0), Span(3, 8, 0)]),
+        record("odd", 2, "ner", "Oslos", ["place"], spans=[Span(0, 2, 0)]),
+        record("odd", 3, "classification", f"Fine{long}", ["word " * 100, "bad"], labels=[0]),
+        record("odd", 4, "pair", f"Fine{long}", ["yes", "no"], labels=[0], pair=f"Good{long}"),
+        record("odd", 5, "ner", "\u200b", ["place"]),
+        record("odd", 6, "ner", "No categories", []),
+    ]
+
+
+def test_what_is_lost_is_counted_and_listed(tmp_path: Path) -> None:
+    directory = make_shards(tmp_path, {"odd": losing()}, max_tokens=32)
+    manifest = read_manifest(ShardManifest, directory)
+    [alignment] = manifest.alignment
+    assert alignment.lost == {"truncated": 1, "no token": 1, "same tokens as another": 1}
+    assert (alignment.spans, alignment.exact, alignment.widened, alignment.narrowed) == (5, 1, 1, 0)
+    assert (alignment.records, alignment.cut, manifest.cut_categories) == (7, 4, 1)
+    listed = pq.read_table(directory / "lost.parquet").to_pylist()
+    by_reason: dict[str, list[tuple[str, int | None, str]]] = {}
+    for row in listed:
+        by_reason.setdefault(row["reason"], []).append((row["record_id"][-1], row["span"], row["words"]))
+    assert {reason: len(rows) for reason, rows in by_reason.items()} == {
+        **alignment.lost,
+        "text cut": 2,
+        "pair cut": 1,
+        "no token in the text": 1,
+        "no categories": 1,
+    }
+    assert by_reason["same tokens as another"] == [("1", 2, " Oslo")]
+    shards = open_shards(directory)
+    assert {shards.record_id(row)[-1] for row in range(len(shards))} == set("01234")
+    pair = shards.example(len(shards) - 1)
+    assert (len(pair.text), len(pair.pair)) == (16, 16)
+    assert len(shards.example(len(shards) - 2).categories[0]) == CATEGORY_TOKENS
+
+
+def test_a_second_run_does_nothing_and_other_options_make_other_shards(tmp_path: Path) -> None:
+    directory = make_shards(tmp_path, CORPORA, max_tokens=32)
+    before = {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
+    shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
+    assert {path.name: path.stat().st_mtime_ns for path in directory.iterdir()} == before
+    assert make_shards(tmp_path, CORPORA, max_tokens=48) != directory
+    changed = {**CORPORA, "reviews": [sentiment(i) for i in range(1, 31)]}
+    assert make_shards(tmp_path, changed, max_tokens=32) != directory
+
+
+def test_the_shards_asked_for_last_are_the_current_ones(tmp_path: Path) -> None:
+    first = make_shards(tmp_path, {"reviews": CORPORA["reviews"]}, max_tokens=32)
+    second = make_shards(tmp_path, {"reviews": CORPORA["reviews"]}, max_tokens=48)
+    assert Store(tmp_path).current("shards", "made")[0] == second
+    shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
+    assert Store(tmp_path).current("shards", "made")[0] == first
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_the_same_bytes_from_ray_workers_and_after_a_kill(tmp_path: Path) -> None:
+    directory = make_shards(tmp_path / "one", CORPORA, copies=COPIES, max_tokens=32)
+    write_mixture(tmp_path / "two", "made", CORPORA, COPIES)
+    planned = plan(Store(tmp_path / "two"), "made", ENCODER, 32)
+    run_unit(planned.units[1], ENCODER, 32)  # done before the kill
+    for half in ("prompts", "lost"):  # half done when it came
+        shutil.copy(planned.units[1].file(half), planned.units[0].file(half))
+    (units_folder(planned.directory) / ".tmp-1-rows").write_bytes(b"half")
+    manifest = shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path / "two")
+    expected = read_manifest(ShardManifest, directory)
+    assert manifest.model_dump(exclude={"created"}) == expected.model_dump(exclude={"created"})
+    names = {file.path for file in (*expected.shards, expected.prompts, expected.categories)}
+    assert {path.name for path in planned.directory.iterdir()} == {*names, "lost.parquet", MANIFEST}
+    for name in names:
+        assert (directory / name).read_bytes() == (planned.directory / name).read_bytes()
+
+
+def test_a_large_mixture_becomes_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = open_shards(make_shards(tmp_path / "one", CORPORA))
+    monkeypatch.setattr("pipelines.shard_files.SHARD_ROWS", 120)
+    several = open_shards(make_shards(tmp_path / "two", CORPORA))
+    assert len(one.manifest.shards) == 1 and len(several.manifest.shards) > 2
+    assert [one.record_id(i) for i in range(len(one))] == [several.record_id(i) for i in range(len(several))]
+    for row in range(0, len(one), 7):
+        a, b = one.example(row), several.example(row)
+        assert (
+            np.array_equal(a.text, b.text) and np.array_equal(a.gold_cells, b.gold_cells) and a.region == b.region
+        )
+
+
+def test_a_task_that_cannot_be_trained_is_refused_before_any_work(tmp_path: Path) -> None:
+    relations = record("links", 0, "relation", f"Ada went to {PLACES[0]}", ["went to"])
+    write_mixture(tmp_path, "made", {"links": [relations]})
+    with pytest.raises(UserError, match="'relation' is not trainable yet"):
+        shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
+    assert not (tmp_path / "shards").exists()
+
+
+def test_without_a_mixture_the_command_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ubert mix nothing"):
+        shard("nothing", encoder=ENCODER, max_tokens=32, root=tmp_path)

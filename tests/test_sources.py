@@ -1,0 +1,472 @@
+"""Readers: raw rows with their place; what cannot be read is a reject or one plain error, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sources import RawRow, Slice, content_hash, formats, matches, reader
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+Rows = list[RawRow | Reject]
+Read = Callable[..., Rows]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Writes files and reads the first of them whole."""
+
+    def read(name: str, *files: tuple[str, bytes], encoding: str = "utf-8", **options: Any) -> Rows:
+        for path, content in files:
+            (tmp_path / path).write_bytes(content)
+        path, content = files[0]
+        form = reader(name)
+        return list(
+            form.read(Slice(tmp_path, path, 0, len(content), 1, encoding, "0" * 64), form.Options(**options))
+        )
+
+    return read
+
+
+def contents(rows: Rows) -> list[dict[str, Any]]:
+    assert not [row for row in rows if isinstance(row, Reject)]
+    return [row.content for row in rows if isinstance(row, RawRow)]
+
+
+def reasons(rows: Rows) -> list[tuple[int, str]]:
+    return [(row.line, row.reason) for row in rows if isinstance(row, Reject)]
+
+
+def test_every_format_offers_the_whole_protocol() -> None:
+    assert {"jsonl", "table", "conll", "brat", "squad"} <= set(formats())
+    for name in formats():
+        form = reader(name)
+        assert all(hasattr(form, part) for part in ("Options", "split_at", "companions", "read")), name
+
+
+def test_an_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(UserError, match="'xml' is unknown; expected one of brat, conll"):
+        reader("xml")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("jsonl", {}),
+        ("table", {"columns": ["a"]}),
+        ("table", {"header": True, "quoting": "csv"}),
+        ("conll", {"columns": ["a"]}),
+    ],
+)
+def test_an_empty_file_has_no_rows(read: Read, name: str, options: dict[str, Any]) -> None:
+    assert read(name, ("empty", b""), **options) == []
+
+
+# jsonl
+
+
+def test_a_bad_json_line_is_a_reject_and_the_rest_go_on(read: Read) -> None:
+    rows = read("jsonl", ("x", b'{"n": 1}\n{"n": \n[1]\nnull\n\n{"n": 2}'))
+    assert [(row.line, row.content) for row in rows if isinstance(row, RawRow)] == [(1, {"n": 1}), (6, {"n": 2})]
+    assert reasons(rows) == [(2, "not JSON"), (3, "not an object"), (4, "not an object")]
+
+
+def test_a_json_reject_says_where_in_the_line(read: Read) -> None:
+    (reject,) = read("jsonl", ("x", b'{"n" 1}\n'))
+    assert reject == Reject("x", 1, "not JSON", "column 6: Expecting ':' delimiter", '{"n" 1}')
+
+
+def test_a_line_of_another_encoding_is_a_reject_that_names_byte_and_cure(read: Read) -> None:
+    rows = read("jsonl", ("x", b'{"n": 1}\n{"n": "caf\xe9"}\n{"n": 3}\n'))
+    assert [row.line for row in rows if isinstance(row, RawRow)] == [1, 3]
+    reject = next(row for row in rows if isinstance(row, Reject))
+    assert (reject.line, reject.reason, reject.raw) == (2, "wrong encoding", '{"n": "caf\\xe9"}')
+    assert "byte 19 (0xe9) is not utf-8" in reject.detail and "`encoding:`" in reject.detail
+
+
+def test_the_encoding_of_the_spec_is_used(read: Read) -> None:
+    assert contents(read("jsonl", ("x", b'{"n": "caf\xe9"}'), encoding="latin-1")) == [{"n": "caf\u00e9"}]
+
+
+def test_byte_order_mark_and_crlf_are_no_content(read: Read) -> None:
+    assert contents(read("jsonl", ("x", b'\xef\xbb\xbf{"n": 1}\r\n{"n": 2}\r\n'))) == [{"n": 1}, {"n": 2}]
+
+
+def test_only_line_feeds_end_lines(read: Read) -> None:
+    row = {"t": "a\u2028b\x85c"}
+    assert contents(read("jsonl", ("x", json.dumps(row, ensure_ascii=False).encode()))) == [row]
+
+
+def test_long_lines_are_read_and_deep_nesting_is_a_reject(read: Read) -> None:
+    rows = read("jsonl", ("x", b'{"t": "' + b"a" * 2_000_000 + b'"}\n' + b"[" * 200_000 + b'\n{"t": "b"}\n'))
+    assert [len(row.content["t"]) for row in rows if isinstance(row, RawRow)] == [2_000_000, 1]
+    assert reasons(rows) == [(2, "not JSON")]
+
+
+# table
+
+
+def test_a_table_takes_its_columns_from_the_spec_or_from_its_header(read: Read) -> None:
+    assert contents(read("table", ("x", b"a\tb\n"), columns=["m", "n"])) == [{"m": "a", "n": "b"}]
+    assert contents(read("table", ("x", b"m\tn\na\tb\n"), header=True)) == [{"m": "a", "n": "b"}]
+    renamed = read("table", ("x", b"m\tn\na\tb\n"), header=True, columns=["p", "q"])
+    assert [(row.line, row.content) for row in renamed] == [(2, {"p": "a", "q": "b"})]
+
+
+def test_a_wrong_column_count_is_a_reject(read: Read) -> None:
+    rows = read("table", ("x", b"a\tb\na\na\tb\tc\n"), columns=["m", "n"])
+    assert [row.line for row in rows if isinstance(row, RawRow)] == [1]
+    assert rows[1] == Reject("x", 2, "wrong column count", "expected 2 columns, got 1", "a")
+    assert rows[2] == Reject("x", 3, "wrong column count", "expected 2 columns, got 3", "a\tb\tc")
+
+
+def test_optional_columns_are_there_whole_or_not_at_all(read: Read) -> None:
+    rows = read("table", ("x", b"a\na\tb\tc\na\tb\n"), columns=["m"], optional_columns=["n", "o"])
+    assert [row.content for row in rows if isinstance(row, RawRow)] == [{"m": "a"}, {"m": "a", "n": "b", "o": "c"}]
+    assert [(row.line, row.detail) for row in rows if isinstance(row, Reject)] == [
+        (3, "expected 1 or 3 columns, got 2")
+    ]
+
+
+def test_without_quoting_a_quote_is_a_character(read: Read) -> None:
+    rows = read("table", ("x", b'"a\tb\n5" x 3"\t"c"\n'), columns=["m", "n"])
+    assert contents(rows) == [{"m": '"a', "n": "b"}, {"m": '5" x 3"', "n": '"c"'}]
+
+
+def test_a_quoted_field_holds_separators_quotes_and_line_ends(read: Read) -> None:
+    rows = read(
+        "table", ("x", b'm,n\r\n"a, ""b""\r\nc",d\r\n\r\ne,f\r\n'), separator=",", header=True, quoting="csv"
+    )
+    assert contents(rows) == [{"m": 'a, "b"\r\nc', "n": "d"}, {"m": "e", "n": "f"}]
+    assert [row.line for row in rows] == [2, 5]
+
+
+def test_a_broken_quote_is_a_reject_with_all_that_it_swallowed(read: Read) -> None:
+    rows = read("table", ("x", b'a,b\n"c"d,e\nf,g\n"h\ni,j\n'), separator=",", columns=["m", "n"], quoting="csv")
+    assert [row.line for row in rows if isinstance(row, RawRow)] == [1, 3]
+    assert [(row.line, row.reason, row.raw) for row in rows if isinstance(row, Reject)] == [
+        (2, "not CSV", '"c"d,e\n'),
+        (4, "not CSV", '"h\ni,j\n'),
+    ]
+
+
+def test_the_last_column_takes_the_rest_of_the_line(read: Read) -> None:
+    rows = read("table", ("x", b"1 a b  c \n2\n"), separator=" ", columns=["label", "text"], rest=True)
+    assert rows[0].content == {"label": "1", "text": "a b  c "}
+    assert reasons(rows) == [(2, "wrong column count")]
+
+
+def test_nul_bytes_are_characters(read: Read) -> None:
+    assert contents(read("table", ("x", b"a\0b\n"), columns=["m"])) == [{"m": "a\0b"}]
+    assert contents(read("table", ("x", b"a\0b\n"), columns=["m"], quoting="csv")) == [{"m": "a\0b"}]
+
+
+def test_a_header_of_another_encoding_is_an_error(read: Read) -> None:
+    with pytest.raises(UserError, match=r"line 1, the header: byte 0 \(0xe9\) is not utf-8"):
+        read("table", ("x", b"\xe9\tn\na\tb\n"), header=True)
+
+
+# conll
+
+
+def test_sentences_are_parted_by_blank_lines_in_any_number(read: Read) -> None:
+    rows = read("conll", ("x", b"\n\na X\r\nb Y\r\n\r\n \nc Z"), columns=["token", "tag"])
+    assert [(row.line, row.locator, row.content) for row in rows] == [
+        (3, "x:3", {"token": ["a", "b"], "tag": ["X", "Y"]}),
+        (7, "x:7", {"token": ["c"], "tag": ["Z"]}),
+    ]
+
+
+def test_columns_come_in_any_order_and_some_are_left_out(read: Read) -> None:
+    rows = read("conll", ("x", b"B-x\t1\ta b\t2\n"), columns=["tag", "_", "token", "_"], separator="tab")
+    assert contents(rows) == [{"tag": ["B-x"], "token": ["a b"]}]
+
+
+def test_white_space_inside_a_token_is_not_a_separator(read: Read) -> None:
+    rows = read("conll", ("x", "a\u00a0b  \tO\n".encode()), columns=["token", "tag"])
+    assert contents(rows) == [{"token": ["a\u00a0b"], "tag": ["O"]}]
+
+
+def test_comment_lines_are_skipped_where_the_spec_says_so(read: Read) -> None:
+    text = b"-DOCSTART- O\n\n# 1\na O\n#tag O\n"
+    rows = read("conll", ("x", text), columns=["token", "tag"], comments=["-DOCSTART-", "# "])
+    assert [(row.line, row.content["token"]) for row in rows] == [(4, ["a", "#tag"])]
+
+
+def test_a_wrong_line_rejects_its_sentence_alone(read: Read) -> None:
+    rows = read("conll", ("x", b"a O\nb\n\nc O\n\nd\xff O\n"), columns=["token", "tag"])
+    assert [row.content["token"] for row in rows if isinstance(row, RawRow)] == [["c"]]
+    assert reasons(rows) == [(1, "wrong column count"), (6, "wrong encoding")]
+    assert rows[0].raw == "a O\nb" and "got 1 in 'b'" in rows[0].detail
+
+
+# brat
+
+
+ANNOTATIONS = b"""T1\tPerson 0 3\tAnn
+T2\tFirm 9 13;18 22\tAcme Corp
+R1\tworks-for Arg1:T1 Arg2:T2
+E1\tHire:T1 Employer:T2 Cause:E2
+E2\tQuit:T1
+A1\tNegated E1
+M2\tDegree E2 High
+*\tEquiv T1 T2
+N1\tReference T1 Wiki:1\tAnn
+#1\tAnnotatorNotes T1\tunsure
+"""
+
+
+def test_every_kind_of_standoff_line_is_read(read: Read) -> None:
+    (row,) = read("brat", ("d.txt", b"Ann left Acme the Corp."), ("d.ann", ANNOTATIONS))
+    assert row.locator == "d.txt" and row.content["text"] == "Ann left Acme the Corp."
+    assert row.content["standoff"] == {
+        "spans": [
+            {"id": "T1", "label": "Person", "fragments": [[0, 3]], "text": "Ann"},
+            {"id": "T2", "label": "Firm", "fragments": [[9, 13], [18, 22]], "text": "Acme Corp"},
+        ],
+        "relations": [
+            {
+                "id": "R1",
+                "label": "works-for",
+                "arguments": [{"role": "Arg1", "target": "T1"}, {"role": "Arg2", "target": "T2"}],
+            }
+        ],
+        "events": [
+            {
+                "id": "E1",
+                "label": "Hire",
+                "trigger": "T1",
+                "arguments": [{"role": "Employer", "target": "T2"}, {"role": "Cause", "target": "E2"}],
+            },
+            {"id": "E2", "label": "Quit", "trigger": "T1", "arguments": []},
+        ],
+        "attributes": [
+            {"id": "A1", "label": "Negated", "target": "E1", "value": None},
+            {"id": "M2", "label": "Degree", "target": "E2", "value": "High"},
+        ],
+        "equivalences": [{"label": "Equiv", "targets": ["T1", "T2"]}],
+        "notes": [
+            {"id": "N1", "label": "Reference", "target": "T1", "text": "Ann"},
+            {"id": "#1", "label": "AnnotatorNotes", "target": "T1", "text": "unsure"},
+        ],
+    }
+
+
+def test_annotations_may_lie_in_several_files(read: Read) -> None:
+    files = ("d.txt", b"a b"), ("d.a1", b"T1\tX 0 1\ta\n"), ("d.a2", b"T2\tY 2 3\tb\n")
+    (row,) = read("brat", *files, annotations=[".a1", ".a2"])
+    assert [span["id"] for span in row.content["standoff"]["spans"]] == ["T1", "T2"]
+
+
+@pytest.mark.parametrize("line", ["T1\tX 0\ta", "T1\tX a b\ta", "R1", "E1\tX:T1 T2", "X1\tfoo", "*"])
+def test_a_bad_annotation_line_rejects_its_document_and_is_named(read: Read, line: str) -> None:
+    (reject,) = read("brat", ("d.txt", b"a b"), ("d.ann", b"\n" + line.encode()))
+    assert (reject.path, reject.reason) == ("d.txt", "bad annotation")
+    assert reject.detail.startswith("d.ann: line 2: ") and repr(line) in reject.detail
+
+
+def test_a_document_without_its_annotation_file_is_a_reject(read: Read) -> None:
+    (reject,) = read("brat", ("d.txt", b"a b"))
+    assert (reject.reason, reject.detail) == ("no annotation file", "d.ann is missing")
+
+
+def test_a_document_of_another_encoding_is_a_reject(read: Read) -> None:
+    (reject,) = read("brat", ("d.txt", b"a\n\xe9"), ("d.ann", b""))
+    assert reject.reason == "wrong encoding" and "line 2: byte 2 (0xe9)" in reject.detail
+
+
+# squad
+
+
+def squad(*documents: list[dict[str, Any]]) -> bytes:
+    data = [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]} for questions in documents]
+    return json.dumps({"version": "2", "data": data}).encode()
+
+
+def test_a_question_is_a_row_with_its_context(read: Read) -> None:
+    rows = read("squad", ("x", squad([{"id": "1"}], [{"id": "2"}, {"id": "3", "is_impossible": True}])))
+    assert [row.locator for row in rows] == ["x#0.0.0", "x#1.0.0", "x#1.0.1"]
+    assert rows[0].content == {"title": "t", "context": "c", "is_impossible": False, "id": "1"}
+    assert rows[2].content["is_impossible"] is True
+
+
+def test_documents_part_a_file_without_overlap(read: Read) -> None:
+    file = ("x", squad([{"id": "1"}], [{"id": "2"}], [{"id": "3"}]))
+    parts = [read("squad", file, documents=part) for part in ((0, 2), (2, 3))]
+    assert [[row.content["id"] for row in part] for part in parts] == [["1", "2"], ["3"]]
+    assert parts[1][0].locator == "x#2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b'{"data": [\n{"a": ', r"x: line 2, column 7: not valid JSON: Expecting value; is the file complete\?"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"version": 2}', "expected a list `data`, as in SQuAD files"),
+        (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
+        (b'{"data": [\n"\xe9"]}', r"line 2: byte 12 \(0xe9\) is not utf-8"),
+    ],
+)
+def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:
+    with pytest.raises(UserError, match=error):
+        read("squad", ("x", content))
+
+
+# json
+
+
+def test_rows_are_found_by_keys_through_lists(read: Read) -> None:
+    file = ("x", b'{"a": {"b": [{"c": [{"n": 1}, {"n": 2}]}, {"c": [{"n": 3}]}]}}')
+    rows = read("json", file, rows=["a.b.c"])
+    assert [(row.locator, row.content["n"]) for row in rows] == [
+        ("x#a.b.0.c.0", 1),
+        ("x#a.b.0.c.1", 2),
+        ("x#a.b.1.c.0", 3),
+    ]
+
+
+def test_keys_on_the_way_are_kept_under_their_names(read: Read) -> None:
+    file = ("x", b'{"greet": [{"t": "hi"}], "leave": [{"t": "bye"}]}')
+    assert contents(read("json", file, rows=["{intent}"])) == [
+        {"intent": "greet", "t": "hi"},
+        {"intent": "leave", "t": "bye"},
+    ]
+
+
+def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:
+    file = ("x", b'{"a": [["hi", 1]], "b": [["bye", 2], ["odd"], 3], "c": [[1, 2]]}')
+    rows = read("json", file, rows=["a", "b"], columns=["t", "n"])
+    assert [row.content for row in rows if isinstance(row, RawRow)] == [{"t": "hi", "n": 1}, {"t": "bye", "n": 2}]
+    assert [(row.reason, row.detail) for row in rows if isinstance(row, Reject)] == [
+        ("wrong column count", "expected 2 items, got 1 at b.1"),
+        ("wrong type", "expected a list at b.2"),
+    ]
+
+
+def test_a_key_that_leads_nowhere_is_an_error_that_names_those_there(read: Read) -> None:
+    with pytest.raises(UserError, match="no key 'z' at a, there is b, c; correct `rows`"):
+        read("json", ("x", b'{"a": {"b": 1, "c": 2}}'), rows=["a.z"])
+
+
+# parallel
+
+
+def test_parallel_lines_make_one_row(read: Read) -> None:
+    files = ("in", b"a b\nc\n"), ("out", b"O O\nO\n"), ("label", b"x\ny\n")
+    rows = read("parallel", *files, column="tokens", beside={"tags": "out", "label": "label"})
+    assert [(row.line, row.content) for row in rows] == [
+        (1, {"tokens": "a b", "tags": "O O", "label": "x"}),
+        (2, {"tokens": "c", "tags": "O", "label": "y"}),
+    ]
+
+
+def test_parallel_files_of_unequal_length_are_an_error(read: Read) -> None:
+    with pytest.raises(UserError, match="got text 2, tags 1"):
+        read("parallel", ("in", b"a\nb\n"), ("out", b"O\n"), beside={"tags": "out"})
+
+
+def test_a_bad_line_of_one_file_rejects_the_row(read: Read) -> None:
+    rows = read("parallel", ("in", b"a\nb\n"), ("out", b"O\n\xff\n"), beside={"tags": "out"})
+    assert [row.line for row in rows if isinstance(row, RawRow)] == [1]
+    assert reasons(rows) == [(2, "wrong encoding")] and rows[1].detail.startswith("out: byte 2")
+
+
+# slices
+
+
+def cuts(data: bytes, cut: str) -> list[int]:
+    """Where a file may be cut: after a line, or after a blank line."""
+    ends = [i + 1 for i, byte in enumerate(data) if byte == ord("\n")]
+    if cut == "line":
+        return ends
+    return [end for end in ends if data[:end].endswith((b"\n\n", b"\n\r\n")) or data[:end] in (b"\n", b"\r\n")]
+
+
+LINES = st.lists(
+    st.sampled_from(["a\tb", "caf\u00e9\tO", "", "a", '{"n": 1}', "{", "\ufeff\tO", "\u2028 \tO"]), max_size=12
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    written=LINES,
+    end=st.sampled_from(["\n", "\r\n"]),
+    encoding=st.sampled_from(["utf-8", "latin-1"]),
+    form=st.sampled_from(
+        [
+            ("jsonl", {}),
+            ("table", {"columns": ["m", "n"]}),
+            ("table", {"header": True}),
+            ("conll", {"columns": ["token", "tag"], "separator": "tab"}),
+        ]
+    ),
+    data=st.data(),
+)
+def test_any_cutting_gives_the_rows_of_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    written: list[str],
+    end: str,
+    encoding: str,
+    form: tuple[str, dict[str, Any]],
+    data: st.DataObject,
+) -> None:
+    folder = tmp_path_factory.mktemp("cut", numbered=True)
+    name, options = form
+    # Text of one encoding read in the other: some lines are rejects.
+    content = end.join(written).encode(encoding, "replace")
+    (folder / "x").write_bytes(content)
+    module = reader(name)
+    chosen = module.Options(**options)
+
+    def rows(start: int, stop: int) -> Rows:
+        line = 1 + content.count(b"\n", 0, start)
+        return list(module.read(Slice(folder, "x", start, stop, line, "utf-8", "0" * 64), chosen))
+
+    cut = module.split_at(chosen)
+    assert cut is not None
+    allowed = [place for place in cuts(content, cut) if place < len(content)]
+    places = sorted(data.draw(st.sets(st.sampled_from(allowed)) if allowed else st.just(set())))
+    bounds = [0, *places, len(content)]
+    try:
+        whole = rows(0, len(content))
+    except UserError:  # the header itself cannot be read
+        with pytest.raises(UserError):
+            rows(0, bounds[1])
+        return
+    assert [row for start, stop in pairwise(bounds) for row in rows(start, stop)] == whole
+
+
+# files
+
+
+def test_a_path_or_glob_finds_files_in_order_and_says_when_there_are_none(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.ann"):
+        (tmp_path / name).touch()
+    assert matches(tmp_path, "*.txt") == ["a.txt", "b.txt"]
+    assert matches(tmp_path, "c.ann") == ["c.ann"]
+    with pytest.raises(UserError, match=r"d\.txt: no such file"):
+        matches(tmp_path, "d.txt")
+
+
+def test_the_hash_of_files_depends_on_names_and_bytes_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "b").write_bytes(b"2")
+    both = content_hash(tmp_path, ["a", "b"])
+    assert both == content_hash(tmp_path, ["b", "a"])
+    # As `b3sum` prints them: of one file its own hash, of several the hash of their listing.
+    alone = {name: content_hash(tmp_path, [name]) for name in "ab"}
+    assert alone["a"] == "d63bd9a826af91c1fea371965a64e11ee20f13e46b5f52c59901136605b3a487"
+    assert both == blake3(f"{alone['a']}  a\n{alone['b']}  b\n".encode()).hexdigest()
+    (tmp_path / "b").write_bytes(b"3")
+    assert content_hash(tmp_path, ["a", "b"]) != both
+    with pytest.raises(UserError, match="c: No such file"):
+        content_hash(tmp_path, ["a", "c"])

@@ -1,0 +1,230 @@
+"""Specs: every error of a wrong one is listed with file and key; what editors are told is what is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pipelines.sources import reader
+from pipelines.specs import (
+    dataset_names,
+    dataset_spec,
+    file_options,
+    json_schemas,
+    mixture,
+    recipe,
+    specs_folder,
+)
+from ubert.schema.errors import UserError
+
+OURS = specs_folder(None)
+GOOD: dict[str, Any] = {
+    "name": "reviews",
+    "description": "Film reviews.",
+    "task": "classification",
+    "language": "en",
+    "licence": "CC0-1.0",
+    "instruction": "sentiment",
+    "format": "table",
+    "options": {"columns": ["label", "text"]},
+    "files": [{"split": "train", "path": "train.tsv"}],
+    "map": {"text": "text", "label": "label"},
+    "categories": {"label": {"0": "bad", "1": "good"}},
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return json_schemas()["dataset"]
+
+
+def write(folder: Path, content: Any, kind: str = "datasets", name: str = "reviews") -> Path:
+    path = folder / kind / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+    return path
+
+
+def errors(folder: Path, **changes: Any) -> list[str]:
+    """The lines of the error that a good spec with `changes` makes, without the file that each begins with."""
+    path = write(folder, {**GOOD, **changes})
+    with pytest.raises(UserError) as caught:
+        dataset_spec("reviews", folder)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    return [line.removeprefix(f"{path}: ") for line in lines]
+
+
+def test_a_good_spec_is_read(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    spec = dataset_spec("reviews", tmp_path)
+    assert (spec.folder, [category.name for category in spec.categories.all()]) == ("reviews", ["bad", "good"])
+
+
+def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None:
+    found = errors(
+        tmp_path,
+        name="films",
+        licens="MIT",
+        task="sentiment",
+        options={"columns": [], "delimiter": ","},
+        files=[{"split": "training", "path": "../x", "blake3": "12", "encoding": "utf-16"}],
+        categories={"label": {0: "bad"}},
+    )
+    keys = [line.partition(":")[0] for line in found]
+    assert sorted(keys) == sorted(
+        [
+            "name",
+            "licens",
+            "task",
+            "options.columns",
+            "options.delimiter",
+            "files.0.split",
+            "files.0.path",
+            "files.0.blake3",
+            "files.0.encoding",
+            "categories.label.0.[key]",
+        ]
+    )
+    assert "licens: unknown key; remove it or correct its name" in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"map": {"text": "text"}}, "map: task classification needs label and text, or label and tokens"),
+        ({"map": {"text": "t", "label": "l", "pair": "p"}}, "map: task classification needs"),
+        ({"map": {"text": "t", "label": "l", "scheme": "BIOES"}}, "map: scheme: without a use here; remove it"),
+        ({"task": "ner"}, "map: task ner needs tags and tokens, or chunks, or standoff and text, and no other"),
+        ({"task": "coref"}, "task: no mapping for this task yet; expected one of classification, multilabel"),
+        ({"categories": {}}, "categories: task classification needs `label`"),
+        ({"format": "tabel"}, "format: expected one of brat, conll, json, jsonl, parallel, squad, table"),
+        ({"options": {}}, "options: expected `columns`, or `header: true`"),
+        ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
+        ({"files": GOOD["files"] * 2}, "files: named twice in one split: train.tsv of train"),
+        ({"files": []}, "files: List should have at least 1 item"),
+        (
+            {"files": [{"split": "train", "path": "a", "options": {"rest": 3}}]},
+            "files.0.options.rest: Input should be a valid boolean",
+        ),
+        (
+            {"categories": {"label": {"a": "b"}, "relation": [{"label": "r", "name": "r", "head": "x"}]}},
+            "categories: relation 'r' joins 'x', which is not among entity",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_was_expected(tmp_path: Path, changes: Any, error: str) -> None:
+    assert any(line.startswith(error) for line in errors(tmp_path, **changes)), errors(tmp_path, **changes)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "~/x", "a/../../x", "..", "a\\..\\x"])
+def test_a_path_stays_inside_its_folder(tmp_path: Path, path: str) -> None:
+    (error,) = errors(tmp_path, files=[{"split": "train", "path": path}])
+    assert error.startswith("files.0.path: expected a path inside the dataset's folder")
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("parallel", {"beside": {"a": "../x"}}),
+        ("brat", {"annotations": ["/../x"]}),
+        ("brat", {"annotations": [".a/b"]}),
+    ],
+)
+def test_files_beside_the_named_one_stay_in_its_folder(format: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="should match pattern"):
+        reader(format).Options.model_validate(options)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "hex", "rot13", "utf9", "utf-8-sig"])
+def test_only_text_encodings_that_keep_line_ends_are_taken(tmp_path: Path, encoding: str) -> None:
+    (error,) = errors(tmp_path, files=[{"split": "train", "path": "a", "encoding": encoding}])
+    assert error.startswith("files.0.encoding: expected a text encoding in which a line end is one byte")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: [", "not valid YAML"),
+        ("", "(whole file): Input should be a valid dictionary"),
+        ("- a", "(whole file): Input should be a valid dictionary"),
+        ("name: reviews\nname: films", "key 'name' given twice in \"<unicode string>\", line 2"),
+        ("a: !!python/object/apply:os.getcwd []", "not valid YAML: could not determine a constructor"),
+        ("a: &a [*a]", "a: unknown key"),
+    ],
+)
+def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        dataset_spec("reviews", tmp_path)
+    assert str(path) in str(caught.value) and error in str(caught.value)
+
+
+def test_a_spec_that_is_not_utf8_names_its_byte(tmp_path: Path) -> None:
+    write(tmp_path, "").write_bytes(b"name: caf\xe9")
+    with pytest.raises(UserError, match="byte 9 is not UTF-8"):
+        dataset_spec("reviews", tmp_path)
+
+
+def test_an_unknown_name_brings_the_nearest_ones(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    with pytest.raises(UserError, match="no such file; did you mean reviews"):
+        dataset_spec("review", tmp_path)
+    with pytest.raises(UserError, match="no such file; there are reviews"):
+        dataset_spec("../secrets", tmp_path)
+    with pytest.raises(UserError, match="no such folder of specs"):
+        specs_folder(tmp_path / "none")
+
+
+def test_options_of_a_file_go_before_those_of_the_spec(tmp_path: Path) -> None:
+    files = [{"split": "train", "path": "a"}, {"split": "test", "path": "b", "options": {"separator": ","}}]
+    write(tmp_path, {**GOOD, "files": files})
+    spec = dataset_spec("reviews", tmp_path)
+    found = [file_options(spec, entry) for entry in spec.files]
+    assert [(options.separator, options.columns) for options in found] == [
+        ("\t", ["label", "text"]),
+        (",", ["label", "text"]),
+    ]
+
+
+def test_mixtures_and_recipes_are_found_by_name_and_recipes_by_path(tmp_path: Path) -> None:
+    write(tmp_path, {"name": "small", "sources": [{"corpus": "reviews"}]}, "mixtures", "small")
+    path = write(tmp_path, {"name": "run", "mixture": "small", "steps": 3}, "recipes", "run")
+    assert mixture("small", tmp_path).sources[0].corpus == "reviews"
+    assert recipe("run", tmp_path) == recipe(str(path), tmp_path / "elsewhere")
+    write(tmp_path, {"name": "run", "mixture": "small", "steps": 0, "epoch": 1}, "recipes", "run")
+    with pytest.raises(UserError) as caught:
+        recipe("run", tmp_path)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", dataset_names(OURS))
+def test_every_spec_of_ours_is_right_and_agrees_with_the_schema_for_editors(name: str, schema: Any) -> None:
+    spec = dataset_spec(name, OURS)
+    content = yaml.safe_load((OURS / "datasets" / f"{name}.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(content, schema)
+    for entry in spec.files:
+        file_options(spec, entry)
+    assert len(spec.categories.all()) == len(
+        {(c.name, c.kind, c.head, c.tail, c.event) for c in spec.categories.all()}
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"licens": "MIT"},
+        {"format": "xml"},
+        {"options": {"columns": ["a"], "delimiter": ","}},
+        {"task": "sentiment"},
+    ],
+)
+def test_the_schema_for_editors_refuses_what_the_check_refuses(tmp_path: Path, changes: Any, schema: Any) -> None:
+    jsonschema.validate(GOOD, schema)
+    assert errors(tmp_path, **changes)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**GOOD, **changes}, schema)
