@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from handmade import make_shards, ner
 from tiny_checkpoint import ENCODER, write_checkpoint
 from typer.testing import CliRunner
 
@@ -263,3 +264,19 @@ def test_peek_shows_a_record_with_its_spans(root: Path) -> None:
     printed = run("peek", "corpus", "people", "-n", "2", "--root", str(root))
     assert printed.count("people.jsonl:") >= 2
     assert "[0, 4) person: 'Anna'" in printed
+
+
+def test_peek_follows_a_record_into_its_batch(tmp_path: Path) -> None:
+    make_shards(tmp_path, {"people": [ner(i) for i in range(20)]})
+    recipe = tmp_path / "made.yaml"
+    recipe.write_text("name: made\nmixture: made\nmax_tokens: 64\nsteps: 1\n", encoding="utf-8")
+
+    def peek(stage: str, name: str) -> str:
+        return run("peek", stage, name, "--root", str(tmp_path))
+
+    assert "[0, 12) person: 'Ada Lovelace'" in peek("corpus", "people")
+    assert "copies       1" in peek("mixture", "made")
+    assert "[0, 2] person: ada love ##lace" in peek("shard", "made")
+    batch = peek("batch", str(recipe))
+    assert "[CLS] the ne ##r of a text [SEP] [unused0] person" in batch
+    assert batch.count("table ") == 3
