@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -99,6 +100,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
     """
     counts: dict[str, list[int]] = {piece.path: [0, 0] for piece in unit.slices}
     with (
+        _collector_paused(),
         atomic(directory / unit.part) as part,
         atomic(directory / unit.reject_part) as reject_part,
         pq.ParquetWriter(part, RECORD_SCHEMA, compression="zstd") as kept_file,
@@ -118,6 +120,18 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
                 rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
         kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
     return sum(map(sum, counts.values()))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Rows and records hold no cycles; looking for some among them takes more than a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
