@@ -3,8 +3,8 @@
 Theirs does the same conversion as its users would write it: `load_dataset("json")` and a batched `map` for JSON
 Lines, `Dataset.from_generator` for CoNLL columns (there is no loader for them), with the same features as our
 schema, the same keys and hashes, on as many processes. Ours also checks every record, counts every file,
-compresses, and waits for the disk; theirs writes its Arrow cache. Both run once before they are measured: Ray is
-up, and what is imported is imported.
+compresses, and waits for the disk; theirs writes its Arrow cache. Both run once before they are measured, so that
+Ray is up and what is imported is imported.
 
     python benchmarks/ingest.py [--quick]
 """
@@ -101,7 +101,7 @@ def ours_direct(folder: Path, name: str, out: Path) -> Path:
     planned = plan(spec, folder / "data" / name)
     for unit in planned.units:
         run_unit(unit, spec, out)
-    return out / f"part-{planned.units[0].name}.parquet"
+    return out / planned.units[0].part
 
 
 def ours_on_ray(folder: Path, name: str, out: Path) -> Path:
