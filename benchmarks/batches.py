@@ -3,8 +3,8 @@
 Theirs does what the public UBERT implementation does for each text, each time it is seen: for each category it
 tokenises the prompt with the text, padded to `max_length`; it finds each mention by tokenising the text up to the
 mention's start, and up to its end; it fills a label table and a mask of max_length x max_length, and makes tensors
-of their stack. Ours reads the same records from shards, whose one-time cost is the case `shards, once`, beside what
-one epoch costs theirs. `stacked` makes the same pieces as theirs, one category each; `joint` all categories in one
+of their stack. Ours reads the same records from shards, whose cost is the case `shards, once`, beside what one
+epoch costs theirs. `stacked` makes the same pieces as theirs, one category each; `joint` has all categories in one
 piece. The records are invented: sentences with names.
 
     python benchmarks/batches.py [--quick]
