@@ -127,13 +127,14 @@ def make_shards(
     corpora: Mapping[str, Sequence[Record]],
     *,
     copies: Mapping[str, int] | None = None,
+    encoder: str = ENCODER,
     max_tokens: int = 64,
     name: str = "made",
 ) -> Path:
     """Shards of a mixture of these records: the units are worked here, so that no Ray is needed."""
     write_mixture(root, name, corpora, copies)
-    planned = plan(Store(root), name, ENCODER, max_tokens)
+    planned = plan(Store(root), name, encoder, max_tokens)
     for unit in planned.units:
-        run_unit(unit, ENCODER, max_tokens)
-    shard(name, encoder=ENCODER, max_tokens=max_tokens, root=root)
+        run_unit(unit, encoder, max_tokens)
+    shard(name, encoder=encoder, max_tokens=max_tokens, root=root)
     return planned.directory

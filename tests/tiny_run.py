@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import handmade
 import torch
 import yaml
+from handmade import PEOPLE, PLACES, ner, sentiment
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from pipelines.shard import run_unit
-from pipelines.shard_files import Unit, write
-from pipelines.store import Store
-from ubert.model.tokenizer import load_tokenizer
-from ubert.schema.arrow import concat, records_to_batch
-from ubert.schema.manifest import ShardManifest
 from ubert.schema.recipe import Recipe
-from ubert.schema.record import Category, Record, Source, Span
+from ubert.schema.record import Record
 from ubert.training import log
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
-WORDS = [
-    "find", "mentions", "of", "person", "place", "in", "the", "text", "ann", "bob", "rome", "oslo", "lives",
-    "went", "to", "and", "from", "saw",
-]  # fmt: skip
+_TEXT = "person place firm went to by train and slept . Film number was good indeed opinion"
+WORDS = sorted({word for text in (*PEOPLE, *PLACES, _TEXT) for word in text.split()})
 
 
 def make_encoder(folder: Path, *, dropout: float = 0.1) -> Path:
@@ -84,67 +75,11 @@ def losses(run: Path) -> list[float]:
     return [row.loss for row in rows]
 
 
-def make_records() -> list[Record]:
-    """Forty sentences to tag and twenty to classify, of different lengths."""
-    draw = random.Random(0)
-    entities = (Category("person", "entity"), Category("place", "entity"))
-    labels = (Category("went", "label"), Category("lives", "label"))
-    records = []
-    for i in range(60):
-        person, place, verb = (
-            draw.choice(["ann", "bob"]),
-            draw.choice(["rome", "oslo"]),
-            draw.choice(["went", "lives"]),
-        )
-        text = " ".join(
-            [person, verb, "in", place, *draw.choices(["and", "to", "saw", "from"], k=draw.randrange(9))]
-        )
-        record = Record(
-            record_id=f"tiny/train/{i}",
-            corpus="tiny",
-            split="train",
-            language="en",
-            task="ner" if i % 3 else "classification",
-            instruction="find mentions" if i % 3 else "find the text",
-            text=text,
-            source=Source("tiny.txt", i + 1, ""),
-            categories=entities if i % 3 else labels,
-        )
-        if i % 3:
-            at = text.index(place)
-            record.spans = [Span(0, len(person), 0), Span(at, at + len(place), 1)]
-        else:
-            record.labels = [("went", "lives").index(verb)]
-        records.append(record)
-    return records
+def make_corpora() -> dict[str, list[Record]]:
+    """Sentences to tag and to classify, of different lengths."""
+    return {"people": [ner(i, i % 5) for i in range(40)], "reviews": [sentiment(i) for i in range(20)]}
 
 
 def make_shards(root: Path, encoder: Path) -> Path:
-    """Shards of the tiny mixture in a store, as `ubert shard` makes them, but in this process."""
-    records = make_records()
-    part, members = root / "part-0.parquet", root / "members.parquet"
-    pq.write_table(concat([records_to_batch(records)]), part)
-    drawn = {
-        "record_id": pa.array([record.record_id for record in records]),
-        "corpus": ["tiny"] * len(records),
-        "split": ["train"] * len(records),
-        "copies": pa.array([1] * len(records), pa.int32()),
-        "key": pa.array(range(len(records)), pa.uint64()),
-    }
-    pq.write_table(pa.table(drawn), members)
-    tokenizer = load_tokenizer(str(encoder))
-    directory = root / "shards" / "tiny" / "0123456789abcdef"
-    unit = Unit("tiny", part, members, directory)
-    run_unit(unit, str(encoder), 32)
-    manifest = ShardManifest(
-        name="tiny",
-        fingerprint=directory.name,
-        created="2026-01-01T00:00:00+00:00",
-        mixture="tiny",
-        mixture_fingerprint="0",
-        encoder=str(encoder),
-        tokenizer=tokenizer.hash,
-        max_tokens=32,
-        **write([unit], tokenizer, directory),
-    )
-    return Store(root).publish("shards", manifest)
+    """Shards of the mixture `tiny` of these corpora."""
+    return handmade.make_shards(root, make_corpora(), encoder=str(encoder), max_tokens=32, name="tiny")

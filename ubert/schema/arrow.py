@@ -137,13 +137,12 @@ def _events(events: list[Event]) -> pa.StructArray:
 
 
 def _categories(rows: Sequence[tuple[Category, ...]]) -> pa.Array:
-    """Most records of a corpus share one tuple of categories: it is built once."""
-    distinct = {
-        id(row): row for row in rows
-    }  # by identity: hashing 151 categories a record costs more than all else
-    places = dict(zip(distinct, range(len(distinct)), strict=True))
-    index = [places[id(row)] for row in rows]
-    lists = _lists(list(distinct.values()), lambda flat: _structs(flat, CATEGORY))
+    """Most records of a corpus share one tuple of categories: build each distinct one once, told by its identity
+    because hashing tuples of categories costs more than building their columns."""
+    place: dict[int, int] = {}
+    index = [place.setdefault(id(row), len(place)) for row in rows]
+    distinct = list({id(row): row for row in rows}.values())
+    lists = _lists(distinct, lambda flat: _structs(flat, CATEGORY))
     return lists.take(pa.array(index, pa.int32()))
 
 
