@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
 from ubert.objectives import Targets, objective
@@ -73,12 +74,9 @@ def windows(targets: Targets, tokens: int, most: int, region: Region) -> list[Wi
         return []
     if region == Region.ANCHOR:
         return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
-    step = most - most // 4
-    last = max(0, tokens - most)
     cells = targets.gold_cells
     found = []
-    for start in [*range(0, last, step), last]:
-        stop = min(tokens, start + most)
+    for start, stop, *_ in cover(tokens, most, most // 4):
         inside = cells[(cells[:, 1] >= start) & (cells[:, 2] < stop)]
         anchors = targets.gold_anchors
         if region & Region.ANCHOR:
