@@ -1,0 +1,152 @@
+"""A recipe under Ray Train: the same loop, and what goes wrong in a worker is one sentence here."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from handmade import write_mixture
+from tiny_run import losses, make_corpora, make_encoder, make_recipe
+
+from pipelines.pretrain import compare, pretrain
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, loop, run_directory
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two corpora, and a mixture of them in the folder of specs."""
+    root = tmp_path_factory.mktemp("store")
+    corpora = make_corpora()
+    write_mixture(root, "unused", corpora)
+    (root / "specs/mixtures").mkdir(parents=True)
+    mixture = {"name": "tiny", "sources": [{"corpus": name} for name in corpora]}
+    (root / "specs/mixtures/tiny.yaml").write_text(yaml.safe_dump(mixture), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def recipe(root: Path) -> Recipe:
+    return make_recipe(
+        make_encoder(root / "encoder", dropout=0.0), evaluate=[{"corpus": "people", "split": "train"}]
+    )
+
+
+def pretrained(recipe: Recipe, root: Path, workers: int = 1, resume: str | None = None) -> Path:
+    return pretrain(recipe, root=root, specs=root / "specs", workers=workers, resume=resume)
+
+
+@pytest.fixture(scope="module")
+def run(recipe: Recipe, root: Path, local_ray: None) -> Path:
+    """The finished run of two workers."""
+    directory = pretrained(recipe, root, workers=2)
+    assert directory == root / "runs/tiny/checkpoints/step-000008"
+    return directory.parents[1]
+
+
+def test_two_workers_of_ray_equal_one_process(recipe: Recipe, root: Path, run: Path) -> None:
+    shards = next(root.glob("shards/tiny/*/manifest.json")).parent
+    alone = root / "runs/alone"
+    loop.train(recipe, shards=shards, run=alone, worker=loop.Worker(progress=False))
+    assert losses(run) == pytest.approx(losses(alone), abs=1e-4)
+
+
+def test_a_finished_run_is_left_as_it_is(recipe: Recipe, root: Path, run: Path) -> None:
+    began = time.monotonic()
+    before = (run / "manifest.json").stat()
+    assert pretrained(recipe, root) == run / "checkpoints/step-000008"
+    assert (run / "manifest.json").stat() == before
+    assert time.monotonic() - began < 5, "no worker has to start for that"
+
+
+def test_before_and_after_are_measured_and_kept(recipe: Recipe, root: Path, run: Path) -> None:
+    comparison = compare(recipe, run, root=root)
+    assert json.loads((run / "evaluation.json").read_text(encoding="utf-8")) == comparison
+    for one in (*comparison["before"], *comparison["after"]):
+        assert (one["corpus"], one["split"], one["records"]) == ("people", "train", 40)
+        assert 0 <= one["metrics"]["span_f1"] <= 1
+
+
+def test_what_a_worker_refuses_is_one_sentence(recipe: Recipe, root: Path) -> None:
+    wild = recipe.model_copy(update={"name": "wild", "learning_rate": 1e30, "head_learning_rate": 1e30})
+    with pytest.raises(UserError, match=r"^step 2: the loss is (nan|inf), on the records \S+") as caught:
+        pretrained(wild, root, workers=2)
+    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_a_stopped_run_goes_on(recipe: Recipe, root: Path, run: Path) -> None:
+    """The file `stop`, which Ctrl-C makes too, is there before the second step's end."""
+    stopped = recipe.model_copy(update={"name": "stopped", "steps": 3000})
+    directory = root / "runs/stopped"
+    threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on from there"):
+        pretrained(stopped, root)
+    reached = len(losses(directory))
+    assert 0 < reached < 3000 and run_directory.finished(directory) is None
+    longer = stopped.model_copy(update={"steps": reached + 2})
+    assert pretrained(longer, root, resume="stopped").name == f"step-{reached + 2:06}"
+    assert len(losses(directory)) == reached + 2
+
+
+def touch_when_trained(directory: Path) -> None:
+    wait_for(directory / "logs/train.jsonl")
+    (directory / run_directory.STOP).touch()
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced(recipe: Recipe, root: Path) -> None:
+    lasting = recipe.model_copy(update={"name": "lasting", "steps": 400})
+    directory = root / "runs/lasting"
+    thread = threading.Thread(target=kill_a_worker, args=(directory,), daemon=True)
+    thread.start()
+    assert pretrained(lasting, root, workers=2).name == "step-000400"
+    thread.join()
+    assert len(losses(directory)) == 400
+
+
+def kill_a_worker(directory: Path) -> None:
+    wait_for(directory / "checkpoints/step-000003")
+    workers = [
+        p for p in psutil.process_iter(["cmdline"]) if "RayTrainWorker" in " ".join(p.info["cmdline"] or [])
+    ]
+    mine = [p for p in workers if psutil.pid_exists(p.pid) and ancestor(p, psutil.Process().pid)]
+    mine[0].kill()
+
+
+def ancestor(process: psutil.Process, pid: int) -> bool:
+    return pid in [parent.pid for parent in process.parents()]
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not (path.exists() and (path.is_dir() or path.stat().st_size)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_more_workers_than_processors_are_refused(recipe: Recipe, root: Path) -> None:
+    many = recipe.model_copy(update={"name": "many"})
+    with pytest.raises(UserError, match="--workers 999: Ray has 2 CPUs, and a worker needs one; ask for fewer"):
+        pretrained(many, root, workers=999)
+
+
+def test_what_cannot_be_measured_later_is_refused_before_training(recipe: Recipe, root: Path) -> None:
+    other = Recipe(**recipe.model_dump() | {"name": "other", "evaluate": [{"corpus": "absent"}]})
+    with pytest.raises(UserError, match="make it with `ubert ingest absent`"):
+        pretrained(other, root)
+
+
+def test_a_run_that_does_not_fit_is_refused_before_ray(recipe: Recipe, root: Path, run: Path) -> None:
+    with pytest.raises(UserError, match="seed 0 -> 7"):
+        pretrained(recipe.model_copy(update={"seed": 7}), root)
+    with pytest.raises(UserError, match="no checkpoint to resume from"):
+        pretrained(recipe, root, resume="unheard-of")
+    assert checkpoint.latest(run) == run / "checkpoints/step-000008"
