@@ -3,8 +3,8 @@
 Theirs does the same conversion as its users would write it: `load_dataset("json")` and a batched `map` for JSON
 Lines, `Dataset.from_generator` for CoNLL columns (there is no loader for them), with the same features as our
 schema, the same keys and hashes, on as many processes. Ours also checks every record, counts every file,
-compresses, and waits for the disk; theirs writes its Arrow cache. Both run once before they are measured: Ray is up,
-and what is imported is imported.
+compresses, and waits for the disk; theirs writes its Arrow cache. Both run once before they are measured: Ray is
+up, and what is imported is imported.
 
     python benchmarks/ingest.py [--quick]
 """

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from pipelines.render import PRINTERS, table
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.recipe import Precision
@@ -44,6 +41,22 @@ def options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = Fals
 
 
 @app.command()
+def samples(
+    out: Annotated[Path, typer.Option(help="Folder to write to: a mirror for `ubert ingest --data`.")],
+    records: Annotated[int, typer.Option(min=3, help="Records of each dataset.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Write an invented world as labelled datasets in five formats, at any size.
+
+    Example: ubert samples --records 2000 --seed 0 --out world
+    """
+    from pipelines.samples.generate import generate_files
+
+    for file, count in generate_files(records, seed, out):
+        console.print(f"{out / file}: {count:,} records", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def corpora(root: Root = STORE, specs: Specs = None) -> None:
     """Specs, their task, language and licence, and what is ingested of them.
 
@@ -52,7 +65,7 @@ def corpora(root: Root = STORE, specs: Specs = None) -> None:
     from pipelines.specs import specs_folder
     from pipelines.stats import catalogue
 
-    _table(catalogue(root, specs_folder(specs)))
+    table(catalogue(root, specs_folder(specs)))
 
 
 @app.command()
@@ -106,7 +119,7 @@ def rejects(
     from pipelines.stats import refused
 
     reasons, rows = refused(root, name, limit)
-    _table(reasons)
+    table(reasons)
     for row in rows.to_pylist():
         console.print(f"\n{row['path']}:{row['line']}: {row['reason']}: {row['detail']}", markup=False)
         console.print(row["raw"], markup=False, soft_wrap=True, style="dim")
@@ -120,8 +133,8 @@ def stats(root: Root = STORE) -> None:
     """
     from pipelines.stats import overview
 
-    for title, table in overview(root).items():
-        _table(table, title)
+    for title, rows in overview(root).items():
+        table(rows, title)
 
 
 @app.command()
@@ -138,7 +151,7 @@ def sql(
     """
     from pipelines.warehouse import sql as query
 
-    _PRINTERS[output](query(root, statement))
+    PRINTERS[output](query(root, statement))
 
 
 @app.command()
@@ -163,7 +176,7 @@ def mix(
         return
     manifest = job(chosen, root=root, dry_run=dry_run)
     columns = {"corpus", "split", "available", "records", "draws"}
-    _table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
+    table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
 
 
 @app.command()
@@ -188,7 +201,7 @@ def shard(
         | {"inexact": alignment.widened + alignment.narrowed, "lost": sum(alignment.lost.values())}
         for alignment in manifest.alignment
     ]
-    _table(pa.Table.from_pylist(rows), "what became of texts and spans")
+    table(pa.Table.from_pylist(rows), "what became of texts and spans")
     tokens = sum(file.tokens for file in manifest.shards)
     console.print(f"{mixture}: {len(manifest.shards)} shards, {tokens:,} tokens ({manifest.fingerprint})")
 
@@ -216,7 +229,7 @@ def pretrain(
     checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
     console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
     if chosen.evaluate:
-        _table(comparison_table(chosen, checkpoint.parents[1], root=root))
+        table(comparison_table(chosen, checkpoint.parents[1], root=root))
 
 
 @app.command()
@@ -243,7 +256,7 @@ def evaluate(
         write_json(result, output)
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
     title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
-    _table(pa.Table.from_pylist(rows), title)
+    table(pa.Table.from_pylist(rows), title)
 
 
 @app.command()
@@ -313,49 +326,6 @@ def peek(
 
     for item in getattr(stages, stage)(name, count, root):
         console.print(item, soft_wrap=True)
-
-
-def _table(rows: pa.Table, title: str | None = None) -> None:
-    """Print rows for people; numbers to the right, with thousands."""
-    table = Table(box=SIMPLE, title=title, title_justify="left")
-    for field in rows.schema:
-        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
-        table.add_column(field.name, justify=justify, overflow="fold")
-    for row in rows.to_pylist():
-        table.add_row(*(escape(_cell(value)) for value in row.values()))
-    console.print(table)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else str(value)
-
-
-def _csv(rows: pa.Table) -> None:
-    writer = csv.writer(sys.stdout)
-    writer.writerow(rows.column_names)
-    writer.writerows(row.values() for row in rows.to_pylist())
-
-
-def _json(rows: pa.Table) -> None:
-    """An array, one row a line."""
-    lines = (json.dumps(row, ensure_ascii=False, default=_as_json) for row in rows.to_pylist())
-    typer.echo("[\n" + ",\n".join(lines) + "\n]")
-
-
-def _as_json(value: object) -> object:
-    """What JSON has no word for. A sum of integers comes from SQL as a decimal."""
-    if isinstance(value, Decimal):
-        return int(value) if value == int(value) else float(value)
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-_PRINTERS = {"table": _table, "csv": _csv, "json": _json}
 
 
 def main() -> None:
