@@ -15,6 +15,7 @@ from rich.markup import escape
 from pipelines.render import PRINTERS, table
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
+from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -27,6 +28,7 @@ Data = Annotated[
     Path | None, typer.Option(envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset.")
 ]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
+Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
 Output = Literal["table", "csv", "json"]
 STORE = Path("store")
 
@@ -237,6 +239,7 @@ def evaluate(
     split: Annotated[Split, typer.Option(help="train, validation or test.")] = "test",
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
     nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    precision: Computing = "auto",
     output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
     root: Root = STORE,
 ) -> None:
@@ -248,7 +251,7 @@ def evaluate(
     from pipelines.evaluate import find_checkpoint, write_json
 
     found = find_checkpoint(checkpoint, root)
-    result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, root=root)
+    result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, precision=precision, root=root)
     if output is not None:
         write_json(result, output)
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
@@ -272,6 +275,7 @@ def predict(
     instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
     threshold: Annotated[float, typer.Option(help="Probability from which a mention holds.")] = 0.5,
     nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    precision: Computing = "auto",
     root: Root = STORE,
 ) -> None:
     """Predict texts: JSON lines, in the order of the texts.
@@ -298,6 +302,7 @@ def predict(
         instruction=instruction,
         threshold=threshold,
         nested=nested,
+        precision=precision,
         chunk=1 if source is None and sys.stdin.isatty() else CHUNK,
     )
     for chunk in chunks:

@@ -87,7 +87,7 @@ def checkpoint(root: Path) -> Path:
 
 
 def by_hand(checkpoint: Path, records: Sequence[Record], nested: bool = False) -> dict[str, float]:
-    predictor = ubert.load(checkpoint)
+    predictor = ubert.load(checkpoint, precision="fp32")
     counts: Counter[tuple[str, object]] = Counter()
     for record in records:
         (found,) = predictor.predict(
@@ -99,7 +99,7 @@ def by_hand(checkpoint: Path, records: Sequence[Record], nested: bool = False) -
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_split_is_measured_as_its_records_one_by_one(root: Path, checkpoint: Path, nested: bool) -> None:
-    result = evaluate(checkpoint, corpus="people", nested=nested, root=root)
+    result = evaluate(checkpoint, precision="fp32", corpus="people", nested=nested, root=root)
     assert list(result) == ["corpus", "split", "task", "records", "seconds", "metrics"]
     assert (result["corpus"], result["split"], result["task"]) == ("people", "test", "ner")
     assert result["records"] == len(TEST) == 18
@@ -109,10 +109,10 @@ def test_a_split_is_measured_as_its_records_one_by_one(root: Path, checkpoint: P
 
 def test_a_limit_takes_the_first_records_by_sampling_key(root: Path, checkpoint: Path) -> None:
     first = sorted(TEST, key=lambda record: sampling_key(record.record_id))[:7]
-    result = evaluate(checkpoint, corpus="people", limit=7, root=root)
+    result = evaluate(checkpoint, precision="fp32", corpus="people", limit=7, root=root)
     assert result["records"] == 7
     assert result["metrics"] == pytest.approx(by_hand(checkpoint, first))
-    more = evaluate(checkpoint, corpus="people", limit=1000, root=root)
+    more = evaluate(checkpoint, precision="fp32", corpus="people", limit=1000, root=root)
     assert more["records"] == len(TEST)
 
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_is_a_folder_or_the_name_of_a_run(root: Path, checkpoint: P
 def test_the_round_trip_of_a_store(root: Path) -> None:
     rows = round_trip(root, ENCODER)
     assert [(manifest.name, counts["records"], counts["exact"]) for manifest, counts in rows] == [
-        ("people", 60, 60)
+        ("people", 24, 24)
     ]
     assert "| people | ner | 24 | 24 | 48 |  |" in markdown(rows)
 
