@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DATA ?= ../shared/data
+ROOT ?= store
+UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
+SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
+	sample_relations sample_events
 
-.PHONY: help setup quickstart format check lint types test test-slow constraints clean
+.PHONY: help setup quickstart format check lint types test test-slow schemas constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
@@ -21,8 +24,20 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 setup: $(VENV)/.installed
 
-quickstart: setup
-	$(BIN)/python -m pipelines.quickstart
+# The whole system as a sequence of commands: an invented world in five formats becomes one corpus, the corpus a
+# mixture, the mixture shards, and the shards a model; the last command prints its metrics before and after.
+WORLD := $(ROOT)/samples
+$(WORLD): | setup
+	$(UBERT) samples --records 2000 --seed 0 --out $(WORLD)
+
+quickstart: setup $(WORLD)
+	$(UBERT) ingest $(SAMPLES) --data $(WORLD)
+	$(UBERT) stats
+	$(UBERT) sql "SELECT task, count(*) AS records, avg(length(text)) AS characters FROM records GROUP BY task"
+	$(UBERT) mix quickstart
+	$(UBERT) shard quickstart
+	$(UBERT) pretrain quickstart
+	$(UBERT) predict quickstart --task ner --categories person,organisation,place "Ada Marlow joined Quillfen in Ostrava."
 
 format: setup
 	$(BIN)/ruff format .
@@ -42,6 +57,10 @@ test-slow: setup
 	$(BIN)/pytest -m slow
 
 check: lint types test
+
+# Writes the JSON Schemas of specs, for editors.
+schemas: setup
+	$(BIN)/python -m pipelines.specs
 
 # Writes the exact versions of the present environment.
 constraints: setup

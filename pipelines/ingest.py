@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -9,31 +10,28 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipelines.mapping import mapper
+from pipelines.publish import COUNTS, publish
 from pipelines.sources import reader
 from pipelines.specs import dataset_spec, file_options
-from pipelines.store import Store, atomic, now
+from pipelines.store import Store, atomic
 from pipelines.tasks import completed
 from pipelines.units import Plan, Unit, check_unchanged, plan, source_folder
 from ubert.schema.arrow import records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, CorpusManifest, SourceFile, read_manifest
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject, Split
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
 from ubert.schema.spec import DatasetSpec
 
 CHUNK = 10_000  # rows that are built into columns at a time
-_COUNTS = b"ubert.counts"  # in a part's metadata: {path: [kept, rejected]}
 
 
 def ingest(
@@ -63,7 +61,7 @@ def ingest(
 
     def finish(name: str) -> None:
         try:
-            manifests[name] = _publish(store, plans[name], strict)
+            manifests[name] = publish(store, plans[name], strict)
             report(manifests[name])
         except UserError as error:
             problems[name] = error
@@ -102,8 +100,9 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
     """
     counts: dict[str, list[int]] = {piece.path: [0, 0] for piece in unit.slices}
     with (
-        atomic(directory / _part(unit)) as part,
-        atomic(directory / _reject_part(unit)) as reject_part,
+        _collector_paused(),
+        atomic(directory / unit.part) as part,
+        atomic(directory / unit.reject_part) as reject_part,
         pq.ParquetWriter(part, RECORD_SCHEMA, compression="zstd") as kept_file,
         pq.ParquetWriter(reject_part, REJECT_SCHEMA, compression="zstd") as rejects_file,
     ):
@@ -119,8 +118,20 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
                 kept_file.write_batch(records_to_batch(kept))
             if rejects:
                 rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
-        kept_file.add_key_value_metadata({_COUNTS: json.dumps(counts)})
+        kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
     return sum(map(sum, counts.values()))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Rows and records hold no cycles; looking for some among them takes more than a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
@@ -137,10 +148,10 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Path]]:
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
     missing = []
     for unit in plan.units:
-        if (directory / _part(unit)).exists() and (directory / _reject_part(unit)).exists():
+        if (directory / unit.part).exists() and (directory / unit.reject_part).exists():
             continue
-        earlier = next(directory.parent.glob(f"*/{_part(unit)}"), None)
-        if earlier and (rejects := earlier.with_name(_reject_part(unit))).exists():
+        earlier = next(directory.parent.glob(f"*/{unit.part}"), None)
+        if earlier and (rejects := earlier.with_name(unit.reject_part)).exists():
             _link(rejects, directory / rejects.name)
             _link(earlier, directory / earlier.name)
         else:
@@ -177,111 +188,3 @@ def _run(
             rate = rows / (time.monotonic() - start)
             bar.update(task, advance=unit.size, rows=rows, rate=rate, description=spec.name)
             yield spec.name, outcome if isinstance(outcome, UserError) else None
-
-
-def _publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
-    """Make the finished units of a plan the current state of its corpus.
-
-    Raises:
-        UserError: a split has no record, an id occurs twice, or `strict` and a row was refused.
-    """
-    name, directory = plan.spec.name, store.directory("corpora", plan.spec.name, plan.fingerprint)
-    _check_strict(plan, directory, strict)
-    if (directory / MANIFEST).exists():
-        manifest = read_manifest(CorpusManifest, directory)
-        if store.current("corpora", name)[0] == directory:
-            return manifest
-        manifest = manifest.model_copy(update={"created": now()})
-    else:
-        files = _counted(plan, directory)
-        _check_splits(plan, directory, files)
-        _check_ids(name, [directory / _part(unit) for unit in plan.units])
-        manifest = CorpusManifest(
-            name=name,
-            fingerprint=plan.fingerprint,
-            created=now(),
-            task=plan.spec.task,
-            language=plan.spec.language,
-            licence=plan.spec.licence,
-            upstream=plan.spec.upstream.url if plan.spec.upstream else None,
-            files=files,
-            parts=[_part(unit) for unit in plan.units],
-            reject_parts=[_reject_part(unit) for unit in plan.units],
-        )
-    store.publish("corpora", manifest)
-    return manifest
-
-
-def _counted(plan: Plan, directory: Path) -> list[SourceFile]:
-    """The source files with the rows that their units counted."""
-    kept: Counter[tuple[Split, str]] = Counter()
-    rejected: Counter[tuple[Split, str]] = Counter()
-    for unit in plan.units:
-        metadata = pq.read_metadata(directory / _part(unit)).metadata
-        for path, counts in json.loads(metadata[_COUNTS]).items():
-            kept[unit.entry.split, path] += counts[0]
-            rejected[unit.entry.split, path] += counts[1]
-
-    def counted(file: SourceFile) -> SourceFile:
-        key = (file.split, file.path)
-        counts = {"records": kept[key] + rejected[key], "kept": kept[key], "rejected": rejected[key]}
-        return file.model_copy(update=counts)
-
-    return [counted(file) for file in plan.files]
-
-
-def _check_splits(plan: Plan, directory: Path, files: list[SourceFile]) -> None:
-    for split in dict.fromkeys(file.split for file in files):
-        of_split = [file for file in files if file.split == split]
-        if not any(file.kept for file in of_split):
-            rejects = _rejects(plan, directory, split)
-            cause = f"every row was refused ({rejects})" if rejects else "it has no rows"
-            where = of_split[0].path + (f" and {len(of_split) - 1} more" if len(of_split) > 1 else "")
-            raise UserError(
-                f"{plan.spec.name}: split {split} would be empty: {where}: {cause}; check the file, and the "
-                "spec's format and map"
-            )
-
-
-def _rejects(plan: Plan, directory: Path, split: Split | None = None) -> str:
-    """How many rows were refused, and the commonest reason with an example; empty where none was."""
-    units = [unit for unit in plan.units if split in (None, unit.entry.split)]
-    files = [str(directory / _reject_part(unit)) for unit in units]
-    table = ds.dataset(files, schema=REJECT_SCHEMA, format="parquet").to_table()
-    if not len(table):
-        return ""
-    [(reason, number)] = Counter(table["reason"].to_pylist()).most_common(1)
-    [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
-    return f"{len(table)} in all, {number} of {reason!r}, first {first['path']}:{first['line']}: {first['detail']}"
-
-
-def _check_ids(name: str, parts: list[Path]) -> None:
-    """Equal ids have equal keys: look at ids only where keys repeat."""
-    dataset = ds.dataset([str(part) for part in parts], schema=RECORD_SCHEMA, format="parquet")
-    keys = np.sort(dataset.to_table(columns=["key"])["key"].to_numpy())
-    repeated = np.unique(keys[1:][keys[1:] == keys[:-1]])
-    if len(repeated) == 0:
-        return
-    ids = dataset.to_table(columns=["record_id"], filter=pc.field("key").isin(repeated))["record_id"].to_pylist()
-    twice = sorted(record_id for record_id, count in Counter(ids).items() if count > 1)
-    if twice:
-        raise UserError(
-            f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}; "
-            "map `id` to a field that is unique in its split, or leave it out"
-        )
-
-
-def _check_strict(plan: Plan, directory: Path, strict: bool) -> None:
-    if strict and (rejects := _rejects(plan, directory)):
-        raise UserError(
-            f"{plan.spec.name}: rows were refused and --strict allows none: {rejects}; correct the source or the "
-            "spec, or run without --strict"
-        )
-
-
-def _part(unit: Unit) -> str:
-    return f"part-{unit.name}.parquet"
-
-
-def _reject_part(unit: Unit) -> str:
-    return f"rejects-{unit.name}.parquet"

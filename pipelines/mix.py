@@ -31,6 +31,7 @@ MEMBERS = pa.schema(
         pa.field("key", pa.uint64(), nullable=False),  # the draw key
     ]
 )
+_CLOCKS = ("current_time", "current_timestamp", "localtime", "localtimestamp")  # words of SQL, listed nowhere
 _PRIME = (1 << 61) - 1  # key * a + b modulo a prime is another order for each seed, and fits into HUGEINT
 
 
@@ -164,7 +165,7 @@ def _members_sql(mixture: Mixture, pools: Sequence[int | str], draws: Sequence[i
 def _condition(mixture: Mixture, source: MixtureSource) -> str:
     """A `where`, parsed alone, so that nothing in it can end the clause that it is put into."""
     try:
-        return str(duckdb.SQLExpression(source.where or "true"))
+        return str(duckdb.SQLExpression("true" if source.where is None else source.where))
     except duckdb.Error as error:
         problem = " ".join(str(error).split())
         raise UserError(f"{_name(mixture, source)}: where: expected one SQL condition: {problem}") from None
@@ -184,16 +185,12 @@ def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, s
     """Refuse what differs from call to call, such as random() and now()."""
     statement = f"SELECT {_condition(mixture, source)}"
     tree = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
-    names = re.findall(r'"function_name":"(\w+)"', tree)
-    found = connection.execute(
-        "SELECT DISTINCT function_name FROM duckdb_functions() "
-        "WHERE stability <> 'CONSISTENT' AND list_contains(?, function_name)",
-        [names],
-    ).fetchall()
-    if found:
+    names = set(re.findall(r'"(?:function_name":|column_names":\[)"(\w+)"', tree))
+    found = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
+    if varying := sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())}):
         raise UserError(
-            f"{_name(mixture, source)}: where: {found[0][0]}() differs from call to call, and a mixture must not; "
-            "the draw is already random: use `cap` or `size`"
+            f"{_name(mixture, source)}: where: {varying[0]} differs from call to call, and a mixture must not; "
+            "the draw is random already: use `cap` or `size`"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import ubert
 from ubert.schema.errors import UserError
+from ubert.schema.recipe import Precision
 
 CHUNK = 512  # texts that are sorted by length together; their predictions come out together
 
@@ -31,6 +32,7 @@ def predict(
     instruction: str | None = None,
     threshold: float = 0.5,
     nested: bool = False,
+    precision: Precision = "auto",
     chunk: int = CHUNK,
 ) -> Iterator[list[dict[str, Any]]]:
     """Predict `chunk` texts at a time; see `ubert.inference.predictor.Predictor.predict` for the arguments.
@@ -42,7 +44,7 @@ def predict(
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
     """
-    predictor = ubert.load(checkpoint)
+    predictor = ubert.load(checkpoint, precision=precision)
     remaining = iter(inputs)
     while asked := list(islice(remaining, chunk)):
         pairs = [one.pair for one in asked if one.pair is not None]

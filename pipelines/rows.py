@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
 from ubert.objectives import Targets, objective
 from ubert.schema.checks import covered
 from ubert.schema.manifest import Alignment
-from ubert.schema.record import TASKS, Record
+from ubert.schema.record import TASKS, Category, Record
 from ubert.training.shards import SHARD_SCHEMA
 
 LONGEST_NOTE = 200  # characters of cut text that a row of lost.parquet shows
@@ -73,12 +74,9 @@ def windows(targets: Targets, tokens: int, most: int, region: Region) -> list[Wi
         return []
     if region == Region.ANCHOR:
         return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
-    step = most - most // 4
-    last = max(0, tokens - most)
     cells = targets.gold_cells
     found = []
-    for start in [*range(0, last, step), last]:
-        stop = min(tokens, start + most)
+    for start, stop, *_ in cover(tokens, most, most // 4):
         inside = cells[(cells[:, 1] >= start) & (cells[:, 2] < stop)]
         anchors = targets.gold_anchors
         if region & Region.ANCHOR:
@@ -94,6 +92,7 @@ class Rows:
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self.prompts: dict[PromptWords, int] = {}
+        self._last: tuple[str, tuple[Category, ...], int] = ("", (), -1)
         self.notes: list[Note] = []
         self.counts: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
@@ -104,7 +103,7 @@ class Rows:
         pairs = self.tokenizer.encode([record.pair or "" for record in records])
         rows = []
         for record, count, text, pair in zip(records, copies, texts, pairs, strict=True):
-            number = self.prompts.setdefault(_prompt(record), len(self.prompts))
+            number = self._prompt(record)
             pair_ids = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
             for window in self._windows(record, text, pair, len(pair_ids)):
                 rows.append((record, count, number, text.ids[window.start : window.stop], pair_ids, window))
@@ -136,6 +135,16 @@ class Rows:
     def prompt_words(self) -> pa.RecordBatch:
         """The prompts so far (`PROMPT_WORDS_SCHEMA`), by number."""
         return _table(self.prompts, PROMPT_WORDS_SCHEMA)
+
+    def _prompt(self, record: Record) -> int:
+        instruction, categories, number = self._last
+        if record.categories is categories and record.instruction == instruction and number >= 0:
+            return number  # records of a corpus mostly share their categories, which can be many
+        names = tuple(category.name for category in record.categories)
+        words = PromptWords(record.instruction, names, tuple(category.kind for category in record.categories))
+        number = self.prompts.setdefault(words, len(self.prompts))
+        self._last = (record.instruction, record.categories, number)
+        return number
 
     def _windows(self, record: Record, text: Encoding, pair: Encoding, kept_pair: int) -> list[Window]:
         """The record's windows; everything about it is counted here."""
@@ -187,11 +196,6 @@ def total(parts: Sequence[Alignment]) -> Alignment:
         lost.update(part.lost)
     counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
     return Alignment(corpus=parts[0].corpus, **counts, lost=dict(sorted(lost.items())))
-
-
-def _prompt(record: Record) -> PromptWords:
-    names = tuple(category.name for category in record.categories)
-    return PromptWords(record.instruction, names, tuple(category.kind for category in record.categories))
 
 
 def _table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,6 +77,13 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     return {"dataset": dataset, "mixture": Mixture.model_json_schema(), "recipe": Recipe.model_json_schema()}
 
 
+def write_json_schemas(folder: Path) -> None:
+    """Write them as `<kind>.json`, which the first line of every spec names to the editor."""
+    for kind, schema in json_schemas().items():
+        text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+        (folder / f"{kind}.json").write_text(text, encoding="utf-8")
+
+
 def _names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
@@ -124,3 +132,7 @@ def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:
         except ValidationError as error:
             problems += explain(error, path, ("files", str(i), "options") if own else ("options",))
     return list(dict.fromkeys(problems))
+
+
+if __name__ == "__main__":
+    write_json_schemas(specs_folder(None) / "schemas")

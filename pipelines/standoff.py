@@ -13,7 +13,7 @@ from ubert.schema.spec import DatasetSpec
 HELD: dict[Task, set[str]] = {"ner": set(), "relation": {"relations"}, "event": {"relations", "events"}}
 KINDS = ("relations", "events", "attributes", "equivalences", "notes")
 
-_label, _id, _role, _target = (text_field(key) for key in ("label", "id", "role", "target"))
+_label, _id, _role, _target, _trigger = map(text_field, ("label", "id", "role", "target", "trigger"))
 _fragments, _arguments = list_field("fragments"), list_field("arguments")
 
 
@@ -138,7 +138,8 @@ def _events(events: list[Content], span_of: dict[str, int], lookup: _Lookup) -> 
         raise RefusedError("bad annotation", "two events have the same id")
     made = []
     for event in events:
-        label, trigger = _label(event), event.get("trigger")
+        label = _label(event)
+        trigger = None if event.get("trigger") is None else _trigger(event)
         category = category_of(label, lookup.event)
         if trigger is not None and trigger not in span_of:
             raise RefusedError("dangling event", f"{_id(event)}: no mention {trigger!r} for its trigger")

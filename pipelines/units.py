@@ -6,14 +6,13 @@ schema and the code that reads. Work under a known name is never done again.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from blake3 import blake3
 
+from pipelines.code_hash import code_hash
 from pipelines.sources import Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
@@ -27,7 +26,6 @@ GROUP_FILES = 512  # ... and number
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
-_CODE = ("pipelines.mapping", "ubert.schema.arrow")
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,6 +35,16 @@ class Unit:
     name: str
     entry: Files
     slices: tuple[Slice, ...]
+
+    @property
+    def part(self) -> str:
+        """Name of the file of its records: it is there when the unit is done."""
+        return f"part-{self.name}.parquet"
+
+    @property
+    def reject_part(self) -> str:
+        """Name of the file of its refused rows."""
+        return f"rejects-{self.name}.parquet"
 
     @property
     def size(self) -> int:
@@ -79,7 +87,7 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
     """
     files: dict[tuple[Split, str], SourceFile] = {}
     units: list[Unit] = []
-    code = _code(spec.format)
+    code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping", "ubert.schema.arrow")
     for entry in spec.files:
         hashes: dict[str, str] = {}
         slices: list[Slice] = []
@@ -158,7 +166,7 @@ def _ranges(path: Path, cut: Cut) -> Iterator[bytes]:
             yield data + b"".join(rest)
 
 
-def _name(spec: DatasetSpec, entry: Files, slices: list[Slice], code: dict[str, str]) -> str:
+def _name(spec: DatasetSpec, entry: Files, slices: list[Slice], code: str) -> str:
     where = [[piece.path, piece.line, piece.sha, _header(piece)] for piece in slices]
     how = [entry.split, entry.encoding, spec.options | entry.options]
     return fingerprint(where, how, spec.model_dump(mode="json", include=_OF_RECORDS), SCHEMA_VERSION, code)
@@ -184,39 +192,6 @@ def _groups(slices: list[Slice]) -> Iterator[list[Slice]]:
         size += length
     if group:
         yield group
-
-
-def _code(form: str) -> dict[str, str]:
-    """Hashes of the modules between a file's bytes and its columns: reader, mapping, and what they import."""
-    hashes: dict[str, str] = {}
-    waiting = [f"pipelines.sources.{form}", *_CODE]
-    while waiting:
-        name = waiting.pop()
-        path = _module_path(name)
-        if path and name not in hashes:
-            hashes[name] = file_hash(path)
-            waiting += _imports(path)
-    return hashes
-
-
-def _module_path(name: str) -> Path | None:
-    try:
-        found = find_spec(name)
-    except ModuleNotFoundError:  # a name within a module
-        return None
-    return Path(found.origin) if found and found.origin else None
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Names of our own modules that a module may import; some name a function or class instead."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and node.module.split(".")[0] in ("pipelines", "ubert")
-        ):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _check_pin(spec: DatasetSpec, entry: Files, folder: Path, got: str) -> None:

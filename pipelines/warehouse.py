@@ -22,6 +22,7 @@ from ubert.schema.manifest import CorpusManifest
 from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
+MEMORY = "50%"  # of the machine's, at most, for a query
 
 _WORD, _COUNT = pa.string(), pa.int64()
 _TABLES = {
@@ -109,7 +110,7 @@ def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duck
         for name, rows in tables.items():
             connection.register(name, pa.Table.from_pylist(list(rows), schema=_TABLES[name]))
         connection.execute(_VIEWS)
-        connection.execute("SET memory_limit = '50%'")
+        connection.execute(f"SET memory_limit = '{MEMORY}'")
         connection.execute("SET temp_directory = ''")  # no spilling to disk
         connection.execute("SET python_enable_replacements = false")  # no reading of Python variables
         connection.execute("SET enable_external_access = false")

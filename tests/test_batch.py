@@ -1,7 +1,9 @@
-"""Pieces share out the categories and keep every gold cell; a batch says where everything is."""
+"""Pieces share out the categories; a batch says where everything is, gold cells above all."""
 
 from __future__ import annotations
 
+from itertools import chain
+from random import Random
 from typing import Literal
 
 import numpy as np
@@ -45,13 +47,12 @@ def split(example: Example, layout: Layout, most: int, tokens: int = 64, index: 
 
 @settings(max_examples=200, deadline=None)
 @given(examples(), st.sampled_from(LAYOUTS), st.integers(1, 12), st.integers(54, 90))
-def test_pieces_share_out_categories_and_gold(example: Example, layout: Layout, most: int, tokens: int) -> None:
+def test_pieces_share_out_the_categories(example: Example, layout: Layout, most: int, tokens: int) -> None:
     parts = split(example, layout, most, tokens)
-    assert np.concatenate([p.categories for p in parts]).tolist() == list(range(len(example.categories)))
-    assert all(len(p) <= tokens and len(p.categories) <= (most if layout == "joint" else 1) for p in parts)
-    cells = [[int(p.categories[c]), a, b] for p in parts for c, a, b in p.gold_cells.tolist()]
-    assert cells == example.gold_cells.tolist()
-    assert [p.categories[a] for p in parts for a in p.gold_anchors] == example.gold_anchors.tolist()
+    groups = [p.prompt.categories.tolist() for p in parts]
+    assert list(chain.from_iterable(groups)) == list(range(len(example.categories)))
+    assert all(len(p) <= tokens for p in parts)
+    assert all(len(group) <= (most if layout == "joint" else 1) for group in groups)
 
 
 @settings(max_examples=200, deadline=None)
@@ -60,23 +61,29 @@ def test_chosen_categories_alone_are_used(example: Example, most: int, data: st.
     count = len(example.categories)
     only = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1))), np.int32)
     parts = list(pieces(example, 0, "joint", SPECIAL, most_categories=most, most_tokens=90, only=only))
-    assert np.concatenate([p.categories for p in parts]).tolist() == only.tolist()
-    cells = [[int(p.categories[c]), a, b] for p in parts for c, a, b in p.gold_cells.tolist()]
+    batch = collate(parts, SPECIAL, 1)
+    assert batch.category_T.tolist() == only.tolist()
+    cells = [[int(batch.category_T[table]), a, b] for table, a, b in batch.gold_cells_G3.tolist()]
     assert cells == example.gold_cells[np.isin(example.gold_cells[:, 0], only)].tolist()
+    gold = batch.category_T[batch.gold_anchor_T == 1].tolist()
+    assert gold == np.intersect1d(example.gold_anchors, only).tolist()
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(examples(), min_size=1, max_size=4), st.sampled_from(LAYOUTS), st.integers(1, 12))
-def test_a_batch_holds_every_piece_where_it_says(items: list[Example], layout: Layout, most: int) -> None:
-    parts = [p for i, example in enumerate(items) for p in split(example, layout, most, index=i)]
+@given(st.lists(examples(), min_size=1, max_size=4), st.sampled_from(LAYOUTS), st.integers(1, 12), st.randoms())
+def test_a_batch_holds_every_piece_where_it_says(
+    items: list[Example], layout: Layout, most: int, random: Random
+) -> None:
+    parts = [p for i, example in enumerate(items) for p in split(example, layout, most, 80, index=i)]
+    random.shuffle(parts)
     batch = collate(parts, SPECIAL, len(items))
     assert batch.examples == len(items) and batch.ids_BL.shape[1] == max(map(len, parts))
     assert batch.mask_BL.sum(1).tolist() == [len(p) for p in parts]
     for b, p in enumerate(parts):
         start, length = int(batch.text_start_B[b]), int(batch.text_length_B[b])
-        assert batch.ids_BL[b, start : start + length].tolist() == p.text.tolist()
+        assert batch.ids_BL[b, start : start + length].tolist() == p.source.text.tolist()
         assert batch.ids_BL[b, len(p) - 1] == SPECIAL.sep == batch.ids_BL[b, start - 1]
-        assert not batch.ids_BL[b, len(p) :].any() and not batch.types_BL[b, : len(p.prompt)].any()
+        assert not batch.ids_BL[b, len(p) :].any() and not batch.types_BL[b, : len(p.prompt.ids)].any()
     assert sorted(_tables(batch)) == sorted(
         (i, c) for i, example in enumerate(items) for c in range(len(example.categories))
     )

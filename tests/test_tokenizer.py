@@ -143,4 +143,5 @@ def test_offsets_are_ordered_and_solid(texts: list[str]) -> None:
     for text, encoding in zip(texts, MINILM.encode(texts), strict=True):
         assert (np.diff(encoding.starts) >= 0).all() and (np.diff(encoding.ends) >= 0).all()
         assert (encoding.starts >= 0).all() and (encoding.ends <= len(text)).all()
+        assert {array.dtype for array in encoding} == {np.dtype(np.int32)}
         assert all(word == word.strip() for word in words(text, encoding))

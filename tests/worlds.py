@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import yaml
 
 from pipelines.ingest import ingest
-from pipelines.store import Store
-from ubert.schema.manifest import CorpusManifest
+from pipelines.store import Store, now
+from ubert.schema.arrow import concat, records_to_batch, rejects_to_batch
+from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
+from ubert.schema.record import REJECT_SCHEMA, Category, Record, Reject, Source, Split
 
 
 @dataclass(frozen=True)
@@ -79,3 +81,57 @@ class World:
 def numbers(values: Iterable[int]) -> str:
     """Rows of `toy` as JSON Lines."""
     return "".join(json.dumps({"text": f"number {n}", "label": n % 2}) + "\n" for n in values)
+
+
+def corpus(name: str, size: int, split: Split = "train") -> list[Record]:
+    """Records of a classification of numbers as even or odd."""
+    categories = (Category("even", "label"), Category("odd", "label"))
+    return [
+        Record(
+            record_id=f"{name}/{split}/{number}",
+            corpus=name,
+            split=split,
+            language="en",
+            task="classification",
+            instruction="parity",
+            text=f"number {number}",
+            source=Source("numbers.jsonl", number + 1, "00"),
+            categories=categories,
+            labels=[number % 2],
+        )
+        for number in range(size)
+    ]
+
+
+def put_corpus(root: Path, name: str, records: list[Record], rejected: Sequence[tuple[Split, str]] = ()) -> None:
+    """Publish records as the current state of a corpus, as ingest would; `rejected` are splits and reasons."""
+    store = Store(root)
+    manifest = CorpusManifest(
+        name=name,
+        fingerprint=fingerprint([record.record_id for record in records]),
+        created=now(),
+        task=records[0].task,
+        language="en",
+        licence="CC0-1.0",
+        upstream=None,
+        files=[
+            SourceFile(
+                path="source", split=split, blake3="00", bytes=1, records=kept + lost, kept=kept, rejected=lost
+            )
+            for split in dict.fromkeys(record.split for record in records)
+            for kept in [sum(record.split == split for record in records)]
+            for lost in [sum(where == split for where, _ in rejected)]
+        ],
+        parts=["part-0.parquet"],
+        reject_parts=["rejects-0.parquet"],
+    )
+    directory = store.directory("corpora", name, manifest.fingerprint)
+    directory.mkdir(parents=True, exist_ok=True)
+    rejects = [
+        rejects_to_batch([Reject("source", line, reason, "a detail", "a row")], name, split)
+        for line, (split, reason) in enumerate(rejected, 1)
+    ]
+    pq.write_table(concat([records_to_batch(records)]), directory / "part-0.parquet")
+    empty = REJECT_SCHEMA.empty_table()
+    pq.write_table(concat(rejects) if rejects else empty, directory / "rejects-0.parquet")
+    store.publish("corpora", manifest)

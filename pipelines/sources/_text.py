@@ -51,8 +51,8 @@ def json_value(piece: Slice) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{file}: {place}: not valid JSON: {error.msg}; is the file complete?") from None
-    except RecursionError:
-        raise UserError(f"{file}: not usable JSON: its values are nested too deeply") from None
+    except (ValueError, RecursionError) as error:  # a number of too many digits, or values nested too deeply
+        raise UserError(f"{file}: JSON that cannot be read: {error}") from None
 
 
 def _unmarked(piece: Slice, data: bytes) -> bytes:

@@ -38,8 +38,8 @@ class Options(Strict):
         names = [*(self.columns or []), *self.optional_columns]
         if len(set(names)) != len(names):
             raise ValueError("a column is named twice")
-        if self.rest and (self.quoting == "csv" or self.optional_columns):
-            raise ValueError("`rest` leaves no room for `quoting: csv` or `optional_columns`")
+        if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
+            raise ValueError("`rest` needs `columns`, and leaves no room for `quoting: csv` or `optional_columns`")
         return self
 
 
@@ -57,7 +57,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a line (or a CSV record) with its fields by column; blank lines are no rows.
 
     Raises:
-        UserError: the header is blank; or it, or a file with quoted fields, is not of its encoding.
+        UserError: the header is blank or names a column twice, or cannot be decoded; nor can a file with quotes.
     """
     rows = _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
     header = _header(piece, options, rows) if options.header else []
@@ -65,6 +65,10 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     if not columns:
         return
     every = [*columns, *options.optional_columns]
+    if len(set(every)) != len(every):
+        raise UserError(
+            f"{piece.folder / piece.path}: line 1 names a column twice; name them in `columns` of the spec"
+        )
     for row in rows:
         if isinstance(row, Reject):
             yield row

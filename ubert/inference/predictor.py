@@ -13,10 +13,12 @@ import numpy as np
 from ubert.inference.scoring import score
 from ubert.inference.windows import Window, whole, windows
 from ubert.model.batch import Example, Region
+from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Overlap, Prediction, objective
 from ubert.schema.errors import UserError
+from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
 
 CHUNK = 512  # texts that are sorted by length together, and whose predictions are held back for that
@@ -49,19 +51,19 @@ class Query:
 class Predictor:
     """A model and its tokenizer. `ubert.load` makes one."""
 
-    def __init__(self, model: UbertModel, tokenizer: Tokenizer, *, bf16: bool = False) -> None:
+    def __init__(self, model: UbertModel, tokenizer: Tokenizer, *, precision: Precision = "auto") -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.bf16 = bf16
+        self.bf16 = runs_bf16(precision, next(model.parameters()).device)
 
     @classmethod
-    def load(cls, directory: Path, *, bf16: bool = False) -> Predictor:
+    def load(cls, directory: Path, *, precision: Precision = "auto") -> Predictor:
         """Read a checkpoint's directory.
 
         Raises:
             UserError: it is not a checkpoint, or is damaged.
         """
-        return cls(UbertModel.load(directory), load_tokenizer(str(directory)), bf16=bf16)
+        return cls(UbertModel.load(directory), load_tokenizer(str(directory)), precision=precision)
 
     def predict(
         self,

@@ -25,6 +25,7 @@ from torch import Tensor
 from ubert.schema.recipe import Layout
 
 Ids = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
 
 
 class Region(IntFlag):
@@ -62,23 +63,25 @@ class Example:
     gold_cells: Ids
 
 
-@dataclass(slots=True)
-class Piece:
-    """One sequence: `categories` [k] are the indices of its categories in its example."""
+class Prompt(NamedTuple):
+    """What goes before a text: `ids` up to and with the [SEP] after the categories, and the position of the anchor
+    of each of the `categories` [k] (indices in the example)."""
 
-    example: int
-    prompt: Ids
+    ids: Ids
     anchors: Ids
     categories: Ids
-    pair: Ids
-    text: Ids
-    region: Region
-    gold_anchors: Ids
-    gold_cells: Ids
+
+
+@dataclass(slots=True)
+class Piece:
+    """One sequence: a prompt before the pair and the text of its source, number `example` of the batch."""
+
+    example: int
+    source: Example
+    prompt: Prompt
 
     def __len__(self) -> int:
-        pair = len(self.pair) + 1 if len(self.pair) else 0
-        return len(self.prompt) + pair + len(self.text) + 1
+        return len(self.prompt.ids) + behind(self.source)
 
 
 @dataclass(slots=True)
@@ -107,15 +110,6 @@ class Batch:
             if isinstance(value, Tensor):
                 setattr(moved, f.name, value.to(device, non_blocking=True))
         return moved
-
-
-class Prompt(NamedTuple):
-    """What goes before a text: `ids` up to and with the [SEP] after the categories, and the position of the anchor
-    of each of the `categories` [k] (indices in the example)."""
-
-    ids: Ids
-    anchors: Ids
-    categories: Ids
 
 
 def prompt(instruction: Ids, categories: Sequence[Ids], chosen: Ids, layout: Layout, special: Special) -> Prompt:
@@ -154,11 +148,16 @@ def pieces(
     Raises:
         ValueError: text, pair and one category don't fit into `most_tokens`.
     """
-    after = len(example.text) + len(example.pair) + (len(example.pair) > 0) + 1
     most = 1 if layout == "stacked" else most_categories
     chosen = np.arange(len(example.categories), dtype=np.int32) if only is None else only
-    for group in groups(example.instruction, example.categories, chosen, most, most_tokens - after):
-        yield piece(example, index, prompt(example.instruction, example.categories, group, layout, special))
+    room = most_tokens - behind(example)
+    for group in groups(example.instruction, example.categories, chosen, most, room):
+        yield Piece(index, example, prompt(example.instruction, example.categories, group, layout, special))
+
+
+def behind(example: Example) -> int:
+    """Tokens of an example after its prompt: (pair [SEP]) text [SEP]."""
+    return len(example.text) + len(example.pair) + (len(example.pair) > 0) + 1
 
 
 def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, room: int) -> Iterator[Ids]:
@@ -184,79 +183,67 @@ def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, 
         yield chosen[first:]
 
 
-def piece(example: Example, index: int, front: Prompt) -> Piece:
-    """One sequence of an example, with the gold cells of its prompt's categories."""
-    whole = len(front.categories) == len(example.categories)
-    anchors, cells = example.gold_anchors, example.gold_cells
-    if not whole:
-        place = np.full(len(example.categories), -1, np.int32)
-        place[front.categories] = np.arange(len(front.categories), dtype=np.int32)
-        anchors = place[anchors]
-        anchors = anchors[anchors >= 0]
-        if len(cells):
-            category = place[cells[:, 0]]
-            cells = np.column_stack([category, cells[:, 1:]])[category >= 0]
-    return Piece(
-        example=index,
-        prompt=front.ids,
-        anchors=front.anchors,
-        categories=front.categories,
-        pair=example.pair,
-        text=example.text,
-        region=example.region,
-        gold_anchors=anchors,
-        gold_cells=cells,
-    )
-
-
 def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
     """Pad pieces to the longest of them and number their tables.
 
     Args:
-        items: pieces in order of their example.
+        items: in any order.
         examples: how many texts the pieces come from.
     """
-    longest = max(len(piece) for piece in items)
-    ids = np.full((len(items), longest), special.pad, np.int64)
-    types = np.zeros((len(items), longest), np.int64)
-    mask = np.zeros((len(items), longest), np.bool_)
-    starts = np.empty(len(items), np.int64)
-    for row, piece in enumerate(items):
-        at = len(piece.prompt)
-        ids[row, :at] = piece.prompt
-        if len(piece.pair):
-            ids[row, at : at + len(piece.pair)] = piece.pair
-            at += len(piece.pair) + 1
-            ids[row, at - 1] = special.sep
-        end = at + len(piece.text)
-        ids[row, at:end] = piece.text
-        ids[row, end] = special.sep
-        mask[row, : end + 1] = True
-        starts[row] = at
-        if special.types:
-            types[row, len(piece.prompt) : end + 1] = 1
-    counts = np.array([len(piece.anchors) for piece in items])
-    first = np.concatenate([[0], np.cumsum(counts)])
-    gold_anchor = np.zeros(first[-1], np.float32)
-    cells = []
-    for row, piece in enumerate(items):
-        gold_anchor[first[row] + piece.gold_anchors] = 1.0
-        if len(piece.gold_cells):
-            cells.append(piece.gold_cells + np.array([first[row], 0, 0]))
+    sep = np.array([special.sep], np.int32)
+    tokens: list[Ids] = []
+    for piece in items:
+        pair = (piece.source.pair, sep) if len(piece.source.pair) else ()
+        tokens += (piece.prompt.ids, *pair, piece.source.text, sep)
+    length_B = np.array([len(piece) for piece in items])
+    text_length_B = np.array([len(piece.source.text) for piece in items])
+    position_L = np.arange(length_B.max())
+    mask_BL = position_L < length_B[:, None]
+    ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
+    ids_BL[mask_BL] = np.concatenate(tokens)
+    second_B = np.array([len(piece.prompt.ids) for piece in items]) if special.types else length_B
+    types_BL = mask_BL & (position_L >= second_B[:, None])
+    example_B = np.array([piece.example for piece in items])
+    tables_B = [len(piece.prompt.anchors) for piece in items]
+    piece_T = np.repeat(np.arange(len(items)), tables_B)
+    category_T = np.concatenate([piece.prompt.categories for piece in items]).astype(np.int64)
+    gold_anchor_T, gold_cells_G3 = _gold(items, example_B[piece_T], category_T)
     return Batch(
-        ids_BL=torch.from_numpy(ids),
-        mask_BL=torch.from_numpy(mask),
-        types_BL=torch.from_numpy(types),
-        text_start_B=torch.from_numpy(starts),
-        text_length_B=torch.tensor([len(piece.text) for piece in items]),
-        example_B=torch.tensor([piece.example for piece in items]),
-        piece_T=torch.from_numpy(np.repeat(np.arange(len(items)), counts)),
-        anchor_T=torch.from_numpy(np.concatenate([piece.anchors for piece in items]).astype(np.int64)),
-        category_T=torch.from_numpy(np.concatenate([piece.categories for piece in items]).astype(np.int64)),
-        region_T=torch.from_numpy(np.repeat([int(piece.region) for piece in items], counts)),
-        gold_anchor_T=torch.from_numpy(gold_anchor),
-        gold_cells_G3=torch.from_numpy(
-            np.concatenate(cells).astype(np.int64) if cells else np.empty((0, 3), np.int64)
-        ),
+        ids_BL=torch.from_numpy(ids_BL),
+        mask_BL=torch.from_numpy(mask_BL),
+        types_BL=torch.from_numpy(types_BL.astype(np.int64)),
+        text_start_B=torch.from_numpy(length_B - text_length_B - 1),
+        text_length_B=torch.from_numpy(text_length_B),
+        example_B=torch.from_numpy(example_B),
+        piece_T=torch.from_numpy(piece_T),
+        anchor_T=torch.from_numpy(np.concatenate([piece.prompt.anchors for piece in items]).astype(np.int64)),
+        category_T=torch.from_numpy(category_T),
+        region_T=torch.from_numpy(np.repeat([int(piece.source.region) for piece in items], tables_B)),
+        gold_anchor_T=torch.from_numpy(gold_anchor_T),
+        gold_cells_G3=torch.from_numpy(gold_cells_G3),
         examples=examples,
     )
+
+
+def _gold(items: Sequence[Piece], example_T: Longs, category_T: Longs) -> tuple[npt.NDArray[np.float32], Longs]:
+    """Gold anchors [T], and gold cells [G, 3] of the categories that have a table."""
+    sources = {piece.example: piece.source for piece in items}
+    width = max(len(source.categories) for source in sources.values())
+    key_T = example_T * width + category_T
+    order_T = np.argsort(key_T, kind="stable")
+    keys_T = key_T[order_T]
+
+    def tables(categories: list[Ids]) -> tuple[Longs, npt.NDArray[np.bool_]]:
+        """The table of each example's categories, and whether there is one."""
+        example = np.repeat(list(sources), [len(of_example) for of_example in categories])
+        key = example * width + np.concatenate(categories)
+        place = np.minimum(np.searchsorted(keys_T, key), len(keys_T) - 1)
+        return order_T[place], keys_T[place] == key
+
+    anchor_T = np.zeros(len(key_T), np.float32)
+    table, found = tables([source.gold_anchors for source in sources.values()])
+    anchor_T[table[found]] = 1.0
+    table, found = tables([source.gold_cells[:, 0] for source in sources.values()])
+    cells = np.concatenate([source.gold_cells for source in sources.values()]).astype(np.int64)
+    cells[:, 0] = table
+    return anchor_T, cells[found]

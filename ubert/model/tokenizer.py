@@ -128,8 +128,8 @@ def align(encoding: Encoding, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Tok
     starts, ends = np.asarray(starts, np.int32), np.asarray(ends, np.int32)
     solid = np.flatnonzero(encoding.starts < encoding.ends).astype(np.int32)
     low, high = encoding.starts[solid], encoding.ends[solid]
-    first = np.append(solid, len(encoding.ids)).astype(np.int32)[np.searchsorted(high, starts, side="right")]
-    last = np.insert(solid, 0, -1).astype(np.int32)[np.searchsorted(low, ends, side="left")]
+    first = np.append(solid, np.int32(len(encoding.ids)))[np.searchsorted(high, starts, side="right")]
+    last = np.append(np.int32(-1), solid)[np.searchsorted(low, ends, side="left")]
     fit = np.full(len(starts), Fit.LOST, np.int8)
     found = np.flatnonzero(first <= last)
     before = starts[found] - encoding.starts[first[found]]
@@ -151,9 +151,9 @@ def _without_space(text: str, starts: Ids, ends: Ids) -> tuple[Ids, Ids]:
     space = _IS_SPACE[np.minimum(codes, len(_IS_SPACE) - 1)]
     if not (space[starts[starts < ends]].any() or space[ends[starts < ends] - 1].any()):
         return starts, ends
-    solid = np.flatnonzero(~space)
-    following = np.append(solid, len(text)).astype(np.int32)[np.searchsorted(solid, starts)]
-    preceding = np.insert(solid, 0, -1).astype(np.int32)[np.searchsorted(solid, ends)] + 1
+    solid = np.flatnonzero(~space).astype(np.int32)
+    following = np.append(solid, np.int32(len(text)))[np.searchsorted(solid, starts)]
+    preceding = np.append(np.int32(-1), solid)[np.searchsorted(solid, ends)] + 1
     starts = np.minimum(following, ends)
     return starts, np.maximum(starts, np.minimum(preceding, ends))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Literal, NamedTuple, Protocol, cast
 
@@ -115,6 +116,7 @@ def objectives() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+@cache
 def objective(task: str) -> Objective:
     """The objective of a task.
 

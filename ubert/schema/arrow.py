@@ -71,7 +71,8 @@ def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.R
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
     """Read rows of `RECORD_SCHEMA` back; the derived columns (key, content_hash) may be absent."""
-    for row in table.to_pylist():
+    rows = table.drop_columns(["categories"]).to_pylist()
+    for row, categories in zip(rows, _shared_categories(table.column("categories")), strict=True):
         yield Record(
             record_id=row["record_id"],
             corpus=row["corpus"],
@@ -82,7 +83,7 @@ def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
             text=row["text"],
             source=Source(**row["source"]),
             pair=row["pair"],
-            categories=tuple(Category(**category) for category in row["categories"]),
+            categories=categories,
             labels=row["labels"],
             value=row["value"],
             target=row["target"],
@@ -92,6 +93,17 @@ def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
                 Event(e["category"], e["trigger"], [Argument(**a) for a in e["arguments"]]) for e in row["events"]
             ],
         )
+
+
+def _shared_categories(lists: pa.ListArray | pa.ChunkedArray) -> Iterator[tuple[Category, ...]]:
+    """Each row's categories; rows in sequence that have the same ones share one tuple."""
+    last: pa.Array | None = None
+    categories: tuple[Category, ...] = ()
+    for row in lists:
+        if last is None or not row.values.equals(last):
+            last = row.values
+            categories = tuple(Category(**category) for category in last.to_pylist())
+        yield categories
 
 
 def _words(values: list[str]) -> pa.Array:
@@ -125,10 +137,12 @@ def _events(events: list[Event]) -> pa.StructArray:
 
 
 def _categories(rows: Sequence[tuple[Category, ...]]) -> pa.Array:
-    """Most records of a corpus share one tuple of categories: build each distinct one once."""
-    distinct: dict[tuple[Category, ...], int] = {}
-    index = [distinct.setdefault(row, len(distinct)) for row in rows]
-    lists = _lists(list(distinct), lambda flat: _structs(flat, CATEGORY))
+    """Most records of a corpus share one tuple of categories: build each distinct one once, told by its identity
+    because hashing tuples of categories costs more than building their columns."""
+    place: dict[int, int] = {}
+    index = [place.setdefault(id(row), len(place)) for row in rows]
+    distinct = list({id(row): row for row in rows}.values())
+    lists = _lists(distinct, lambda flat: _structs(flat, CATEGORY))
     return lists.take(pa.array(index, pa.int32()))
 
 

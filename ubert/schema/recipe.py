@@ -11,6 +11,7 @@ from ubert.schema.spec import NAME
 from ubert.schema.yaml_file import Strict
 
 Layout = Literal["joint", "stacked"]
+Precision = Literal["auto", "bf16", "fp32"]
 
 
 class Evaluation(Strict):
@@ -49,7 +50,7 @@ class Recipe(Strict):
     weight_decay: float = Field(default=0.01, ge=0)
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps
     clip: float = Field(default=1.0, gt=0)  # gradient norm
-    precision: Literal["auto", "bf16", "fp32"] = "auto"  # auto: bf16 where the processor has it
+    precision: Precision = "auto"  # auto: bf16 where the processor has it
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)
     evaluate: list[Evaluation] = Field(default_factory=list)

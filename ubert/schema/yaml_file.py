@@ -39,7 +39,7 @@ def read_yaml(path: Path) -> Any:
         UserError: the file is missing, is not UTF-8, or is not YAML (with its line).
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  (a safe loader)
+        return _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

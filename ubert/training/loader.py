@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ubert.model.batch import Batch, Example, Ids, Piece, Prompt, Special, collate, groups, prompt
-from ubert.model.batch import piece as piece_of
+from ubert.model.batch import Batch, Example, Ids, Piece, Prompt, Special, collate, pieces, prompt
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training.plan import CATEGORIES, Longs, Plan, keys
@@ -60,7 +59,9 @@ class Loader:
         epochs = recipe.epochs or 0.0
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
         self._epoch = lru_cache(maxsize=2)(self.plan.epoch)
-        self._prompts: dict[tuple[int, int], Prompt] = {}
+        self._every = np.arange(recipe.categories_per_piece, dtype=np.int32)
+        self._joint = lru_cache(PROMPTS_KEPT)(self._joint_prompt)
+        self._stacked = lru_cache(PROMPTS_KEPT)(self._stacked_prompts)
 
     def step(self, i: int) -> Step:
         """This rank's part of step `i` (from 0)."""
@@ -96,52 +97,55 @@ class Loader:
         waiting: list[list[Piece]] = []
         longest = count = 0
         for row, copy in zip(rows, copies.tolist(), strict=True):
-            pieces = self._pieces(row, copy, epoch)
-            length = max(map(len, pieces))
-            if waiting and max(longest, length) * (count + len(pieces)) > self.recipe.tokens_per_step:
+            parts = self._pieces(row, copy, epoch)
+            length = max(map(len, parts))
+            if waiting and max(longest, length) * (count + len(parts)) > self.recipe.tokens_per_step:
                 yield self._collate(waiting)
                 waiting, longest, count = [], 0, 0
-            waiting.append(pieces)
-            longest, count = max(longest, length), count + len(pieces)
+            waiting.append(parts)
+            longest, count = max(longest, length), count + len(parts)
         yield self._collate(waiting)
 
     def _collate(self, examples: list[list[Piece]]) -> Batch:
-        for i, pieces in enumerate(examples):
-            for piece in pieces:
+        for i, parts in enumerate(examples):
+            for piece in parts:
                 piece.example = i
-        return collate([piece for pieces in examples for piece in pieces], self.special, len(examples))
+        return collate([piece for parts in examples for piece in parts], self.special, len(examples))
 
     def _pieces(self, row: int, copy: int, epoch: int) -> list[Piece]:
         example = self.shards.example(row)
-        chosen = self.categories(example, copy, epoch)
-        most = 1 if self.recipe.layout == "stacked" else self.recipe.categories_per_piece
-        room = self.most_tokens - len(example.text) - len(example.pair) - (len(example.pair) > 0) - 1
         number = int(self.shards.prompt_N[row])
-        return [
-            piece_of(example, 0, self._prompt(example, number, group))
-            for group in groups(example.instruction, example.categories, chosen, most, room)
-        ]
+        chosen = self.categories(example, copy, epoch)
+        if self.recipe.layout == "stacked":  # each category fits beside the text: the plan has checked it
+            prompts = self._stacked(number)
+            return [Piece(0, example, prompts[i]) for i in chosen.tolist()]
+        most = self.recipe.categories_per_piece
+        if len(example.categories) <= most:
+            whole = Piece(0, example, self._joint(number))
+            if len(whole) <= self.most_tokens:
+                return [whole]
+        limits = {"most_categories": most, "most_tokens": self.most_tokens}
+        return list(pieces(example, 0, "joint", self.special, **limits, only=chosen))
+
+    def _joint_prompt(self, number: int) -> Prompt:
+        """The prompt of all candidate categories."""
+        words = self.shards.prompt(number)
+        every = np.arange(len(words.categories), dtype=np.int32)
+        return prompt(words.instruction, words.categories, every, "joint", self.special)
+
+    def _stacked_prompts(self, number: int) -> list[Prompt]:
+        """The prompt of each candidate category."""
+        words = self.shards.prompt(number)
+        every = np.arange(len(words.categories), dtype=np.int32).reshape(-1, 1)
+        return [prompt(words.instruction, words.categories, one, "stacked", self.special) for one in every]
 
     def categories(self, example: Example, copy: int, epoch: int) -> Ids:
         """All candidate categories of an example, or the gold ones and a draw of the others."""
         count, most = len(example.categories), self.recipe.categories_per_piece
         if count <= most:
-            return np.arange(count, dtype=np.int32)
+            return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
         draw = keys(np.arange(count), self.plan.seed, epoch, CATEGORIES, copy)
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
-
-    def _prompt(self, example: Example, number: int, group: Ids) -> Prompt:
-        """Prompts that come again are built once: those that take in all categories of their number."""
-        if len(group) < len(example.categories) and self.recipe.layout == "joint":
-            return prompt(example.instruction, example.categories, group, self.recipe.layout, self.special)
-        key = (number, int(group[0]))
-        if key not in self._prompts:
-            if len(self._prompts) >= PROMPTS_KEPT:
-                self._prompts.clear()
-            self._prompts[key] = prompt(
-                example.instruction, example.categories, group, self.recipe.layout, self.special
-            )
-        return self._prompts[key]

@@ -23,6 +23,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from ubert.model import cells
 from ubert.model.batch import Batch
+from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
@@ -171,7 +172,7 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     """
     recipe, worker = training.recipe, training.worker
     parallel = training.score if isinstance(training.score, DistributedDataParallel) else None
-    half = half_precision(recipe, worker.device)
+    half = runs_bf16(recipe.precision, worker.device)
     totals = torch.zeros(3, dtype=torch.float64, device=worker.device)
     for number, batch in enumerate(step.batches):
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
@@ -195,15 +196,6 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
 def keyed_seed(*parts: int) -> int:
     """A 63-bit seed that depends on all parts and on nothing else."""
     return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1
-
-
-def half_precision(recipe: Recipe, device: torch.device) -> bool:
-    """Whether matrix products run in bfloat16. `auto`: where the processor has instructions for it."""
-    if recipe.precision != "auto":
-        return recipe.precision == "bf16"
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def save(training: Training) -> None:

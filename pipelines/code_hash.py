@@ -1,0 +1,42 @@
+"""The hash of code: what changed code made is made again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from pipelines.sources import file_hash
+from ubert.schema.manifest import fingerprint
+
+OURS = ("pipelines", "ubert")
+
+
+def code_hash(*modules: str) -> str:
+    """16 hex digits of the source text of `modules` and of what they import of our own, directly or not."""
+    hashes: dict[str, str] = {}
+    waiting = [*modules]
+    while waiting:
+        name = waiting.pop()
+        path = _path(name)
+        if path and name not in hashes:
+            hashes[name] = file_hash(path)
+            waiting += _imports(path)
+    return fingerprint(hashes)
+
+
+def _path(name: str) -> Path | None:
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:  # a name within a module
+        return None
+    return Path(found.origin) if found and found.origin else None
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Names that a module imports from ours: modules, and functions and classes of modules."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

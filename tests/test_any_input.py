@@ -1,0 +1,148 @@
+"""Whatever the bytes or the row: rows, records and rejects, or one plain error; nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipelines.mapping import mapper
+from pipelines.sources import RawRow, Slice, reader
+from ubert.schema.arrow import records_to_batch, rejects_to_batch
+from ubert.schema.errors import UserError
+from ubert.schema.record import Record, Reject
+from ubert.schema.spec import DatasetSpec
+
+READERS: list[tuple[str, dict[str, Any]]] = [
+    ("jsonl", {}),
+    ("table", {"columns": ["a", "b"]}),
+    ("table", {"header": True, "quoting": "csv"}),
+    ("conll", {"columns": ["a", "b"]}),
+    ("brat", {}),
+    ("squad", {}),
+    ("json", {"rows": ["{a}.b", ""]}),
+    ("parallel", {"beside": {"b": "x.ann"}}),
+]
+BITS = [
+    b"T1\tA 0 1\ta",
+    b"R1\t",
+    b"E1\tA:",
+    b"*\t",
+    b"{",
+    b'"a":',
+    b"[",
+    b"]",
+    b"}",
+    b"\n",
+    b"\r\n",
+    b"\t",
+    b'"',
+    b"9" * 5000,
+]
+BYTES = st.lists(st.sampled_from(BITS) | st.binary(max_size=4), max_size=8).map(b"".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(form=st.sampled_from(READERS), content=BYTES, beside=BYTES)
+def test_no_bytes_break_a_reader(
+    tmp_path_factory: pytest.TempPathFactory, form: tuple[str, dict[str, Any]], content: bytes, beside: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("bytes")
+    (folder / "x.txt").write_bytes(content)
+    (folder / "x.ann").write_bytes(beside)
+    name, options = form
+    module = reader(name)
+    try:
+        rows = list(
+            module.read(Slice(folder, "x.txt", 0, len(content), 1, "utf-8", "0"), module.Options(**options))
+        )
+    except UserError as error:
+        assert str(folder) in str(error)
+        return
+    rejects = [row for row in rows if isinstance(row, Reject)]
+    rejects_to_batch(rejects, "c", "train")  # their text can be written
+    places = [row.locator for row in rows if isinstance(row, RawRow)]
+    assert len(set(places)) == len(places)
+
+
+def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
+    categories = {
+        "label": {"a": "x"},
+        "entity": {"a": "x", "b": "y"},
+        "relation": [{"label": "a", "name": "r", "head": "a"}],
+        "event": {"b": {"name": "e", "roles": {"a": "o"}}},
+    }
+    head = dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl")
+    files = [{"split": "train", "path": "x"}]
+    return DatasetSpec.model_validate({**head, "files": files, "map": fields, "categories": categories})
+
+
+SPECS = [
+    spec_of("classification", {"text": "text", "label": "label"}),
+    spec_of("multilabel", {"tokens": "text", "label": "label", "label_separator": "a"}),
+    spec_of("pair", {"text": "text", "pair": "id", "label": "label"}),
+    spec_of("regression", {"text": "text", "value": "label"}),
+    spec_of("ner", {"tokens": "text", "tags": "label"}),
+    spec_of("ner", {"chunks": "text"}),
+    spec_of("event", {"text": "text", "standoff": "standoff"}),
+    spec_of("qa", {"text": "text", "question": "id", "answers": "label"}),
+]
+KEYS = [
+    "text",
+    "label",
+    "id",
+    "standoff",
+    "spans",
+    "relations",
+    "events",
+    "fragments",
+    "arguments",
+    "role",
+    "target",
+]
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.floats()
+    | st.sampled_from(["a", "b", "a b", "B-a", "", "\ud800"])
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.sampled_from(KEYS), v, max_size=5),
+    max_leaves=12,
+)
+ITEM = st.fixed_dictionaries(
+    {
+        "id": st.sampled_from(["a", "b"]),
+        "label": st.sampled_from("ab"),
+        "fragments": st.lists(st.lists(st.integers(-1, 3), max_size=3), max_size=2),
+    },
+    optional={"arguments": st.lists(VALUES, max_size=2), "trigger": VALUES, "text": VALUES},
+)
+STANDOFF = st.dictionaries(
+    st.sampled_from(["spans", "relations", "events"]), VALUES | st.lists(ITEM, max_size=3), max_size=3
+)
+ROWS = st.fixed_dictionaries(
+    {"text": VALUES | st.just("a b")}, optional={"label": VALUES, "id": VALUES, "standoff": STANDOFF | VALUES}
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(spec=st.sampled_from(SPECS), content=ROWS)
+@example(spec=SPECS[3], content={"text": "a", "label": 10**400})
+@example(
+    spec=SPECS[6],
+    content={"text": "a", "standoff": {"events": [{"id": "a", "label": "b", "trigger": [], "arguments": []}]}},
+)
+def test_no_row_breaks_the_mapping(spec: DatasetSpec, content: dict[str, Any]) -> None:
+    row = mapper(spec, "train", Slice(Path(), "x", 0, 1, 1, "utf-8", "0"))(RawRow(1, "x:1", content))
+    if isinstance(row, Record):
+        records_to_batch([row])
+    else:
+        assert json.loads(row.raw).keys() == content.keys()
+        rejects_to_batch([row], "n", "train")

@@ -1,0 +1,105 @@
+"""Slices of files: any allowed cutting gives the rows of the whole file. And how files are found and hashed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sources import RawRow, Slice, content_hash, matches, reader
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+
+def cuts(data: bytes, cut: str) -> list[int]:
+    """Where a file may be cut: after a line, or after a blank line."""
+    ends = [i + 1 for i, byte in enumerate(data) if byte == ord("\n")]
+    if cut == "line":
+        return ends
+    return [end for end in ends if data[:end].endswith((b"\n\n", b"\n\r\n")) or data[:end] in (b"\n", b"\r\n")]
+
+
+LINES = st.lists(
+    st.sampled_from(["a\tb", "caf\u00e9\tO", "", "a", '{"n": 1}', "{", "\ufeff\tO", "\u2028 \tO"]), max_size=12
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    written=LINES,
+    end=st.sampled_from(["\n", "\r\n"]),
+    encoding=st.sampled_from(["utf-8", "latin-1"]),
+    form=st.sampled_from(
+        [
+            ("jsonl", {}),
+            ("table", {"columns": ["m", "n"]}),
+            ("table", {"header": True}),
+            ("conll", {"columns": ["token", "tag"], "separator": "tab"}),
+        ]
+    ),
+    data=st.data(),
+)
+def test_any_cutting_gives_the_rows_of_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    written: list[str],
+    end: str,
+    encoding: str,
+    form: tuple[str, dict[str, Any]],
+    data: st.DataObject,
+) -> None:
+    folder = tmp_path_factory.mktemp("cut", numbered=True)
+    name, options = form
+    # Text of one encoding read in the other: some lines are rejects.
+    content = end.join(written).encode(encoding, "replace")
+    (folder / "x").write_bytes(content)
+    module = reader(name)
+    chosen = module.Options(**options)
+
+    def rows(start: int, stop: int) -> list[RawRow | Reject]:
+        line = 1 + content.count(b"\n", 0, start)
+        return list(module.read(Slice(folder, "x", start, stop, line, "utf-8", "0" * 64), chosen))
+
+    cut = module.split_at(chosen)
+    assert cut is not None
+    allowed = [place for place in cuts(content, cut) if place < len(content)]
+    places = sorted(data.draw(st.sets(st.sampled_from(allowed)) if allowed else st.just(set())))
+    bounds = [0, *places, len(content)]
+    try:
+        whole = rows(0, len(content))
+    except UserError:  # the header itself cannot be read
+        with pytest.raises(UserError):
+            rows(0, bounds[1])
+        return
+    assert [row for start, stop in pairwise(bounds) for row in rows(start, stop)] == whole
+
+
+# files
+
+
+def test_a_path_or_glob_finds_files_in_order_and_says_when_there_are_none(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.ann"):
+        (tmp_path / name).touch()
+    assert matches(tmp_path, "*.txt") == ["a.txt", "b.txt"]
+    assert matches(tmp_path, "c.ann") == ["c.ann"]
+    with pytest.raises(UserError, match=r"d\.txt: no such file"):
+        matches(tmp_path, "d.txt")
+
+
+def test_the_hash_of_files_depends_on_names_and_bytes_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "b").write_bytes(b"2")
+    both = content_hash(tmp_path, ["a", "b"])
+    assert both == content_hash(tmp_path, ["b", "a"])
+    # As `b3sum` prints them: of one file its own hash, of several the hash of their listing.
+    alone = {name: content_hash(tmp_path, [name]) for name in "ab"}
+    assert alone["a"] == "d63bd9a826af91c1fea371965a64e11ee20f13e46b5f52c59901136605b3a487"
+    assert both == blake3(f"{alone['a']}  a\n{alone['b']}  b\n".encode()).hexdigest()
+    (tmp_path / "b").write_bytes(b"3")
+    assert content_hash(tmp_path, ["a", "b"]) != both
+    with pytest.raises(UserError, match="c: No such file"):
+        content_hash(tmp_path, ["a", "c"])

@@ -1,0 +1,72 @@
+"""Jobs as Ray tasks: every job has one result, whatever happens to workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.code_hash import code_hash
+from pipelines.tasks import completed
+from ubert.schema.errors import UserError
+
+
+def works() -> tuple[Callable[[int], int], Callable[[Path], int]]:
+    """Made here, and so sent to the workers, which cannot import a test."""
+
+    def double(number: int) -> int:
+        if number == 13:
+            raise UserError("13: not a number to double")
+        return 2 * number
+
+    def die_once(mark: Path) -> int:
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return 1
+
+    return double, die_once
+
+
+double, die_once = works()
+
+
+def test_no_jobs_need_no_ray() -> None:
+    assert list(completed(double, [], address="no.such.host:1")) == []
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_every_job_has_its_result_or_its_error() -> None:
+    results = dict(completed(double, [(number,) for number in range(30)]))
+    error = results.pop(13)
+    assert isinstance(error, UserError)
+    assert str(error) == "13: not a number to double"
+    assert results == {number: 2 * number for number in range(30) if number != 13}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_a_job_whose_worker_dies_is_done_by_another(tmp_path: Path) -> None:
+    assert list(completed(die_once, [(tmp_path / "mark",)])) == [(0, 1)]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_a_fault_in_our_code_is_not_taken_for_the_users() -> None:
+    with pytest.raises(TypeError):
+        list(completed(double, [(None,)]))
+
+
+def test_code_that_is_imported_counts_as_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, text in enumerate(["from ubert_test_pkg import low\n", "x = 1\n"]):
+        (tmp_path / "ubert_test_pkg").mkdir(exist_ok=True)
+        (tmp_path / "ubert_test_pkg" / ("top.py", "low.py")[number]).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("pipelines.code_hash.OURS", ("ubert_test_pkg",))
+    before = code_hash("ubert_test_pkg.top")
+    assert code_hash("ubert_test_pkg.top") == before
+    (tmp_path / "ubert_test_pkg" / "low.py").write_text("x = 2\n")
+    assert code_hash("ubert_test_pkg.top") != before

@@ -1,0 +1,311 @@
+"""SQL sees the store's views, and can neither write anything nor read anything else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from worlds import corpus, put_corpus
+
+from pipelines import cli, warehouse
+from pipelines.stats import overview, refused
+from pipelines.warehouse import connect, explained, sql
+from ubert.schema.errors import UserError
+from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
+
+Command = Callable[..., tuple[int, str]]  # exit code and output of `ubert ...`
+VIEWS = {
+    "records": {"record_id", "key", "corpus", "split", "language", "task", "text", "pair", "labels", "source"},
+    "categories": {"record_id", "corpus", "split", "index", "name", "kind", "head", "tail", "event"},
+    "labels": {"record_id", "corpus", "split", "category"},
+    "spans": {"record_id", "corpus", "split", "start", "end", "category", "text"},
+    "relations": {"record_id", "corpus", "split", "category", "head", "tail", "head_text", "tail_text"},
+    "events": {"record_id", "corpus", "split", "index", "category", "trigger"},
+    "arguments": {"record_id", "corpus", "split", "event", "role", "text", "argument_event"},
+    "rejects": {"corpus", "split", "path", "line", "reason", "detail", "raw"},
+    "corpora": {
+        "corpus", "split", "task", "language", "licence", "fingerprint", "source_records", "kept", "rejected",
+    },
+    "mixtures": {"mixture", "fingerprint", "corpus", "split", "available", "records", "draws"},
+    "shards": {"mixture", "fingerprint", "encoder", "max_tokens", "path", "rows", "tokens"},
+}  # fmt: skip
+
+DEAL = Record(
+    record_id="news/train/a.txt",
+    corpus="news",
+    split="train",
+    language="en",
+    task="event",
+    instruction="events",
+    text="🦊 Ann bought Örsted.",
+    pair="Ann did.",
+    source=Source("a.txt", 1, "00"),
+    categories=(
+        Category("person", "entity"),
+        Category("firm", "entity"),
+        Category("owner of", "relation", head="person", tail="firm"),
+        Category("purchase", "event"),
+        Category("buyer", "role", event="purchase"),
+        Category("cause", "role", event="purchase"),
+    ),
+    spans=[Span(2, 5, 0), Span(6, 12, 3), Span(13, 19, 1), Span(0, 3, 0, side="pair")],
+    relations=[Relation(0, 2, 2)],
+    events=[Event(3, 1, [Argument(4, span=0), Argument(5, event=1)]), Event(3, None, [])],
+)
+PLAIN = Record(
+    record_id="news/test/a.txt",
+    corpus="news",
+    split="test",
+    language="en",
+    task="event",
+    instruction="events",
+    text="Nothing happened.",
+    source=Source("a.txt", 1, "00"),
+    categories=(Category("quiet", "label"), Category("loud", "label")),
+    labels=[1],
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    put_corpus(tmp_path / "store", "news", [DEAL, PLAIN], rejected=[("train", "bad row"), ("train", "bad row")])
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_there_in_an_empty_store_and_in_a_full_one(view: str, root: Path, tmp_path: Path) -> None:
+    empty = sql(tmp_path / "none", f"SELECT * FROM {view}")
+    full = sql(root, f"SELECT * FROM {view}")
+    assert VIEWS[view] <= set(empty.schema.names)
+    assert empty.schema == full.schema
+    assert len(empty) == 0
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [
+        (
+            'SELECT start, "end", category, text, side FROM spans ORDER BY index',
+            [
+                (2, 5, "person", "Ann", "text"),
+                (6, 12, "purchase", "bought", "text"),
+                (13, 19, "firm", "Örsted", "text"),
+                (0, 3, "person", "Ann", "pair"),
+            ],
+        ),
+        (
+            "SELECT category, head, tail, head_text, tail_text FROM relations",
+            [("owner of", 0, 2, "Ann", "Örsted")],
+        ),
+        (
+            "SELECT index, category, trigger FROM events ORDER BY index",
+            [(0, "purchase", "bought"), (1, "purchase", None)],
+        ),
+        (
+            "SELECT event, role, text, argument_event FROM arguments",
+            [(0, "buyer", "Ann", None), (0, "cause", None, 1)],
+        ),
+        ("SELECT split, category FROM labels", [("test", "loud")]),
+        ("SELECT index, name, kind FROM categories WHERE head = 'person'", [(2, "owner of", "relation")]),
+        (
+            "SELECT split, source_records, kept, rejected FROM corpora ORDER BY split",
+            [("test", 1, 1, 0), ("train", 3, 1, 2)],
+        ),
+        ("SELECT split, reason, count(*) FROM rejects GROUP BY ALL", [("train", "bad row", 2)]),
+    ],
+)
+def test_views_say_what_the_records_hold(statement: str, rows: list[tuple[object, ...]], root: Path) -> None:
+    assert [tuple(row.values()) for row in sql(root, statement).to_pylist()] == rows
+
+
+SECRET = "the-content-of-a-file-outside"
+ATTACKS = [
+    "COPY records TO '{out}'",
+    "COPY (SELECT 1) TO '{out}' (FORMAT parquet)",
+    "COPY records FROM '{secret}'",
+    "EXPORT DATABASE '{out}'",
+    "IMPORT DATABASE '{out}'",
+    "ATTACH '{out}' AS other",
+    "ATTACH ':memory:' AS other",
+    "DETACH memory",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "FORCE INSTALL json",
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_csv_auto(['{secret}'])",
+    "SELECT * FROM read_parquet('{secret}')",
+    "SELECT * FROM parquet_metadata('{secret}')",
+    "SELECT * FROM read_json('{secret}')",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_blob('{secret}')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "SELECT * FROM glob('{secret}*')",
+    "SELECT * FROM '{secret}'",
+    "SELECT (SELECT content FROM read_text('{secret}'))",
+    "SELECT * FROM query('COPY records TO ''{out}''')",
+    "SELECT * FROM query('SELECT * FROM read_text(''{secret}'')')",
+    "WITH x AS (DELETE FROM records RETURNING *) SELECT * FROM x",
+    "WITH x AS (INSERT INTO corpora VALUES (1) RETURNING *) SELECT * FROM x",
+    "WITH x AS (UPDATE records SET text = '' RETURNING *) SELECT * FROM x",
+    "WITH x AS MATERIALIZED (SELECT * FROM read_text('{secret}')) SELECT * FROM x",
+    "EXPLAIN ANALYZE COPY records TO '{out}'",
+    "EXPLAIN COPY records TO '{out}'",
+    "SET enable_external_access = true",
+    "SET lock_configuration = false",
+    "SET temp_directory = '{out}'",
+    "SET GLOBAL allowed_directories = ['/']",
+    "RESET enable_external_access",
+    "SET VARIABLE x = (SELECT content FROM read_text('{secret}'))",
+    "PRAGMA enable_external_access",
+    "PRAGMA temp_directory='{out}'",
+    "CALL pragma_version()",
+    "CHECKPOINT",
+    "VACUUM",
+    "CREATE TABLE t AS SELECT 1",
+    "CREATE VIEW v AS SELECT 1",
+    "CREATE SECRET s (TYPE s3)",
+    "CREATE OR REPLACE VIEW spans AS SELECT 1",
+    "DROP VIEW spans",
+    "DELETE FROM records",
+    "INSERT INTO records SELECT * FROM records",
+    "UPDATE records SET text = ''",
+    "ALTER TABLE records RENAME TO r",
+    "PREPARE p AS COPY records TO '{out}'",
+    "EXECUTE p",
+    "BEGIN",
+    "USE memory",
+    "SELECT 1; COPY records TO '{out}'",
+    "SELECT 1; SELECT 2",
+    "",
+    "-- nothing",
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_statement_writes_or_reads_a_file(attack: str, root: Path, tmp_path: Path) -> None:
+    secret, out = tmp_path / "secret.csv", tmp_path / "out"
+    secret.write_text(SECRET)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as error:
+        sql(root, attack.format(secret=secret, out=out))
+    assert SECRET not in str(error.value)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if "{out}" in attack or "{secret}" in attack])
+def test_the_lock_holds_without_the_check_of_the_statement(attack: str, root: Path, tmp_path: Path) -> None:
+    """The second line of defence alone: the statement goes to the locked connection as it is."""
+    secret, out = tmp_path / "secret.csv", tmp_path / "out"
+    secret.write_text(SECRET)
+    before = sorted(tmp_path.rglob("*"))
+    with connect(root) as connection:
+        try:
+            rows = connection.execute(attack.format(secret=secret, out=out)).fetchall()
+        except duckdb.Error as error:
+            rows = [(str(error),)]
+    assert SECRET not in str(rows)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_python_variables_are_not_tables(root: Path) -> None:
+    hidden = sql(root, "SELECT 1 AS x")
+    assert len(hidden) == 1
+    with pytest.raises(UserError, match="hidden"):
+        sql(root, "SELECT * FROM hidden")
+
+
+def test_a_wrong_statement_says_what_is_wrong_and_names_the_views(root: Path) -> None:
+    with pytest.raises(UserError, match=r'"tokens" not found.*the views are records, categories'):
+        sql(root, "SELECT tokens FROM records")
+    with pytest.raises(UserError, match=r"expected one SELECT, got COPY"):
+        sql(root, "COPY records TO 'x'")
+
+
+def test_a_long_query_is_interrupted(root: Path) -> None:
+    with pytest.raises(UserError, match=r"longer than 0.2 seconds"):
+        sql(root, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", seconds=0.2)
+
+
+def test_a_query_out_of_memory_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warehouse, "MEMORY", "50MB")
+    with (
+        connect(root) as connection,
+        pytest.raises(UserError, match="Out of Memory"),
+        explained(connection, "SQL"),
+    ):
+        connection.execute("SELECT list(range) FROM range(100000000)").fetchall()
+
+
+def test_some_corpora_alone_can_be_seen(root: Path) -> None:
+    put_corpus(root, "other", corpus("other", 3))
+    everything = sql(root, "SELECT DISTINCT corpus FROM records ORDER BY corpus")
+    assert everything["corpus"].to_pylist() == ["news", "other"]
+    assert sql(root, "SELECT DISTINCT corpus FROM records", ["other"])["corpus"].to_pylist() == ["other"]
+    with pytest.raises(UserError, match="ubert ingest missing"):
+        sql(root, "SELECT 1", ["missing"])
+
+
+def test_overview_counts_what_is_there(root: Path) -> None:
+    tables = {name: table.to_pylist() for name, table in overview(root).items()}
+    assert [(row["split"], row["rows"], row["kept"], row["rejected"]) for row in tables["sources"]] == [
+        ("test", 1, 1, 0),
+        ("train", 3, 1, 2),
+    ]
+    [quiet, busy] = tables["content"]
+    assert (quiet["split"], quiet["labels"], quiet["spans"]) == ("test", 1, 0)
+    assert (busy["spans"], busy["relations"], busy["events"], busy["longest"]) == (4, 1, 2, 20)
+    assert [(row["reason"], row["rows"]) for row in tables["rejects"]] == [("bad row", 2)]
+
+
+def test_refused_rows_are_shown_by_reason(root: Path) -> None:
+    reasons, rows = refused(root, "news", 1)
+    assert reasons["rows"].to_pylist() == [2]
+    assert rows["line"].to_pylist() == [1]
+    with pytest.raises(UserError, match="ubert ingest nothing"):
+        refused(root, "nothing", 1)
+
+
+@pytest.fixture
+def ubert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: str | Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["ubert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return int(end.value.code or 0), capsys.readouterr().out
+
+    return run
+
+
+def test_sql_is_printed_as_a_table_as_csv_and_as_json(ubert: Command, root: Path) -> None:
+    statement = "SELECT split, count(*) AS n, sum(key) > 0 AS b FROM records GROUP BY split ORDER BY split"
+    code, table = ubert("sql", statement, "--root", root)
+    assert code == 0
+    assert "test" in table
+    _, text = ubert("sql", statement, "--root", root, "--format", "csv")
+    assert list(csv.reader(io.StringIO(text))) == [
+        ["split", "n", "b"],
+        ["test", "1", "True"],
+        ["train", "1", "True"],
+    ]
+    _, text = ubert("sql", statement, "--root", root, "--format", "json")
+    assert json.loads(text) == [{"split": "test", "n": 1, "b": True}, {"split": "train", "n": 1, "b": True}]
+    _, text = ubert(
+        "sql",
+        "SELECT sum(label) AS n FROM (SELECT unnest(labels) AS label FROM records)",
+        "--root",
+        root,
+        "--format",
+        "json",
+    )
+    assert json.loads(text) == [{"n": 1}]
+
+
+def test_a_wrong_statement_exits_with_1(ubert: Command, root: Path) -> None:
+    assert ubert("sql", "DROP VIEW spans", "--root", root)[0] == 1
