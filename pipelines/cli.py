@@ -226,7 +226,11 @@ def pretrain(
 
     folder = specs_folder(specs)
     chosen = load_recipe(recipe, folder)
-    checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
+    try:
+        checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
+    except KeyboardInterrupt as stopped:  # typer would leave its words out
+        errors.print(str(stopped) or "interrupted; the same command goes on", soft_wrap=True, highlight=False)
+        raise typer.Exit(130) from None
     console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
     if chosen.evaluate:
         table(comparison_table(chosen, checkpoint.parents[1], root=root))
@@ -337,8 +341,8 @@ def main() -> None:
             raise
         errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
-    except KeyboardInterrupt as stopped:
-        errors.print(str(stopped) or "interrupted; the same command goes on from where it stopped")
+    except KeyboardInterrupt:
+        errors.print("interrupted; the same command goes on from where it stopped")
         sys.exit(130)
 
 

@@ -85,6 +85,7 @@ def pretrain(
         "run": str(run),
         "resume": resume is not None,
     }
+    errors.print(f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}", highlight=False)
     with session(address, dashboard=True):
         return _train(work, run, workers)
 
