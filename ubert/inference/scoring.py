@@ -76,7 +76,14 @@ def batches(
     every = [
         piece
         for index, example in enumerate(examples)
-        for piece in pieces(example, index, model.layout, special, most_categories=most, most_tokens=most)
+        for piece in pieces(
+            example,
+            index,
+            model.shape.layout,
+            special,
+            most_categories=model.shape.categories_per_piece,
+            most_tokens=most,
+        )
     ]
     every.sort(key=len, reverse=True)
     first = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,26 @@ FORMAT = "ubert/1"
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
 
+@dataclass(slots=True, frozen=True)
+class Shape:
+    """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
+    `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together."""
+
+    layout: Layout = "joint"
+    table_size: int = 128
+    categories_per_piece: int = 32
+    max_tokens: int = 256
+
+
 class UbertModel(nn.Module):
     """Encoder and structure table (UBERT, section 3)."""
 
-    def __init__(self, encoder: PreTrainedModel, layout: Layout, table_size: int) -> None:
+    def __init__(self, encoder: PreTrainedModel, shape: Shape) -> None:
         super().__init__()
         self.encoder: Any = encoder
-        self.layout: Layout = layout
-        self.table_size = table_size
-        self.table = StructureTable(encoder.config.hidden_size, table_size, conditioned=layout == "joint")
+        self.shape = shape
+        width = encoder.config.hidden_size
+        self.table = StructureTable(width, shape.table_size, conditioned=shape.layout == "joint")
 
     @property
     def most_tokens(self) -> int:
@@ -51,7 +63,7 @@ class UbertModel(nn.Module):
         return scores
 
     @classmethod
-    def new(cls, encoder: str, layout: Layout, table_size: int, *, vocabulary: int, seed: int) -> UbertModel:
+    def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
         """A pretrained encoder with a new structure table.
 
         Args:
@@ -73,16 +85,11 @@ class UbertModel(nn.Module):
             torch.manual_seed(seed)
             if vocabulary > loaded.get_input_embeddings().num_embeddings:
                 loaded.resize_token_embeddings(vocabulary)
-            return cls(_without_pooler(loaded), layout, table_size)
+            return cls(_without_pooler(loaded), shape)
 
     def save(self, directory: Path) -> None:
         """Write config.json and model.safetensors."""
-        config = {
-            "format": FORMAT,
-            "layout": self.layout,
-            "table_size": self.table_size,
-            "encoder": self.encoder.config.to_dict(),
-        }
+        config = {"format": FORMAT, "shape": asdict(self.shape), "encoder": self.encoder.config.to_dict()}
         (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         save_file({name: t.contiguous() for name, t in self.state_dict().items()}, directory / WEIGHTS)
 
@@ -105,9 +112,9 @@ class UbertModel(nn.Module):
                 )
             encoder_config = AutoConfig.for_model(**config["encoder"])
             encoder: Any = AutoModel.from_config(encoder_config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-            model = cls(_without_pooler(encoder.float()), config["layout"], config["table_size"])
+            model = cls(_without_pooler(encoder.float()), Shape(**config["shape"]))
             model.load_state_dict(load_file(directory / WEIGHTS))
-        except (ValueError, KeyError, SafetensorError, RuntimeError) as error:
+        except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{directory}: damaged checkpoint ({reason}); use the one before it") from None
         return model

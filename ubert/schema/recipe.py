@@ -39,7 +39,7 @@ class Recipe(Strict):
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
     categories_per_piece: int = Field(default=32, gt=0)
-    max_tokens: int = Field(default=256, gt=8)  # of one piece, prompt and special tokens included
+    max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
     tokens_per_step: int = Field(default=8192, gt=0)
     steps: int | None = Field(default=None, gt=0)

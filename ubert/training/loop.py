@@ -25,7 +25,7 @@ from ubert.model import cells
 from ubert.model.batch import Batch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
-from ubert.model.ubert import UbertModel
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, run_directory
@@ -208,8 +208,7 @@ def save(training: Training) -> None:
 def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
     return UbertModel.new(
         encoder_path(recipe.encoder),
-        recipe.layout,
-        recipe.table_size,
+        Shape(recipe.layout, recipe.table_size, recipe.categories_per_piece, recipe.max_tokens),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
     )
