@@ -72,7 +72,7 @@ def _counted(plan: Plan, directory: Path) -> list[SourceFile]:
 
 
 def _check_splits(plan: Plan, directory: Path, files: list[SourceFile]) -> None:
-    for split in dict.fromkeys(file.split for file in files):
+    for split in dict.fromkeys(entry.split for entry in plan.spec.files if entry.labelled):
         of_split = [file for file in files if file.split == split]
         if not any(file.kept for file in of_split):
             rejects = _rejects(plan, directory, split)
@@ -80,7 +80,7 @@ def _check_splits(plan: Plan, directory: Path, files: list[SourceFile]) -> None:
             where = of_split[0].path + (f" and {len(of_split) - 1} more" if len(of_split) > 1 else "")
             raise UserError(
                 f"{plan.spec.name}: split {split} would be empty: {where}: {cause}; check the file, and the "
-                "spec's format and map"
+                "spec's format and map, or say `labelled: false` of a file without annotations"
             )
 
 

@@ -21,6 +21,7 @@ from pipelines.ingest import ingest, run_unit
 from pipelines.specs import dataset_spec
 from pipelines.store import Store
 from pipelines.units import plan
+from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -274,3 +275,19 @@ def test_a_killed_run_is_completed_by_the_next(
         (uninterrupted.folder / part).symlink_to(world.folder / part)
     assert uninterrupted.ingest().files == resumed.files
     assert uninterrupted.records() == world.records()
+
+
+def test_a_file_that_is_known_to_lack_annotations_may_be_refused_as_a_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.spec(
+        files=[
+            {"split": "train", "path": "train.jsonl"},
+            {"split": "test", "path": "test.jsonl", "labelled": False},
+        ]
+    )
+    world.source(numbers(range(3)))
+    world.source('{"text": "no label"}\n' * 2, "test.jsonl")
+    assert ingest_command(monkeypatch, world) == 0
+    rows = sql(world.root, "SELECT split, kept, rejected FROM corpora ORDER BY split").to_pylist()
+    assert rows == [{"split": "test", "kept": 0, "rejected": 2}, {"split": "train", "kept": 3, "rejected": 0}]

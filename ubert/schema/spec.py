@@ -29,6 +29,7 @@ class Files(Strict):
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     encoding: str = "utf-8"
     options: dict[str, Any] = Field(default_factory=dict)
+    labelled: bool = True  # false: published without annotations, so that its split may be refused as a whole
 
     @field_validator("path")
     @classmethod
