@@ -228,7 +228,7 @@ def pretrain(
     chosen = load_recipe(recipe, folder)
     try:
         checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
-    except KeyboardInterrupt as stopped:  # typer would leave its words out
+    except KeyboardInterrupt as stopped:  # typer exits with 130 too, but without its words
         errors.print(str(stopped) or "interrupted; the same command goes on", soft_wrap=True, highlight=False)
         raise typer.Exit(130) from None
     console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
@@ -341,9 +341,6 @@ def main() -> None:
             raise
         errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(1)
-    except KeyboardInterrupt:
-        errors.print("interrupted; the same command goes on from where it stopped")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,7 @@ from torch import Tensor
 from ubert.model import cells
 from ubert.model.batch import Batch, Region
 from ubert.model.structure_table import StructureTable
+from ubert.schema.recipe import LossScale
 
 REGIONS = [
     Region.ANCHOR,
@@ -75,8 +78,9 @@ def valid(region: int, length: int) -> Tensor:
     return ones.triu() if region & Region.TRIANGLE else ones & bool(region & Region.RECTANGLE)
 
 
-def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch) -> Tensor:
-    total = torch.zeros((), dtype=hidden_BLD.dtype)
+def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: LossScale) -> Tensor:
+    total = [torch.zeros((), dtype=hidden_BLD.dtype) for _ in range(batch.examples)]
+    count = [0] * batch.examples
     for table in range(len(batch.piece_T)):
         scores, anchor = dense_table(head, hidden_BLD, batch, table)
         gold = torch.zeros_like(scores)
@@ -84,11 +88,15 @@ def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch) -> Tensor
             gold[start, end] = 1
         region = int(batch.region_T[table])
         cell_loss = F.binary_cross_entropy_with_logits(scores, gold, reduction="none")
-        total = total + cell_loss[valid(region, len(scores))].sum()
+        example = int(batch.example_B[batch.piece_T[table]])
+        total[example] = total[example] + cell_loss[valid(region, len(scores))].sum()
+        count[example] += int(valid(region, len(scores)).sum())
         if region & Region.ANCHOR:
             target = batch.gold_anchor_T[table].to(anchor.dtype)
-            total = total + F.binary_cross_entropy_with_logits(anchor, target)
-    return total
+            total[example] = total[example] + F.binary_cross_entropy_with_logits(anchor, target)
+            count[example] += 1
+    weights = [1 / math.log(1 + n) if scale == "log" else 1.0 for n in count]
+    return torch.stack([weight * part for weight, part in zip(weights, total, strict=True)]).sum()
 
 
 def make(seed: int, batch: Batch, conditioned: bool, dtype: torch.dtype) -> tuple[StructureTable, Tensor]:
@@ -106,18 +114,24 @@ pieces_strategy = st.lists(
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), pieces_strategy, st.booleans(), st.sampled_from([1, 300, 1 << 18]))
+@given(
+    st.integers(0, 10**6),
+    pieces_strategy,
+    st.booleans(),
+    st.sampled_from([1, 300, 1 << 18]),
+    st.sampled_from(["sum", "log"]),
+)
 def test_loss_and_gradients_equal_the_dense_form(
-    seed: int, pieces: list[tuple[int, int, Region]], conditioned: bool, tile: int
+    seed: int, pieces: list[tuple[int, int, Region]], conditioned: bool, tile: int, scale: LossScale
 ) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float64)
     inputs = [hidden, *head.parameters()]
-    expected = dense_loss(head, hidden, batch)
+    expected = dense_loss(head, hidden, batch, scale)
     expected_grads = torch.autograd.grad(expected, inputs, allow_unused=True)
     normal, cells.TILE_CELLS = cells.TILE_CELLS, tile
     try:
-        total, count = cells.loss(head(hidden, batch), batch)
+        total, count = cells.loss(head(hidden, batch), batch, scale)
         grads = torch.autograd.grad(total, inputs, allow_unused=True)
     finally:
         cells.TILE_CELLS = normal

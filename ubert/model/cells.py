@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ubert.model.batch import Batch, Region
 from ubert.model.structure_table import Scores, SpanPiece, at_least_float32
+from ubert.schema.recipe import LossScale
 
 TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
 TILE_ROWS = 64  # of a triangle's tile, half of a square of them is masked
@@ -32,22 +33,46 @@ class Cells(NamedTuple):
     score: Tensor
 
 
-def loss(scores: Scores, batch: Batch) -> tuple[Tensor, int]:
+def loss(scores: Scores, batch: Batch, scale: LossScale = "sum") -> tuple[Tensor, int]:
     """Binary cross-entropy summed over the valid cells (UBERT, equation 2), and the texts to divide it by.
 
     BCE summed over the valid cells V with gold cells G is sum_V softplus(z) - sum_G z; V is the anchor cell where
     a table's region has it, and the text's triangle or rectangle. Prompt and padding cells are no part of it.
+
+    Args:
+        scale: `log` divides a text's sum by log(1 + its valid cells), so that tasks of a mixture weigh about the
+            same (MUPPET, section 3.2); `sum` doesn't.
     """
+    weight_T = _weights(batch, scale).to(scores.anchor_T)
     with torch.autocast(scores.anchor_T.device.type, enabled=False):
         anchored_T = (batch.region_T & Region.ANCHOR).bool()
         anchors = F.binary_cross_entropy_with_logits(
-            scores.anchor_T[anchored_T], batch.gold_anchor_T[anchored_T].to(scores.anchor_T), reduction="sum"
+            scores.anchor_T[anchored_T],
+            batch.gold_anchor_T[anchored_T].to(scores.anchor_T),
+            weight_T[anchored_T],
+            reduction="sum",
         )
         factors = _factors(scores)
-        total = anchors + _SoftplusSum.apply(*factors, scores.pieces)  # type: ignore[no-untyped-call]
+        total = anchors + _SoftplusSum.apply(*factors, weight_T[scores.table_S], scores.pieces)  # type: ignore[no-untyped-call]
         gold_G = _gold_scores(factors, scores, batch)
         # every parameter takes part in every step, also where a batch has no span table
-        return total - gold_G.sum() + 0.0 * scores.bias, batch.examples
+        gold = (gold_G * weight_T[batch.gold_cells_G3[:, 0]]).sum()
+        return total - gold + 0.0 * scores.bias, batch.examples
+
+
+def _weights(batch: Batch, scale: LossScale) -> Tensor:
+    """Weight [T] of each table's loss: equal for all tables of a text."""
+    if scale == "sum":
+        return torch.ones_like(batch.gold_anchor_T)
+    length_T = batch.text_length_B[batch.piece_T]
+    cells_T = (
+        (batch.region_T & Region.ANCHOR).bool()
+        + (batch.region_T & Region.TRIANGLE).bool() * (length_T * (length_T + 1) // 2)
+        + (batch.region_T & Region.RECTANGLE).bool() * length_T**2
+    )
+    example_T = batch.example_B[batch.piece_T]
+    cells_E = cells_T.new_zeros(batch.examples).index_add_(0, example_T, cells_T)
+    return 1 / torch.log1p(cells_E[example_T].double())
 
 
 @torch.no_grad()
@@ -155,35 +180,36 @@ def _tiles(factors: _Factors, piece: SpanPiece) -> Iterator[_Tile]:
 
 
 class _SoftplusSum(torch.autograd.Function):
-    """sum over the valid cells of softplus(z), with its gradient taken in the same pass over the tiles."""
+    """sum over the valid cells of weight * softplus(z), with its gradient taken in the same pass over tiles."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        *tensors, pieces = inputs
+        *tensors, weight_S, pieces = inputs
         factors = _Factors(*tensors)
         wanted = any(ctx.needs_input_grad)
         grads = _Factors(*(torch.zeros_like(tensor) for tensor in factors)) if wanted else None
         total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
         for piece, tile in _all_tiles(factors, pieces):
-            total += F.softplus(tile.scores_MRC).sum()
+            weight = weight_S[piece.table]
+            total += weight * F.softplus(tile.scores_MRC).sum()
             if grads is not None:
-                _add_gradient(grads, factors, piece, tile)
+                _add_gradient(grads, factors, piece, tile, weight)
         if grads is not None:
             ctx.save_for_backward(*grads)
         return total.to(factors.bias.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return (*(grad * grads[0] for grad in ctx.saved_tensors), None)
+        return (*(grad * grads[0] for grad in ctx.saved_tensors), None, None)
 
 
-def _add_gradient(grads: _Factors, factors: _Factors, piece: SpanPiece, tile: _Tile) -> None:
-    """Add a tile's part of the gradient: dz = sigmoid(z), 0 at invalid cells."""
+def _add_gradient(grads: _Factors, factors: _Factors, piece: SpanPiece, tile: _Tile, weight: Tensor) -> None:
+    """Add a tile's part of the gradient: dz = weight * sigmoid(z), 0 at invalid cells."""
     tables = slice(piece.table, piece.table + piece.tables)
     height = tile.scores_MRC.shape[1]
     rows = slice(piece.token + tile.row, piece.token + tile.row + height)
     columns = slice(piece.token + tile.column, piece.token + piece.tokens)
-    slope_MRC = tile.scores_MRC.sigmoid_()
+    slope_MRC = tile.scores_MRC.sigmoid_().mul_(weight)
     slope_XC = slope_MRC.flatten(0, 1)
     grads.key_Nd[columns].addmm_(slope_XC.T, tile.mixed_MRd.flatten(0, 1))
     mixed_MRd = (slope_XC @ factors.key_Nd[columns]).view_as(tile.mixed_MRd)
