@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handmade import make_shards, ner, question, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.handmade import make_shards, ner, question, sentiment
 from ubert.model.batch import Batch, Special
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST

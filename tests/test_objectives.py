@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from handmade import ENCODER, ner, question, record, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.rows import Window, windows
-from tests.handmade import ENCODER, ner, question, record, sentiment
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
 from ubert.objectives import Cells, LabelPrediction, Scored, SpanPrediction, merge, objective, objectives

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from handmade import ENCODER, PLACES, make_shards, ner, question, record, sentiment, write_mixture
 
 from pipelines.shard import plan, run_unit, shard
 from pipelines.shard_files import CATEGORY_TOKENS, units_folder
 from pipelines.store import Store
-from tests.handmade import ENCODER, PLACES, make_shards, ner, question, record, sentiment, write_mixture
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardManifest, read_manifest

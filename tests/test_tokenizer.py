@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+from handmade import ENCODER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from tests.handmade import ENCODER
 from ubert.model.tokenizer import Encoding, Fit, align, encoder_path, load_tokenizer
 from ubert.schema.errors import UserError
 
