@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -260,3 +261,18 @@ def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
     while not condition():  # type: ignore[operator]
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.05)
+
+
+def test_a_log_that_is_rewritten_while_it_is_read_is_read_anew(tmp_path: Path) -> None:
+    def write(steps: range, loss: float) -> None:
+        rows = [log.Row(step, 9, loss, 0.1, 1.0, 10, 10.0, 1.0) for step in steps]
+        text = "".join(json.dumps(row._asdict()) + "\n" for row in rows)
+        (tmp_path / "logs" / "train.jsonl").write_text(text)
+
+    (tmp_path / "logs").mkdir()
+    write(range(1, 5), 0.5)
+    rows, seen = log.read(tmp_path)
+    assert [row.step for row in rows] == [1, 2, 3, 4]
+    assert log.read(tmp_path, seen) == ([], seen)
+    write(range(1, 9), 0.123456789)
+    assert [row.step for row in log.read(tmp_path, seen)[0]] == list(range(1, 9))

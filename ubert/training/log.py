@@ -61,8 +61,11 @@ def read(run: Path, start: int = 0) -> tuple[list[Row], int]:
     if not path.exists():
         return [], 0
     with path.open("rb") as file:
-        file.seek(start if start <= path.stat().st_size else 0)  # a resumed run has cut it
-        start = file.tell()
+        # a run that goes on rewrites its log: read it anew where `start` is no longer between two lines of it
+        if start:
+            file.seek(start - 1)
+            start = start if file.read(1) == b"\n" else 0
+        file.seek(start)
         whole = file.read().rpartition(b"\n")[0]
     return [Row(**json.loads(line)) for line in whole.splitlines()], start + len(whole) + bool(whole)
 
