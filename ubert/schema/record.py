@@ -25,8 +25,6 @@ Side = Literal["text", "pair"]
 
 TASKS: tuple[Task, ...] = get_args(Task)
 SPLITS: tuple[Split, ...] = get_args(Split)
-KINDS: tuple[Kind, ...] = get_args(Kind)
-SIDES: tuple[Side, ...] = get_args(Side)
 
 
 @dataclass(slots=True, frozen=True)
