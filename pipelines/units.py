@@ -20,9 +20,8 @@ from ubert.schema.manifest import SourceFile, fingerprint
 from ubert.schema.record import SCHEMA_VERSION, Split
 from ubert.schema.spec import DatasetSpec, Files
 
-LARGE = 64 << 20  # bytes: a larger file is cut
-GROUP_BYTES = 16 << 20  # small files share a unit up to this size ...
-GROUP_FILES = 512  # ... and number
+UNIT_BYTES = 16 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
+UNIT_FILES = 512  # ... and number
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
@@ -141,7 +140,7 @@ def _pieces(
     path = members[0]
     cut = reader(spec.format).split_at(file_options(spec, entry))
     one_byte_line_feed = "\n".encode(entry.encoding) == b"\n"
-    if cut is None or len(members) > 1 or _size(folder / path) <= LARGE or not one_byte_line_feed:
+    if cut is None or len(members) > 1 or _size(folder / path) <= UNIT_BYTES or not one_byte_line_feed:
         hashes = {member: file_hash(folder / member) for member in members}
         return [Slice(folder, path, 0, _size(folder / path), 1, entry.encoding, joined_hash(hashes))], hashes
     whole, slices, start, line = blake3(max_threads=blake3.AUTO), [], 0, 1
@@ -154,9 +153,9 @@ def _pieces(
 
 
 def _ranges(path: Path, cut: Cut) -> Iterator[bytes]:
-    """The bytes of a file in ranges of `LARGE` and what it takes to end with a whole line or a blank one."""
+    """The bytes of a file in ranges of `UNIT_BYTES` and what it takes to end with a whole line or a blank one."""
     with path.open("rb") as file:
-        while data := file.read(LARGE):
+        while data := file.read(UNIT_BYTES):
             rest = [file.readline()]
             if cut == "blank line":
                 for line in file:
@@ -185,7 +184,7 @@ def _groups(slices: list[Slice]) -> Iterator[list[Slice]]:
     size = 0
     for piece in slices:
         length = piece.stop - piece.start
-        if group and (size + length > GROUP_BYTES or len(group) == GROUP_FILES):
+        if group and (size + length > UNIT_BYTES or len(group) == UNIT_FILES):
             yield group
             group, size = [], 0
         group.append(piece)

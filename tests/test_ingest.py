@@ -63,7 +63,7 @@ def test_a_second_run_does_nothing(world: World) -> None:
 
 
 def test_a_changed_byte_redoes_its_own_unit_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    monkeypatch.setattr(units, "UNIT_FILES", 1)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "abc":
         world.source(numbers(range(10)), f"{name}.jsonl")
@@ -109,8 +109,8 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     world.source(numbers(range(500)))
     whole = world.ingest()
     expected = world.records()
-    monkeypatch.setattr(units, "LARGE", 1000)
-    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    monkeypatch.setattr(units, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(units, "UNIT_FILES", 1)
     cut = world.ingest()
     assert len(cut.parts) > 5
     assert cut.files == whole.files
@@ -120,8 +120,8 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
 
 
 def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "LARGE", 1000)
-    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    monkeypatch.setattr(units, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(units, "UNIT_FILES", 1)
     world.spec()
     world.source(numbers(range(200)))
     world.ingest()
@@ -134,8 +134,8 @@ def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: p
 
 def test_a_cut_table_is_read_anew_where_its_header_changes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every range of a table depends on the first line."""
-    monkeypatch.setattr(units, "LARGE", 500)
-    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    monkeypatch.setattr(units, "UNIT_BYTES", 500)
+    monkeypatch.setattr(units, "UNIT_FILES", 1)
     options = {"separator": "\t", "header": True}
     files = [{"split": "train", "path": "train.tsv"}]
     world.spec(format="table", options=options, files=files)
@@ -213,7 +213,7 @@ def test_ranges_are_the_file_and_end_where_a_record_may(
     content = b"\n".join(lines) + end
     path.write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "LARGE", limit)
+        patch.setattr(units, "UNIT_BYTES", limit)
         ranges = list(units._ranges(path, cut))
     assert b"".join(ranges) == content
     for piece in ranges[:-1]:
@@ -233,8 +233,8 @@ def test_many_seeds_of_a_cut_conll_file_keep_every_sentence(world: World, monkey
         map={"tokens": "token", "tags": "tag"},
         categories={"entity": {"x": "thing"}},
     )
-    monkeypatch.setattr(units, "LARGE", 100)
-    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    monkeypatch.setattr(units, "UNIT_BYTES", 100)
+    monkeypatch.setattr(units, "UNIT_FILES", 1)
     manifest = world.ingest()
     assert len(manifest.parts) > 5
     assert [row["text"] for row in world.records()] == [

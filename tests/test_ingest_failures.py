@@ -237,7 +237,7 @@ from pipelines import units
 from pipelines.ingest import ingest
 specs, data, root = map(Path, sys.argv[1:])
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-units.GROUP_FILES = 1
+units.UNIT_FILES = 1
 ingest(["toy"], specs=specs, data=data, root=root)
 """
 
@@ -265,7 +265,7 @@ def test_a_killed_run_is_completed_by_the_next(
     with pytest.raises(UserError, match="nothing here yet"):
         Store(world.root).current("corpora", "toy")
 
-    monkeypatch.setattr(units, "GROUP_FILES", 1)
+    monkeypatch.setattr(units, "UNIT_FILES", 1)
     resumed = world.ingest()
     assert {path: path.stat().st_ino for path in done} == done
     assert not list(home.glob("*/.tmp-*"))
