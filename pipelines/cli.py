@@ -5,24 +5,36 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipelines.place import Place, place
 from pipelines.render import PRINTERS, table
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
 
+if TYPE_CHECKING:
+    from pipelines.ingest import Work
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
 errors = Console(stderr=True)
 
-Root = Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store: where corpora, shards and runs lie.")]
+Root = Annotated[
+    Place,
+    typer.Option(
+        envvar="UBERT_ROOT",
+        parser=place,
+        metavar="DIR|URL",
+        help="The store: where corpora, shards and runs lie; a folder, or s3://bucket/prefix.",
+    ),
+]
 Specs = Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder of specs, instead of our own.")]
 Data = Annotated[
     Path | None, typer.Option(envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset.")
@@ -30,7 +42,7 @@ Data = Annotated[
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
 Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
 Output = Literal["table", "csv", "json"]
-STORE = Path("store")
+STORE: Place = Path("store")
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
@@ -101,9 +113,14 @@ def ingest(
     )
 
 
-def _ingested(manifest: CorpusManifest) -> None:
+def _ingested(manifest: CorpusManifest, work: Work) -> None:
     kept, rejected = (sum(getattr(file, count) for file in manifest.files) for count in ("kept", "rejected"))
-    console.print(f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint})")
+    known = len(manifest.files) - work.files
+    console.print(
+        f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint}); "
+        f"{known:,} of {len(manifest.files):,} files were known, {work.files:,} read ({work.rows:,} rows)",
+        soft_wrap=True,
+    )
 
 
 @app.command()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import ubert
+from pipelines.place import Place, parquet
 from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation import metric
@@ -48,7 +49,7 @@ def evaluate(
     limit: int | None = None,
     nested: bool = False,
     precision: Precision = "auto",
-    root: Path,
+    root: Place,
 ) -> Evaluation:
     """Predict a split's records from their texts and candidate categories, and compare.
 
@@ -96,7 +97,7 @@ def write_json(result: Evaluation, path: Path) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 
-def find_checkpoint(given: Path, root: Path) -> Path:
+def find_checkpoint(given: Path, root: Place) -> Path:
     """The folder of a checkpoint or run: `given`, or the run of that name in the store.
 
     Raises:
@@ -104,7 +105,7 @@ def find_checkpoint(given: Path, root: Path) -> Path:
     """
     run = Store(root).run(str(given))
     for folder in (given, run):
-        if folder.is_dir():
+        if isinstance(folder, Path) and folder.is_dir():
             return folder
     runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []
     raise UserError(
@@ -127,9 +128,9 @@ def records_of(manifest: CorpusManifest, split: Split) -> int:
     return kept[split]
 
 
-def read_records(directory: Path, manifest: CorpusManifest, split: Split, limit: int | None) -> Iterator[Record]:
+def read_records(directory: Place, manifest: CorpusManifest, split: Split, limit: int | None) -> Iterator[Record]:
     """Records of a split, or the first `limit` of them by sampling key, in the order of the files."""
-    corpus = ds.dataset([directory / part for part in manifest.parts], schema=RECORD_SCHEMA)
+    corpus = parquet([directory / part for part in manifest.parts], RECORD_SCHEMA)
     chosen = ds.field("split") == split
     if limit is not None:
         keys = corpus.to_table(columns=["key"], filter=chosen)["key"].to_numpy()

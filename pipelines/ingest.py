@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+from pipelines.hashes import Hashes
+from pipelines.place import Place
+from pipelines.progress import meter
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store, atomic
+from pipelines.store import Store, link
 from pipelines.tasks import completed
 from pipelines.units import Plan, Unit, plan, source_folder
 from ubert.schema.errors import UserError
@@ -25,17 +22,26 @@ from ubert.schema.manifest import CorpusManifest
 from ubert.schema.spec import DatasetSpec
 
 
+@dataclass(slots=True)
+class Work:
+    """What an ingest had to read again of a corpus; the rest was there from earlier."""
+
+    files: int = 0
+    rows: int = 0
+
+
 def ingest(
     names: Sequence[str],
     *,
     specs: Path,
     data: Path | None,
-    root: Path,
+    root: Place,
     address: str | None = None,
     strict: bool = False,
-    report: Callable[[CorpusManifest], None] = lambda manifest: None,
+    report: Callable[[CorpusManifest, Work], None] = lambda manifest, work: None,
 ) -> list[CorpusManifest]:
-    """Bring the corpora of these names up to date; `report` is called with each one as it is done.
+    """Bring the corpora of these names up to date; `report` is called with each one as it is done, and
+    with what had to be read for it.
 
     What fails in one corpus doesn't keep the others from being made. With `strict`, a corpus with a refused row is
     not published; its finished units are kept, so that nothing is read again without `strict`.
@@ -48,12 +54,13 @@ def ingest(
     problems: dict[str, UserError] = {}
     wanted = {name: dataset_spec(name, specs) for name in names}
     plans: dict[str, Plan] = {}
-    jobs: list[tuple[Unit, DatasetSpec, Path]] = []
+    works: dict[str, Work] = {}
+    jobs: list[tuple[Unit, DatasetSpec, Place]] = []
 
     def finish(name: str) -> None:
         try:
             manifests[name] = publish(store, plans[name], strict)
-            report(manifests[name])
+            report(manifests[name], works[name])
         except UserError as error:
             problems[name] = error
 
@@ -61,68 +68,53 @@ def ingest(
         for name, spec in wanted.items():
             try:
                 locks.enter_context(store.working_on("corpora", name))
-                plans[name] = plan(spec, source_folder(spec, data, specs))
+                plans[name] = plan(spec, source_folder(spec, data, specs), Hashes(store.sources(spec.folder)))
                 missing = _missing(store, plans[name])
             except UserError as error:
                 problems[name] = error
                 continue
             jobs += missing
+            works[name] = Work(
+                files=len({(u.entry.split, piece.path) for u, _, _ in missing for piece in u.slices})
+            )
             if not missing:
                 finish(name)
         left = Counter(spec.name for _, spec, _ in jobs)
-        for name, problem in _run(jobs, address):
+        for name, outcome in _run(jobs, address):
             left[name] -= 1
-            if problem:
-                problems.setdefault(name, problem)
-            elif left[name] == 0 and name not in problems:
+            if isinstance(outcome, UserError):
+                problems.setdefault(name, outcome)
+                continue
+            works[name].rows += outcome
+            if left[name] == 0 and name not in problems:
                 finish(name)
     if problems:
         raise UserError("\n".join(str(error) for error in problems.values()))
     return [manifests[name] for name in wanted]
 
 
-def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Path]]:
+def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
     """The units that are still to do, once those that an earlier state of the corpus shares are linked."""
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
+    there = {(file.parent.name, file.name): file for file in directory.parent.glob("*/*.parquet")}
+    anywhere = {name: file for (_, name), file in there.items()}
     missing = []
     for unit in plan.units:
-        if (directory / unit.part).exists() and (directory / unit.reject_part).exists():
-            continue
-        earlier = next(directory.parent.glob(f"*/{unit.part}"), None)
-        if earlier and (rejects := earlier.with_name(unit.reject_part)).exists():
-            _link(rejects, directory / rejects.name)
-            _link(earlier, directory / earlier.name)
-        else:
-            missing.append((unit, plan.spec, directory))
+        for name in (unit.reject_part, unit.part):  # the part last: it says that the unit is done
+            if name not in anywhere:
+                missing.append((unit, plan.spec, directory))
+                break
+            if (directory.name, name) not in there:
+                link(anywhere[name], directory / name)
     return missing
 
 
-def _link(old: Path, new: Path) -> None:
-    with atomic(new) as temporary:
-        try:
-            os.link(old, temporary)
-        except OSError:  # a file system without links
-            shutil.copyfile(old, temporary)
-
-
 def _run(
-    jobs: list[tuple[Unit, DatasetSpec, Path]], address: str | None
-) -> Iterator[tuple[str, UserError | None]]:
-    """Run units as Ray tasks under a progress bar; yield each one's corpus and what went wrong with it."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[rows]:,} rows, {task.fields[rate]:,.0f} rows/s"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not (jobs and sys.stderr.isatty()),
-    )
-    start, rows = time.monotonic(), 0
-    with bar:
-        task = bar.add_task("ingest", total=sum(unit.size for unit, _, _ in jobs), rows=0, rate=0.0)
+    jobs: list[tuple[Unit, DatasetSpec, Place]], address: str | None
+) -> Iterator[tuple[str, int | UserError]]:
+    """Run units as Ray tasks; yield each one's corpus and the number of rows that it read, or what went wrong."""
+    with meter("ingest", sum(unit.size for unit, _, _ in jobs), "rows") as advance:
         for index, outcome in completed(run_unit, jobs, address):
             unit, spec, _ = jobs[index]
-            rows += outcome if isinstance(outcome, int) else 0
-            rate = rows / (time.monotonic() - start)
-            bar.update(task, advance=unit.size, rows=rows, rate=rate, description=spec.name)
-            yield spec.name, outcome if isinstance(outcome, UserError) else None
+            advance(unit.size, 0 if isinstance(outcome, UserError) else outcome)
+            yield spec.name, outcome

@@ -58,7 +58,8 @@ def mapper(spec: DatasetSpec, split: Split, piece: Slice) -> Callable[[RawRow], 
 
 
 def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
-    return Reject(path, row.line, reason, f"{row.locator}: {detail}", json.dumps(row.content))
+    which = row.locator.removeprefix(f"{path}:{row.line}")  # of several at one line
+    return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, json.dumps(row.content))
 
 
 def _label(spec: DatasetSpec) -> Shape:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
+from pipelines.place import Place
 from pipelines.store import Store, atomic, now
 from pipelines.warehouse import connect, explained
 from ubert.schema.errors import UserError
@@ -35,7 +35,7 @@ _CLOCKS = ("current_time", "current_timestamp", "localtime", "localtimestamp")  
 _PRIME = (1 << 61) - 1  # key * a + b modulo a prime is another order for each seed, and fits into HUGEINT
 
 
-def mix(mixture: Mixture, *, root: Path, dry_run: bool = False) -> MixtureManifest:
+def mix(mixture: Mixture, *, root: Place, dry_run: bool = False) -> MixtureManifest:
     """Draw a mixture; with `dry_run`, only say what would be drawn. What is drawn already is left as it is.
 
     Raises:
@@ -199,7 +199,7 @@ def _draw_factors(seed: int) -> tuple[int, int]:
     return 1 + int.from_bytes(digest[:8], "little") % (_PRIME - 1), int.from_bytes(digest[8:16], "little") % _PRIME
 
 
-def _write(connection: duckdb.DuckDBPyConnection, statement: str, path: Path) -> None:
+def _write(connection: duckdb.DuckDBPyConnection, statement: str, path: Place) -> None:
     with (
         explained(connection, "mixture"),
         atomic(path) as temporary,

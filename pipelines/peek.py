@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 from rich.text import Text
 from transformers import AutoConfig
 
+from pipelines.place import Place, arrow, local, parquet
 from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
 from ubert.model.batch import Batch, Example
@@ -34,17 +34,18 @@ COLOURS = (
 )
 
 
-def corpus(name: str, n: int, root: Path) -> Iterator[Text]:
+def corpus(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first records of a corpus."""
     directory, manifest = Store(root).current("corpora", name)
     yield from map(described, islice(_records(directory, manifest.parts), n))
 
 
-def mixture(name: str, n: int, root: Path) -> Iterator[Text]:
+def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
     """The records that a mixture draws first, and how often it shows each."""
     store = Store(root)
     directory, manifest = store.current("mixtures", name)
-    members = pq.read_table(directory / "members.parquet").sort_by("key").slice(0, n).to_pylist()
+    path, filesystem = arrow(directory / "members.parquet")
+    members = pq.read_table(path, filesystem=filesystem).sort_by("key").slice(0, n).to_pylist()
     versions = {source.corpus: source.corpus_fingerprint for source in manifest.sources}
     for member in members:
         place = store.directory("corpora", member["corpus"], versions[member["corpus"]])
@@ -53,19 +54,21 @@ def mixture(name: str, n: int, root: Path) -> Iterator[Text]:
         yield Text.assemble(described(record), f"\ncopies       {member['copies']}")
 
 
-def shard(name: str, n: int, root: Path) -> Iterator[Text]:
+def shard(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first rows of a mixture's shards: tokens, categories, gold cells and the words that they cover."""
-    directory, manifest = Store(root).current("shards", name)
+    folder = local(root, "peek shard")
+    manifest = Store(folder).current("shards", name)[1]
+    directory = folder / "shards" / name / manifest.fingerprint
     shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
     for row in range(min(n, len(shards))):
         yield _row(shards.record_id(row), shards.example(row), tokenizer)
 
 
-def batch(name: str, n: int, root: Path) -> Iterator[Text]:
+def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first sequences of a recipe's first batch: tokens, and of each table its anchor and its gold cells."""
     chosen = recipe(name, specs_folder(None))
     tokenizer = load_tokenizer(chosen.encoder)
-    shards = open_shards(find_shards(root, chosen, tokenizer.hash), verify=False)
+    shards = open_shards(find_shards(local(root, "peek batch"), chosen, tokenizer.hash), verify=False)
     config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
     loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings)
     first = loader.step(0).batches[0]
@@ -160,7 +163,7 @@ def _few(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _records(directory: Path, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
-    files = ds.dataset([directory / part for part in parts], schema=RECORD_SCHEMA)
+def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
+    files = parquet([directory / part for part in parts], RECORD_SCHEMA)
     for batch in files.to_batches(filter=condition, batch_size=64):
         yield from batch_to_records(batch)

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.mix import mix
+from pipelines.place import Place, local
 from pipelines.shard import shard
 from pipelines.specs import mixture
 from pipelines.store import Store, atomic, now
@@ -45,7 +46,7 @@ class Comparison(TypedDict):
 def pretrain(
     recipe: Recipe,
     *,
-    root: Path,
+    root: Place,
     specs: Path,
     workers: int = 1,
     resume: str | None = None,
@@ -66,8 +67,9 @@ def pretrain(
         UserError: something is missing, differs from what the run was begun with, or fails in training.
         KeyboardInterrupt: training was asked to stop, and has written a checkpoint.
     """
-    store = Store(root.absolute())
-    run = run_directory.directory(store.root, resume or recipe.name)
+    folder = local(root, "pretrain").absolute()
+    store = Store(folder)
+    run = run_directory.directory(folder, resume or recipe.name)
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
     mix(mixture(recipe.mixture, specs), root=store.root)
@@ -90,7 +92,7 @@ def pretrain(
         return _train(work, run, workers)
 
 
-def compare(recipe: Recipe, run: Path, *, root: Path) -> Comparison:
+def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
     """Measure a finished run on the recipe's `evaluate`, before and after training; writes `evaluation.json`."""
     manifest = run_directory.finished(run)
     if manifest is None:
@@ -108,7 +110,7 @@ def compare(recipe: Recipe, run: Path, *, root: Path) -> Comparison:
     return comparison
 
 
-def comparison_table(recipe: Recipe, run: Path, *, root: Path) -> pa.Table:
+def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
     """What `compare` measured, one row a metric."""
     comparison = compare(recipe, run, root=root)
     rows = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -18,6 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 Item = TypeVar("Item")
+SILENCE = 10.0  # seconds between two lines of a log
 
 
 class Rate(ProgressColumn):
@@ -37,3 +40,34 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
         for item in items:
             yield item
             bar.advance(task)
+
+
+@contextmanager
+def meter(label: str, size: int, unit: str) -> Iterator[Callable[[int, float], None]]:
+    """A function that is told how much of `size` bytes is done, and how many of `unit` that was.
+
+    On a terminal there is a bar; elsewhere, such as in a log, a line every ten seconds.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    began = said = time.monotonic()
+    done = count = 0.0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=size, said="")
+
+        def advance(more: int, counted: float) -> None:
+            nonlocal done, count, said
+            done, count, now = done + more, count + counted, time.monotonic()
+            rate = f"{count:,.0f} {unit}, {count / max(now - began, 1e-9):,.0f} {unit}/s"
+            bar.update(task, advance=more, said=rate)
+            if not console.is_terminal and now - said >= SILENCE:
+                left = (now - began) * (size - done) / max(done, 1)
+                console.print(f"{label}: {done / max(size, 1):.0%}, {rate}, {left:.0f} s left", highlight=False)
+                said = now
+
+        yield advance

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from pathlib import Path
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from pipelines.place import Place, arrow, parquet
 from pipelines.store import Store, now
-from pipelines.units import Plan
+from pipelines.units import Plan, Unit
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, CorpusManifest, SourceFile, read_manifest
 from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Split
@@ -23,19 +25,22 @@ COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, reje
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     """Make the finished units of a plan the current state of its corpus.
 
+    `strict`: no row of a labelled file may be refused, whatever the spec's error budget.
+
     Raises:
-        UserError: a split has no record, an id occurs twice, or `strict` and a row was refused.
+        UserError: a split has no record, an id occurs twice, or more rows were refused than the budget allows.
     """
     name, directory = plan.spec.name, store.directory("corpora", plan.spec.name, plan.fingerprint)
-    _check_strict(plan, directory, strict)
+    counts = _counts(plan, directory)
+    _check_splits(plan, directory, counts)
+    _check_budget(plan, directory, counts, strict)
     if (directory / MANIFEST).exists():
         manifest = read_manifest(CorpusManifest, directory)
         if store.current("corpora", name)[0] == directory:
             return manifest
         manifest = manifest.model_copy(update={"created": now()})
     else:
-        files = _counted(plan, directory)
-        _check_splits(plan, directory, files)
+        files = _counted(plan, counts)
         _check_ids(name, [directory / unit.part for unit in plan.units])
         manifest = CorpusManifest(
             name=name,
@@ -53,52 +58,94 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     return manifest
 
 
-def _counted(plan: Plan, directory: Path) -> list[SourceFile]:
+Counts = list[dict[str, tuple[int, int]]]  # of each unit: path -> (kept, rejected)
+
+
+def _counts(plan: Plan, directory: Place) -> Counts:
+    """What the units counted; files of an object store are asked several at a time."""
+
+    def of_unit(unit: Unit) -> dict[str, tuple[int, int]]:
+        path, filesystem = arrow(directory / unit.part)
+        return json.loads(pq.read_metadata(path, filesystem=filesystem).metadata[COUNTS])  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(of_unit, plan.units))
+
+
+def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
     """The source files with the rows that their units counted."""
     kept: Counter[tuple[Split, str]] = Counter()
     rejected: Counter[tuple[Split, str]] = Counter()
-    for unit in plan.units:
-        metadata = pq.read_metadata(directory / unit.part).metadata
-        for path, counts in json.loads(metadata[COUNTS]).items():
-            kept[unit.entry.split, path] += counts[0]
-            rejected[unit.entry.split, path] += counts[1]
+    for unit, of_unit in zip(plan.units, counts, strict=True):
+        for path, (taken, refused) in of_unit.items():
+            kept[unit.entry.split, path] += taken
+            rejected[unit.entry.split, path] += refused
 
     def counted(file: SourceFile) -> SourceFile:
         key = (file.split, file.path)
-        counts = {"records": kept[key] + rejected[key], "kept": kept[key], "rejected": rejected[key]}
-        return file.model_copy(update=counts)
+        update = {"records": kept[key] + rejected[key], "kept": kept[key], "rejected": rejected[key]}
+        return file.model_copy(update=update)
 
     return [counted(file) for file in plan.files]
 
 
-def _check_splits(plan: Plan, directory: Path, files: list[SourceFile]) -> None:
+def _of_split(plan: Plan, counts: Counts, split: Split) -> tuple[list[Unit], int, int]:
+    """The units of a split's labelled files, and how many rows of them were kept and rejected."""
+    found = [
+        (unit, of_unit)
+        for unit, of_unit in zip(plan.units, counts, strict=True)
+        if unit.entry.split == split and unit.entry.labelled
+    ]
+    rows = [counted for _, of_unit in found for counted in of_unit.values()]
+    return [unit for unit, _ in found], sum(kept for kept, _ in rows), sum(rejected for _, rejected in rows)
+
+
+def _check_splits(plan: Plan, directory: Place, counts: Counts) -> None:
     for split in dict.fromkeys(entry.split for entry in plan.spec.files if entry.labelled):
-        of_split = [file for file in files if file.split == split]
-        if not any(file.kept for file in of_split):
-            rejects = _rejects(plan, directory, split)
-            cause = f"every row was refused ({rejects})" if rejects else "it has no rows"
-            where = of_split[0].path + (f" and {len(of_split) - 1} more" if len(of_split) > 1 else "")
+        units, kept, rejected = _of_split(plan, counts, split)
+        if not kept:
+            paths = [piece.path for unit in units for piece in unit.slices]
+            cause = f"every row was refused: {_reasons(directory, units)}" if rejected else "it has no rows"
+            where = paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
             raise UserError(
                 f"{plan.spec.name}: split {split} would be empty: {where}: {cause}; check the file, and the "
                 "spec's format and map, or say `labelled: false` of a file without annotations"
             )
 
 
-def _rejects(plan: Plan, directory: Path, split: Split | None = None) -> str:
-    """How many rows were refused, and the commonest reason with an example; empty where none was."""
-    units = [unit for unit in plan.units if split in (None, unit.entry.split)]
-    files = [str(directory / unit.reject_part) for unit in units]
-    table = ds.dataset(files, schema=REJECT_SCHEMA, format="parquet").to_table()
-    if not len(table):
-        return ""
-    [(reason, number)] = Counter(table["reason"].to_pylist()).most_common(1)
-    [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
-    return f"{len(table)} in all, {number} of {reason!r}, first {first['path']}:{first['line']}: {first['detail']}"
+def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) -> None:
+    budget = 0.0 if strict else plan.spec.error_budget
+    for split in dict.fromkeys(unit.entry.split for unit in plan.units):
+        units, kept, rejected = _of_split(plan, counts, split)
+        if rejected <= budget * (kept + rejected):
+            continue
+        rows = kept + rejected
+        enough = math.ceil(rejected / rows * 100) / 100
+        allowed, cure = "its error budget", f"state `error_budget: {enough:g}` in the spec"
+        if strict:
+            allowed, cure = "--strict", "run without --strict"
+        raise UserError(
+            f"{plan.spec.name}: split {split}: {rejected:,} of {rows:,} rows were refused ({rejected / rows:.2%}), "
+            f"{allowed} allows {budget:.2%}: {_reasons(directory, units)}; the rows are in "
+            f"{directory}/rejects-*.parquet; mend the source or its spec, or {cure}"
+        )
 
 
-def _check_ids(name: str, parts: list[Path]) -> None:
+def _reasons(directory: Place, units: Sequence[Unit], most: int = 3) -> str:
+    """The commonest reasons for which rows were refused, each with its first row."""
+    table = parquet([directory / unit.reject_part for unit in units], REJECT_SCHEMA).to_table()
+    counted = Counter(table["reason"].to_pylist())
+    said = []
+    for reason, number in counted.most_common(most):
+        [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
+        said.append(f"{number:,} {reason!r}, first {first['path']}:{first['line']}: {first['detail']}")
+    others = len(table) - sum(number for _, number in counted.most_common(most))
+    return "; ".join(said) + (f"; {others:,} for other reasons" if others else "")
+
+
+def _check_ids(name: str, parts: Sequence[Place]) -> None:
     """Equal ids have equal keys: look at ids only where keys repeat."""
-    dataset = ds.dataset([str(part) for part in parts], schema=RECORD_SCHEMA, format="parquet")
+    dataset = parquet(parts, RECORD_SCHEMA)
     keys = np.sort(dataset.to_table(columns=["key"])["key"].to_numpy())
     repeated = np.unique(keys[1:][keys[1:] == keys[:-1]])
     if len(repeated) == 0:
@@ -109,12 +156,4 @@ def _check_ids(name: str, parts: list[Path]) -> None:
         raise UserError(
             f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}; "
             "map `id` to a field that is unique in its split, or leave it out"
-        )
-
-
-def _check_strict(plan: Plan, directory: Path, strict: bool) -> None:
-    if strict and (rejects := _rejects(plan, directory)):
-        raise UserError(
-            f"{plan.spec.name}: rows were refused and --strict allows none: {rejects}; correct the source or the "
-            "spec, or run without --strict"
         )

@@ -6,25 +6,27 @@ import gc
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from pipelines.hashes import LONGEST_ROW
 from pipelines.mapping import mapper
+from pipelines.place import Place
 from pipelines.publish import COUNTS
-from pipelines.sources import reader
+from pipelines.sources import Slice, reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
 from pipelines.units import Unit, check_unchanged
 from ubert.schema.arrow import records_to_batch, rejects_to_batch
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
+from ubert.schema.record import LONGEST_RAW, RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
 from ubert.schema.spec import DatasetSpec
 
 CHUNK = 10_000  # rows that are built into columns at a time
 
 
-def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
+def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
     """Read, map and write one unit; returns the number of rows read.
 
     The part appears last and whole, with its rejects beside it: a unit is done when its part is there.
@@ -72,6 +74,18 @@ def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
     read, options = reader(spec.format).read, file_options(spec, unit.entry)
     for piece in unit.slices:
         check_unchanged(piece, spec, unit.entry)
+        if piece.too_long:
+            yield _too_long(piece)
+            continue
         to_record = mapper(spec, unit.entry.split, piece)
         for row in read(piece, options):
             yield row if isinstance(row, Reject) else to_record(row)
+
+
+def _too_long(piece: Slice) -> Reject:
+    """The refusal of a row of which only the beginning is read."""
+    size = piece.stop - piece.start
+    start = replace(piece, stop=piece.start + LONGEST_RAW).read_bytes().decode(piece.encoding, "backslashreplace")
+    start = start[: LONGEST_RAW // 2]
+    detail = f"{size:,} bytes; a row may have {LONGEST_ROW:,}"
+    return Reject(piece.path, piece.line, "row too long", detail, f"{start} [... {size:,} bytes in all]")

@@ -25,6 +25,7 @@ import pipelines.shard_files
 import ubert.model.tokenizer
 import ubert.objectives
 import ubert.training.shards
+from pipelines.place import Place, local
 from pipelines.rows import Rows
 from pipelines.shard_files import ALIGNMENT, Unit, units_folder, write
 from pipelines.store import Store, atomic, now
@@ -58,7 +59,9 @@ class Plan:
     units: tuple[Unit, ...]
 
 
-def shard(mixture: str, *, encoder: str, max_tokens: int, root: Path, address: str | None = None) -> ShardManifest:
+def shard(
+    mixture: str, *, encoder: str, max_tokens: int, root: Place, address: str | None = None
+) -> ShardManifest:
     """Bring the shards of a mixture up to date for an encoder's tokenizer.
 
     Args:
@@ -68,7 +71,7 @@ def shard(mixture: str, *, encoder: str, max_tokens: int, root: Path, address: s
     Raises:
         UserError: mixture, corpus or encoder is missing, a task is not trainable, or the store can't be written.
     """
-    store = Store(root.absolute())
+    store = Store(local(root, "shard").absolute())
     planned = plan(store, mixture, encoder, max_tokens)
     with store.working_on("shards", mixture):
         if (planned.directory / MANIFEST).exists():
@@ -101,7 +104,7 @@ def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
     place, mixed = store.current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)
     name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, _code())
-    directory = store.directory("shards", mixture, name)
+    directory = local(store.root, "shard") / "shards" / mixture / name
     units = []
     for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
         of_corpus = store.directory("corpora", corpus, version)
@@ -162,9 +165,9 @@ def _renewed(store: Store, manifest: ShardManifest) -> ShardManifest:
 def _members(unit: Unit) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """The records of a part that the mixture has, in the part's order, with their copies."""
     members = pq.read_table(
-        unit.members, columns=["record_id", "copies"], filters=ds.field("corpus") == unit.corpus
+        str(unit.members), columns=["record_id", "copies"], filters=ds.field("corpus") == unit.corpus
     )
-    for batch in pq.ParquetFile(unit.part).iter_batches(CHUNK):
+    for batch in pq.ParquetFile(str(unit.part)).iter_batches(CHUNK):
         place = pc.index_in(batch.column("record_id"), value_set=members.column("record_id"))
         found = pc.is_valid(place)
         if pc.any(found).as_py():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
+from pipelines.place import Place
 from pipelines.rows import LOST_SCHEMA, lists, total
 from pipelines.store import atomic
 from ubert.model.tokenizer import Tokenizer
@@ -29,13 +30,13 @@ class Unit:
     """One part of one corpus, and the directory of shards that it goes into."""
 
     corpus: str
-    part: Path
-    members: Path
+    part: Place
+    members: Place
     directory: Path
 
     def file(self, kind: str) -> Path:
         """Where what the unit makes lies until the shards are written."""
-        return units_folder(self.directory) / f"{self.corpus}-{self.part.stem}.{kind}"
+        return units_folder(self.directory) / f"{self.corpus}-{PurePath(self.part.name).stem}.{kind}"
 
     def read(self, kind: str) -> pa.Table:
         """What the unit made."""

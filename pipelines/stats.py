@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipelines.place import Place
 from pipelines.specs import dataset_names, dataset_spec
 from pipelines.warehouse import sql
 
@@ -39,12 +40,12 @@ _SPECS = pa.schema(
 )
 
 
-def overview(root: Path) -> dict[str, pa.Table]:
+def overview(root: Place) -> dict[str, pa.Table]:
     """Tables `sources` and `content`, with a row for each corpus and split, and `rejects`, by reason too."""
     return {"sources": sql(root, _SOURCES), "content": sql(root, _CONTENT), "rejects": sql(root, _REJECTS)}
 
 
-def refused(root: Path, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
+def refused(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
     """The reasons why rows of a corpus were refused, and the first `limit` rows of each.
 
     Raises:
@@ -54,7 +55,7 @@ def refused(root: Path, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
     return sql(root, _REJECTS, [corpus]), sql(root, rows, [corpus])
 
 
-def catalogue(root: Path, specs: Path) -> pa.Table:
+def catalogue(root: Place, specs: Path) -> pa.Table:
     """All specs and what is ingested of them: one row a spec; counts are null where nothing is.
 
     Raises:

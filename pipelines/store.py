@@ -1,17 +1,23 @@
-"""Where things lie, and how they come to be there: whole, or not at all.
+"""Where things lie, on disk or in an object store, and how they come to be there: whole, or not at all.
 
     corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet, manifest.json
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
+    sources/<dataset>.json          hashes of source files
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
 
 A directory exists once its manifest does; the newest one of a name is the current one.
+
+Two jobs that write the same name to a disk exclude each other. To an object store they needn't: files are named by
+what they are made of and appear whole, so that both write the same ones, and the last manifest is the current one.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, overload
 
+from pipelines.place import ObjectPath, Place, copy, upload
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
     MANIFEST,
@@ -43,29 +50,33 @@ _RESIDUE = ".tmp-"
 
 @dataclass(frozen=True)
 class Store:
-    """A root folder. Methods raise `UserError` where the folder cannot be read or written."""
+    """A root: a folder, or a prefix of an object store. Methods raise `UserError` where that fails."""
 
-    root: Path
+    root: Place
 
-    def directory(self, kind: Kind, name: str, fingerprint: str) -> Path:
+    def directory(self, kind: Kind, name: str, fingerprint: str) -> Place:
         """Where the thing of that name and content lies, or will lie."""
         return self.root / kind / name / fingerprint
 
-    def run(self, name: str) -> Path:
+    def run(self, name: str) -> Place:
         """The directory of a training run."""
         return self.root / "runs" / name
+
+    def sources(self, dataset: str) -> Place:
+        """Where the hashes of a dataset's source files are kept."""
+        return self.root / "sources" / f"{dataset}.json"
 
     def names(self, kind: Kind) -> list[str]:
         """Names of all finished things of a kind, sorted."""
         return sorted({path.parent.parent.name for path in (self.root / kind).glob(f"*/*/{MANIFEST}")})
 
     @overload
-    def current(self, kind: Literal["corpora"], name: str) -> tuple[Path, CorpusManifest]: ...
+    def current(self, kind: Literal["corpora"], name: str) -> tuple[Place, CorpusManifest]: ...
     @overload
-    def current(self, kind: Literal["mixtures"], name: str) -> tuple[Path, MixtureManifest]: ...
+    def current(self, kind: Literal["mixtures"], name: str) -> tuple[Place, MixtureManifest]: ...
     @overload
-    def current(self, kind: Literal["shards"], name: str) -> tuple[Path, ShardManifest]: ...
-    def current(self, kind: Kind, name: str) -> tuple[Path, Manifest]:
+    def current(self, kind: Literal["shards"], name: str) -> tuple[Place, ShardManifest]: ...
+    def current(self, kind: Kind, name: str) -> tuple[Place, Manifest]:
         """The newest finished directory of a name, and its manifest.
 
         Raises:
@@ -88,6 +99,9 @@ class Store:
             UserError: another process is writing it, or the store cannot be written.
         """
         home = self.root / kind / name
+        if not isinstance(home, Path):  # nothing can be half-written there
+            yield
+            return
         with _explained(home):
             home.mkdir(parents=True, exist_ok=True)
             lock = (home / ".lock").open("wb")
@@ -100,7 +114,7 @@ class Store:
                 residue.unlink(missing_ok=True)
             yield
 
-    def publish(self, kind: Kind, manifest: Manifest) -> Path:
+    def publish(self, kind: Kind, manifest: Manifest) -> Place:
         """Write the manifest of a directory whose other files are complete: from now on it exists."""
         directory = self.directory(kind, manifest.name, manifest.fingerprint)
         with atomic(directory / MANIFEST) as path:
@@ -114,12 +128,20 @@ def now() -> str:
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it takes the name `path` once it is whole and on the disk.
+def atomic(path: Place) -> Iterator[Path]:
+    """A temporary path on disk to write to; it takes the name `path` once it is whole and on the disk, or becomes
+    that object once it is whole.
 
     Raises:
-        UserError: the file cannot be written (no permission, disk full, not a directory).
+        UserError: it cannot be written (no permission, disk full, not a directory), or the object store fails.
     """
+    if isinstance(path, ObjectPath):
+        with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
+            with _explained(Path(folder)):
+                yield Path(folder) / path.name
+            upload(Path(folder) / path.name, path)
+        return
+    assert isinstance(path, Path)
     temporary = path.parent / f"{_RESIDUE}{uuid.uuid4().hex}-{path.name}"
     with _explained(path):
         try:
@@ -131,6 +153,22 @@ def atomic(path: Path) -> Iterator[Path]:
         except BaseException:
             _discard(temporary)
             raise
+
+
+def link(old: Place, new: Place) -> None:
+    """The same content under a second name, without reading it where that can be.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
+    if isinstance(old, ObjectPath) and isinstance(new, ObjectPath):
+        copy(old, new)
+        return
+    with atomic(new) as temporary:
+        try:
+            os.link(str(old), temporary)
+        except OSError:  # a file system without links
+            shutil.copyfile(str(old), temporary)
 
 
 def _discard(temporary: Path) -> None:

@@ -6,14 +6,18 @@ schema and the code that reads. Work under a known name is never done again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
-from pipelines.sources import Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
+from pipelines.hashes import Hashes, Range, range_hash
+from pipelines.progress import meter
+from pipelines.sources import Cut, Slice, content_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import SourceFile, fingerprint
@@ -22,6 +26,7 @@ from ubert.schema.spec import DatasetSpec, Files
 
 UNIT_BYTES = 16 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
 UNIT_FILES = 512  # ... and number
+SHARED_BYTES, SHARED_FILES = 4 << 20, 128  # what files that share a unit come to on average, whichever is less
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
@@ -78,39 +83,23 @@ def source_folder(spec: DatasetSpec, data: Path | None, specs: Path) -> Path:
     )
 
 
-def plan(spec: DatasetSpec, folder: Path) -> Plan:
+def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None) -> Plan:
     """Hash the source files of `spec` under `folder` and cut them into units.
 
     Raises:
         UserError: a file is missing, is named twice in a split, or is not the one that the spec pins.
     """
-    files: dict[tuple[Split, str], SourceFile] = {}
-    units: list[Unit] = []
+    sources = _hashed(spec, folder, list(_sources(spec, folder)), hashes or Hashes())
     code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping", "ubert.schema.arrow")
-    for entry in spec.files:
-        hashes: dict[str, str] = {}
-        slices: list[Slice] = []
-        for path in matches(folder, entry.path):
-            if (entry.split, path) in files:
-                raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
-            members = _members(spec, entry, folder, path)
-            pieces, own = _pieces(spec, entry, folder, members)
-            files[entry.split, path] = SourceFile(
-                path=path,
-                split=entry.split,
-                blake3=joined_hash(own),
-                bytes=sum(_size(folder / member) for member in members),
-                records=0,
-                kept=0,
-                rejected=0,
-            )
-            slices += pieces
-            hashes |= own
-        _check_pin(spec, entry, folder, joined_hash(hashes))
+    units: list[Unit] = []
+    for entry, of_entry in groupby(sources, lambda source: source.entry):
+        found = list(of_entry)
+        _check_pin(spec, entry, folder, joined_hash({k: v for source in found for k, v in source.hashes.items()}))
+        slices = [piece for source in found for piece in _slices(folder, source)]
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
     own_name = fingerprint(spec.name, spec.licence, upstream, [unit.name for unit in units])
-    return Plan(spec, own_name, tuple(files.values()), tuple(units))
+    return Plan(spec, own_name, tuple(map(_source_file, sources)), tuple(units))
 
 
 def check_unchanged(piece: Slice, spec: DatasetSpec, entry: Files) -> None:
@@ -120,53 +109,80 @@ def check_unchanged(piece: Slice, spec: DatasetSpec, entry: Files) -> None:
         UserError: they differ, or cannot be read.
     """
     if piece.start == 0 and piece.stop == _size(piece.folder / piece.path):
-        sha = content_hash(piece.folder, _members(spec, entry, piece.folder, piece.path))
+        companions = reader(spec.format).companions(piece.folder / piece.path, file_options(spec, entry))
+        members = [piece.path, *(companion.relative_to(piece.folder).as_posix() for companion in companions)]
+        sha = content_hash(piece.folder, members)
     else:
-        sha = blake3(piece.read_bytes()).hexdigest()
+        sha = range_hash(piece.folder / piece.path, piece.start, piece.stop)
     if sha != piece.sha:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
-def _members(spec: DatasetSpec, entry: Files, folder: Path, path: str) -> list[str]:
-    """A source file and those that are read together with it."""
-    companions = reader(spec.format).companions(folder / path, file_options(spec, entry))
-    return [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
+class _Source(NamedTuple):
+    """A source file, those that are read together with it, and where it is to be cut; then the hashes of all, and
+    its ranges."""
+
+    entry: Files
+    members: list[str]
+    size: int
+    cut: Cut
+    hashes: dict[str, str] = {}  # noqa: RUF012
+    ranges: Sequence[Range] = ()
 
 
-def _pieces(
-    spec: DatasetSpec, entry: Files, folder: Path, members: list[str]
-) -> tuple[list[Slice], dict[str, str]]:
-    """The slices of a file, and the hash of each file that they are read from."""
-    path = members[0]
-    cut = reader(spec.format).split_at(file_options(spec, entry))
-    one_byte_line_feed = "\n".encode(entry.encoding) == b"\n"
-    if cut is None or len(members) > 1 or _size(folder / path) <= UNIT_BYTES or not one_byte_line_feed:
-        hashes = {member: file_hash(folder / member) for member in members}
-        return [Slice(folder, path, 0, _size(folder / path), 1, entry.encoding, joined_hash(hashes))], hashes
-    whole, slices, start, line = blake3(max_threads=blake3.AUTO), [], 0, 1
-    for data in _ranges(folder / path, cut):
-        whole.update(data)
-        sha = blake3(data, max_threads=blake3.AUTO).hexdigest()
-        slices.append(Slice(folder, path, start, start + len(data), line, entry.encoding, sha))
-        start, line = start + len(data), line + data.count(b"\n")
-    return slices, {path: whole.hexdigest()}
+def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
+    named: set[tuple[Split, str]] = set()
+    for entry in spec.files:
+        options = file_options(spec, entry)
+        for path in matches(folder, entry.path):
+            if (entry.split, path) in named:
+                raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
+            named.add((entry.split, path))
+            companions = reader(spec.format).companions(folder / path, options)
+            members = [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
+            cuttable = len(members) == 1 and _size(folder / path) > UNIT_BYTES
+            cut = reader(spec.format).split_at(options) if cuttable else None
+            yield _Source(entry, members, sum(_size(folder / member) for member in members), cut)
 
 
-def _ranges(path: Path, cut: Cut) -> Iterator[bytes]:
-    """The bytes of a file in ranges of `UNIT_BYTES` and what it takes to end with a whole line or a blank one."""
-    with path.open("rb") as file:
-        while data := file.read(UNIT_BYTES):
-            rest = [file.readline()]
-            if cut == "blank line":
-                for line in file:
-                    rest.append(line)
-                    if not line.strip():
-                        break
-            yield data + b"".join(rest)
+def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes: Hashes) -> list[_Source]:
+    """The same files with their hashes."""
+    found = []
+    with meter(f"hashing {spec.name}", sum(source.size for source in sources), "MB") as advance:
+        for source in sources:
+            [first, *others] = [
+                hashes.of(folder / member, None if i else source.cut, UNIT_BYTES, lambda n: advance(n, n / 1e6))
+                for i, member in enumerate(source.members)
+            ]
+            own = {member: one.sha for member, one in zip(source.members, [first, *others], strict=True)}
+            found.append(source._replace(hashes=own, ranges=first.ranges))
+    hashes.keep()
+    return found
+
+
+def _slices(folder: Path, source: _Source) -> Iterator[Slice]:
+    """The ranges of a file that is cut, or the whole of it."""
+    path, encoding = source.members[0], source.entry.encoding
+    if not source.cut:
+        yield Slice(folder, path, 0, _size(folder / path), 1, encoding, joined_hash(source.hashes))
+    for piece in source.ranges:
+        yield Slice(folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, piece.too_long)
+
+
+def _source_file(source: _Source) -> SourceFile:
+    return SourceFile(
+        path=source.members[0],
+        split=source.entry.split,
+        blake3=joined_hash(source.hashes),
+        bytes=source.size,
+        records=0,
+        kept=0,
+        rejected=0,
+    )
 
 
 def _name(spec: DatasetSpec, entry: Files, slices: list[Slice], code: str) -> str:
-    where = [[piece.path, piece.line, piece.sha, _header(piece)] for piece in slices]
+    where = [[piece.path, piece.line, piece.sha, piece.too_long, _header(piece)] for piece in slices]
     how = [entry.split, entry.encoding, spec.options | entry.options]
     return fingerprint(where, how, spec.model_dump(mode="json", include=_OF_RECORDS), SCHEMA_VERSION, code)
 
@@ -179,7 +195,9 @@ def _header(piece: Slice) -> str | None:
         return blake3(file.readline()).hexdigest()
 
 
-def _groups(slices: list[Slice]) -> Iterator[list[Slice]]:
+def _groups(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
+    """Slices that are read together. Where a group ends is drawn from the names of files: one that comes or goes
+    leaves all groups but its own as they are."""
     group: list[Slice] = []
     size = 0
     for piece in slices:
@@ -189,6 +207,10 @@ def _groups(slices: list[Slice]) -> Iterator[list[Slice]]:
             group, size = [], 0
         group.append(piece)
         size += length
+        drawn = int.from_bytes(blake3(piece.path.encode()).digest(8), "big") / (1 << 64)
+        if drawn < max(length / SHARED_BYTES, 1 / SHARED_FILES):
+            yield group
+            group, size = [], 0
     if group:
         yield group
 

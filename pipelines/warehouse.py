@@ -7,15 +7,15 @@ says. Beyond that, only a single SELECT is accepted.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
+from pipelines.place import Place, parquet
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -89,19 +89,21 @@ FROM (SELECT record_id, corpus, split, text, pair, categories, spans, event, unn
 
 
 @contextmanager
-def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(root: Place, corpora: Collection[str] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection with the views over the current state of the store, or of just some of its corpora.
 
     Raises:
         UserError: one of `corpora` is not in the store, or a manifest cannot be read.
     """
     store = Store(root.absolute())
-    current = [store.current("corpora", name) for name in (store.names("corpora") if corpora is None else corpora)]
-    parts = [str(directory / part) for directory, manifest in current for part in manifest.parts]
-    rejects = [str(directory / part) for directory, manifest in current for part in manifest.reject_parts]
+    with ThreadPoolExecutor() as pool:  # an object store answers many at a time
+        names = store.names("corpora") if corpora is None else corpora
+        current = list(pool.map(lambda name: store.current("corpora", name), names))
+    parts = [directory / part for directory, manifest in current for part in manifest.parts]
+    rejects = [directory / part for directory, manifest in current for part in manifest.reject_parts]
     with duckdb.connect(":memory:") as connection:
-        connection.register("records", ds.dataset(parts, schema=RECORD_SCHEMA, format="parquet"))
-        connection.register("rejects", ds.dataset(rejects, schema=REJECT_SCHEMA, format="parquet"))
+        connection.register("records", parquet(parts, RECORD_SCHEMA))
+        connection.register("rejects", parquet(rejects, REJECT_SCHEMA))
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
@@ -118,7 +120,7 @@ def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duck
         yield connection
 
 
-def sql(root: Path, statement: str, corpora: Collection[str] | None = None, seconds: float = SECONDS) -> pa.Table:
+def sql(root: Place, statement: str, corpora: Collection[str] | None = None, seconds: float = SECONDS) -> pa.Table:
     """The rows of one SELECT over the views of the store, or of just some of its corpora.
 
     Raises:

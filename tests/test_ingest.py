@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, numbers
 
-from pipelines import units
+from pipelines import hashes, units
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key
@@ -201,24 +202,42 @@ def test_sources_are_taken_from_the_mirror_then_from_the_samples(world: World) -
 
 @settings(max_examples=200, deadline=None)
 @given(
-    lines=st.lists(st.sampled_from([b"", b" ", b"a", b"bb\r", b"c c c c c c"]), max_size=40),
+    lines=st.lists(st.sampled_from([b"", b" ", b"a", b"bb\r", b"c c c c c c", b"long " * 9]), max_size=40),
     end=st.sampled_from([b"", b"\n"]),
     limit=st.integers(1, 20),
+    longest=st.integers(20, 40),
     cut=st.sampled_from(["line", "blank line"]),
 )
 def test_ranges_are_the_file_and_end_where_a_record_may(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], end: bytes, limit: int, cut: units.Cut
+    tmp_path_factory: pytest.TempPathFactory,
+    lines: list[bytes],
+    end: bytes,
+    limit: int,
+    longest: int,
+    cut: units.Cut,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "ranges"
     content = b"\n".join(lines) + end
     path.write_bytes(content)
+    told: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "UNIT_BYTES", limit)
-        ranges = list(units._ranges(path, cut))
-    assert b"".join(ranges) == content
-    for piece in ranges[:-1]:
+        patch.setattr(hashes, "LONGEST_ROW", longest)
+        patch.setattr(hashes, "BLOCK", 3)
+        found = list(hashes.ranges(path, cut, limit, told.append))
+    assert b"".join(told) == content
+    pieces = [content[piece.start : piece.stop] for piece in found]
+    assert b"".join(pieces) == content
+    assert [piece.sha for piece in found] == [blake3(piece).hexdigest() for piece in pieces]
+    assert [piece.line for piece in found] == [1 + content.count(b"\n", 0, piece.start) for piece in found]
+    for piece in pieces[:-1]:
         assert piece.endswith(b"\n")
         assert cut == "line" or not piece.splitlines()[-1].strip()
+    for piece, of_file in zip(pieces, found, strict=True):
+        if of_file.too_long:  # it is one row
+            assert len(piece) > longest
+            assert cut == "blank line" or piece.count(b"\n") <= 1
+        else:
+            assert len(piece) <= limit + longest
 
 
 def test_many_seeds_of_a_cut_conll_file_keep_every_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ class World:
             "files": [{"split": "train", "path": "train.jsonl"}],
             "map": {"text": "text", "label": "label"},
             "categories": {"label": {"0": "even", "1": "odd"}},
+            "error_budget": 1.0,
             **changes,
         }
         path = self.specs / "datasets" / f"{name}.yaml"

@@ -31,7 +31,8 @@ class Slice:
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
-    of these bytes (of the whole file and its companions, where the file is not cut).
+    of these bytes (of the whole file and its companions, where the file is not cut). `too_long`: one row, which is
+    refused and not read.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Slice:
     line: int
     encoding: str
     sha: str
+    too_long: bool = False
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""

@@ -14,6 +14,7 @@ from ubert.schema.record import (
     ARGUMENT,
     CATEGORY,
     EVENT,
+    LONGEST_RAW,
     RECORD_SCHEMA,
     REJECT_SCHEMA,
     RELATION,
@@ -63,10 +64,16 @@ def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.R
         _words([split] * len(rejects)),
         *(
             pa.array([getattr(r, name) for r in rejects], REJECT_SCHEMA.field(name).type)
-            for name in ("path", "line", "reason", "detail", "raw")
+            for name in ("path", "line", "reason", "detail")
         ),
+        pa.array([_beginning(r.raw) for r in rejects], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=REJECT_SCHEMA)
+
+
+def _beginning(raw: str) -> str:
+    """A refused row, but for what is too much of it: the source has that, at its path and line."""
+    return raw if len(raw) <= LONGEST_RAW else f"{raw[:LONGEST_RAW]} [... {len(raw):,} characters in all]"
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:

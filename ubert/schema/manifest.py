@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from blake3 import blake3
 
@@ -129,10 +128,21 @@ class RunManifest(Manifest):
     checkpoint: str
 
 
+class Folder(Protocol):
+    """Where a manifest lies: a `Path`, or what has as much of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __truediv__(self, name: str, /) -> Self: ...
+
+    def read_text(self, encoding: str) -> str: ...
+
+
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
-def read_manifest(model: type[AnyManifest], directory: Path) -> AnyManifest:
+def read_manifest(model: type[AnyManifest], directory: Folder) -> AnyManifest:
     """Read the manifest of a directory.
 
     Raises:
@@ -153,4 +163,4 @@ def read_manifest(model: type[AnyManifest], directory: Path) -> AnyManifest:
             f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
             "run its job again with this version, or use the version that wrote it"
         )
-    return validate(model, content, path)
+    return validate(model, content, str(path))

@@ -210,10 +210,13 @@ REJECT_SCHEMA = pa.schema(
 )
 
 
+LONGEST_RAW = 16_384  # characters of a refused row that are kept
+
+
 @dataclass(slots=True, frozen=True)
 class Reject:
     """A raw row that was refused. `reason` is a short phrase to group by; `detail` says it in full, with the
-    offending value; `raw` is the row as it was read."""
+    offending value; `raw` is the row as it was read, of which the store keeps `LONGEST_RAW` characters."""
 
     path: str
     line: int

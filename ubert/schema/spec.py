@@ -183,6 +183,7 @@ class DatasetSpec(Strict):
     format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
     files: list[Files] = Field(min_length=1)
+    error_budget: float = Field(default=0.01, ge=0, le=1)  # the share of a split's rows that may be refused
     map: Mapping
     categories: Categories = Field(default=Categories(), validate_default=True)
 

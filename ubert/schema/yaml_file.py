@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
-def validate(model: type[Model], content: Any, path: Path) -> Model:
+def validate(model: type[Model], content: Any, path: Path | str) -> Model:
     """Check `content` against `model`.
 
     Raises:
@@ -60,7 +60,7 @@ def validate(model: type[Model], content: Any, path: Path) -> Model:
         raise UserError("\n".join(explain(error, path))) from None
 
 
-def explain(error: ValidationError, path: Path, prefix: tuple[str, ...] = ()) -> list[str]:
+def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = ()) -> list[str]:
     """One sentence for each error: file, key path, what is wrong, what was got."""
     lines = []
     for item in error.errors(include_url=False):

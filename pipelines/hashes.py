@@ -1,0 +1,196 @@
+"""Source files to hashed ranges, in one reading; and the memory of them: an unchanged file is not read again.
+
+What the memory trusts: a file whose size, place on the disk and both times (of its content and of its inode, in
+nanoseconds) are what they were holds the same bytes. The second time can't be set by a program. A file that has
+changed within the last seconds is not remembered: a clock may tick too slowly to tell the next change. The pins of
+specs are held against these hashes; whatever is read, is hashed again as it is read.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from blake3 import blake3
+from pydantic import Field, ValidationError
+
+from pipelines.code_hash import code_hash
+from pipelines.place import Place
+from pipelines.sources import Cut, file_hash
+from pipelines.store import atomic
+from ubert.schema.errors import UserError
+from ubert.schema.yaml_file import Strict
+
+LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is refused without being read whole
+BLOCK = 1 << 20
+SETTLED = 2.0  # seconds since its last change after which a file is remembered
+
+Advance = Callable[[int], None]  # is told of bytes as they are done
+
+
+class Range(NamedTuple):
+    """Bytes [start, stop) of a file; `line`: of the first, from 1; `too_long`: one row, which is not to be read."""
+
+    start: int
+    stop: int
+    line: int
+    sha: str
+    too_long: bool = False
+
+
+class Hashed(Strict):
+    """The hash of a file, and its ranges where it is cut."""
+
+    state: tuple[int, ...]  # what changes with its content: its size, its place on the disk, its times
+    sha: str
+    ranges: list[Range]
+
+
+class Memory(Strict):
+    """`sources/<dataset>.json`: hashes by path and by how a file is cut; `code` is the hash of what wrote them."""
+
+    code: str
+    files: dict[str, Hashed] = Field(default_factory=dict)
+
+
+class Hashes:
+    """Hashes of source files, remembered from run to run."""
+
+    def __init__(self, place: Place | None = None) -> None:
+        """`place` is where they are kept; None: nowhere."""
+        self.place = place
+        self.before = _read(place)
+        self.now = self.before.model_copy(update={"files": dict(self.before.files)})
+
+    def of(self, path: Path, cut: Cut, limit: int, advance: Advance = lambda size: None) -> Hashed:
+        """The hash of a file, and its ranges of `limit` bytes and what it takes to end where it may be cut.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        key = f"{cut}:{limit}:{path}" if cut else str(path)
+        try:
+            state = _state(path)
+            known = self.before.files.get(key)
+            if known is not None and known.state == state:
+                advance(state[0])
+                return known
+            began = time.time()
+            found = Hashed(state=state, **_hashed(path, cut, limit, advance))
+            if max(state[-2:]) < (began - SETTLED) * 1e9 and _state(path) == state:
+                self.now.files[key] = found
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
+        return found
+
+    def keep(self) -> None:
+        """Write them down for the next run.
+
+        Raises:
+            UserError: the store cannot be written.
+        """
+        if self.place is not None and self.now != self.before:
+            with atomic(self.place) as path:
+                path.write_text(self.now.model_dump_json(), encoding="utf-8")
+
+
+def ranges(path: Path, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:
+    """The ranges of a file, which is read once; `tell` is told all its bytes, in order. Not much more than `limit`
+    bytes and one row are in memory, of a row that is too long only `LONGEST_ROW` bytes."""
+    start, line = 0, 1
+
+    def following(digest: str, size: int, lines: int, *, too_long: bool = False) -> Range:
+        nonlocal start, line
+        found = Range(start, start + size, line, digest, too_long)
+        start, line = start + size, line + lines
+        return found
+
+    with path.open("rb") as file:
+        while data := file.read(limit):
+            tell(data)
+            rest, size = _rest(file, cut, tell), 0
+            row: list[bytes] = []
+            while size <= LONGEST_ROW and (block := next(rest, None)):
+                row.append(block)
+                size += len(block)
+            whole = _last_end(data, cut) if len(data) + size > LONGEST_ROW else len(data)
+            if len(data) - whole + size <= LONGEST_ROW:
+                data += b"".join(row)
+                yield following(_hash(data).hexdigest(), len(data), data.count(b"\n"))
+                continue
+            if whole:
+                yield following(_hash(data[:whole]).hexdigest(), whole, data.count(b"\n", 0, whole))
+            digest, size, lines = _hash(), 0, 0
+            for block in chain([data[whole:]], row, rest):
+                digest.update(block)
+                size, lines = size + len(block), lines + block.count(b"\n")
+            yield following(digest.hexdigest(), size, lines, too_long=True)
+
+
+def range_hash(path: Path, start: int, stop: int) -> str:
+    """Hex blake3 of the bytes [start, stop) of a file, read block by block."""
+    digest = _hash()
+    with path.open("rb") as file:
+        file.seek(start)
+        while start < stop and (block := file.read(min(stop - start, 16 * BLOCK))):
+            digest.update(block)
+            start += len(block)
+    return digest.hexdigest()
+
+
+def _hashed(path: Path, cut: Cut, limit: int, advance: Advance) -> dict[str, Any]:
+    if cut is None:
+        sha = file_hash(path)
+        advance(path.stat().st_size)
+        return {"sha": sha, "ranges": []}
+    digest = _hash()
+
+    def tell(data: bytes) -> None:
+        digest.update(data)
+        advance(len(data))
+
+    found = list(ranges(path, cut, limit, tell))
+    return {"sha": digest.hexdigest(), "ranges": found}
+
+
+def _hash(data: bytes = b"") -> blake3:
+    return blake3(data, max_threads=blake3.AUTO)
+
+
+def _rest(file: BinaryIO, cut: Cut, tell: Callable[[bytes], None]) -> Iterator[bytes]:
+    """What it takes to end with a whole line or a blank one, in blocks."""
+    begun = True  # a line is
+    while block := file.readline(BLOCK):
+        tell(block)
+        yield block
+        ended = block.endswith(b"\n")
+        if ended and (cut == "line" or not (begun or block.strip())):
+            return
+        begun = not ended
+
+
+def _last_end(data: bytes, cut: Cut) -> int:
+    """Where the last whole row of `data` ends; 0: there is none."""
+    if cut == "line":
+        return data.rfind(b"\n") + 1
+    return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes with a file's content."""
+    found = path.stat()
+    return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _read(place: Place | None) -> Memory:
+    """What was written down by the same code; else nothing."""
+    code = code_hash("pipelines.hashes")
+    try:
+        memory = Memory.model_validate_json(place.read_text("utf-8")) if place is not None else None
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        memory = None
+    return memory if memory is not None and memory.code == code else Memory(code=code)

@@ -1,0 +1,181 @@
+"""Places of the store: files on disk, or objects of an S3-compatible store, under the same few words.
+
+On disk a place is a `pathlib.Path`. `s3://bucket/prefix` is an `ObjectPath`, which speaks of objects as `Path`
+does of files. The environment says how the object store is reached, on every machine that works on it:
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ubert.schema.errors import UserError
+
+SCHEME = "s3://"
+# A request that fails (5xx, a lost connection, no answer in time) is made again after 25 ms, 50 ms, 100 ms ...:
+# the store may be away for about 25 seconds.
+ATTEMPTS = 11
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
+
+
+class Place(Protocol):
+    """What `Path` and `ObjectPath` share. `glob` finds files; `exists` is asked of files alone."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parent(self) -> Self: ...
+
+    def __truediv__(self, name: str, /) -> Self: ...
+
+    def absolute(self) -> Self: ...
+
+    def exists(self) -> bool: ...
+
+    def read_text(self, encoding: str) -> str: ...
+
+    def glob(self, pattern: str, /) -> Iterator[Self]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPath:
+    """An object, or the common beginning of several. An object appears whole, or not at all.
+
+    `key` is `bucket/name`. Methods raise `UserError` where the store can't be reached or refuses.
+    """
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.key}"
+
+    def __truediv__(self, name: str, /) -> ObjectPath:
+        return ObjectPath(f"{self.key}/{name}")
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.key).name
+
+    @property
+    def parent(self) -> ObjectPath:
+        return ObjectPath(str(PurePosixPath(self.key).parent))
+
+    def absolute(self) -> ObjectPath:
+        return self
+
+    def exists(self) -> bool:
+        with explained(self):
+            return bool(_objects().get_file_info(self.key).is_file)
+
+    def read_text(self, encoding: str) -> str:
+        """Raises `FileNotFoundError` where there is no such object, as `Path` does."""
+        with explained(self), _objects().open_input_stream(self.key) as file:
+            return str(file.read(), encoding)
+
+    def glob(self, pattern: str, /) -> Iterator[ObjectPath]:
+        """Objects below this one whose names match, level by level, from one listing."""
+        from pyarrow.fs import FileSelector
+
+        with explained(self):
+            found = _objects().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
+        for info in found:
+            inner = PurePosixPath(info.path).relative_to(self.key)
+            if info.is_file and len(inner.parts) == len(PurePosixPath(pattern).parts) and inner.match(pattern):
+                yield ObjectPath(info.path)
+
+
+def place(given: str) -> Place:
+    """The place that a user named.
+
+    Raises:
+        UserError: a URL of something else than an object store.
+    """
+    if "://" not in given:
+        return Path(given)
+    bucket = given.removeprefix(SCHEME).strip("/")
+    if not given.startswith(SCHEME) or not bucket or "//" in bucket:
+        raise UserError(f"{given}: expected a local folder, or an object store as s3://bucket/prefix")
+    return ObjectPath(bucket)
+
+
+def local(root: Place, job: str) -> Path:
+    """The folder of a store on disk, which `job` needs.
+
+    Raises:
+        UserError: it is in an object store.
+    """
+    if isinstance(root, Path):
+        return root
+    raise UserError(
+        f"{root}: {job} maps files into memory and needs a local --root (UBERT_ROOT); ingest, corpora, rejects, "
+        "stats, sql, mix, peek corpus, peek mixture and evaluate can work on an object store"
+    )
+
+
+def arrow(file: Place) -> tuple[str, Any]:
+    """A file as pyarrow names it: its path, and its file system."""
+    from pyarrow.fs import LocalFileSystem
+
+    return (file.key, _objects()) if isinstance(file, ObjectPath) else (str(file), LocalFileSystem())
+
+
+def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
+    """Parquet files of one schema, of one store, as one dataset."""
+    _, filesystem = arrow(files[0] if files else Path())
+    return ds.dataset([arrow(file)[0] for file in files], schema, "parquet", filesystem)
+
+
+def upload(file: Path, target: ObjectPath) -> None:
+    """Put a local file into the object store. It is handed over in one piece, because closing a stream completes
+    whatever it has been given, also after an interruption."""
+    with (
+        explained(target),
+        pa.memory_map(str(file)) as source,
+        _objects().open_output_stream(target.key) as stream,
+    ):
+        stream.write(source.read_buffer())
+
+
+def copy(old: ObjectPath, new: ObjectPath) -> None:
+    """The same content under a second name, made inside the object store."""
+    with explained(new):
+        _objects().copy_file(old.key, new.key)
+
+
+@contextmanager
+def explained(where: Place) -> Iterator[None]:
+    """Turn a failure of the object store into a sentence."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"{where}: the object store fails: {error}; what is finished is kept: run the same command again, or "
+            "correct --root (UBERT_ROOT) and the variables AWS_*"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _objects() -> Any:
+    """The object store that the environment names; once a process."""
+    from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
+
+    return S3FileSystem(
+        endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
+        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=ANSWER_SECONDS,
+        retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=ATTEMPTS),
+        allow_delayed_open=True,  # a small object is one request
+    )
