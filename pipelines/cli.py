@@ -118,7 +118,7 @@ def _ingested(manifest: CorpusManifest, work: Work) -> None:
     known = len(manifest.files) - work.files
     console.print(
         f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint}); "
-        f"{known:,} of {len(manifest.files):,} files were known, {work.files:,} read ({work.rows:,} rows)",
+        f"{known:,} of {len(manifest.files):,} files unchanged, {work.files:,} read ({work.rows:,} rows)",
         soft_wrap=True,
     )
 

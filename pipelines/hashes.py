@@ -33,7 +33,7 @@ Advance = Callable[[int], None]  # is told of bytes as they are done
 
 
 class Range(NamedTuple):
-    """Bytes [start, stop) of a file; `line`: of the first, from 1; `too_long`: one row, which is not to be read."""
+    """Bytes [start, stop) of a file; `line`: of the first, from 1; `too_long`: one row that is not to be read."""
 
     start: int
     stop: int

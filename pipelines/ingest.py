@@ -15,7 +15,7 @@ from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
 from pipelines.store import Store, link
-from pipelines.tasks import completed
+from pipelines.tasks import DiedError, completed
 from pipelines.units import Plan, Unit, plan, source_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -116,5 +116,7 @@ def _run(
     with meter("ingest", sum(unit.size for unit, _, _ in jobs), "rows") as advance:
         for index, outcome in completed(run_unit, jobs, address):
             unit, spec, _ = jobs[index]
+            if isinstance(outcome, DiedError):
+                outcome = UserError(f"{spec.name}: {unit.slices[0].folder / unit.slices[0].path}: {outcome}")
             advance(unit.size, 0 if isinstance(outcome, UserError) else outcome)
             yield spec.name, outcome

@@ -102,10 +102,10 @@ def place(given: str) -> Place:
     """
     if "://" not in given:
         return Path(given)
-    bucket = given.removeprefix(SCHEME).strip("/")
-    if not given.startswith(SCHEME) or not bucket or "//" in bucket:
+    key = given.removeprefix(SCHEME).rstrip("/")
+    if not given.startswith(SCHEME) or not all(key.split("/")):
         raise UserError(f"{given}: expected a local folder, or an object store as s3://bucket/prefix")
-    return ObjectPath(bucket)
+    return ObjectPath(key)
 
 
 def local(root: Place, job: str) -> Path:

@@ -125,8 +125,8 @@ def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) ->
         if strict:
             allowed, cure = "--strict", "run without --strict"
         raise UserError(
-            f"{plan.spec.name}: split {split}: {rejected:,} of {rows:,} rows were refused ({rejected / rows:.2%}), "
-            f"{allowed} allows {budget:.2%}: {_reasons(directory, units)}; the rows are in "
+            f"{plan.spec.name}: split {split}: {rejected:,} of {rows:,} rows were refused, {rejected / rows:.2%}, "
+            f"and {allowed} allows {budget:.2%}: {_reasons(directory, units)}; the rows are in "
             f"{directory}/rejects-*.parquet; mend the source or its spec, or {cure}"
         )
 

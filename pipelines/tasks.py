@@ -13,18 +13,29 @@ from ubert.schema.errors import UserError
 Result = TypeVar("Result")
 
 
+class DiedError(UserError):
+    """The workers of one job died, one after the other."""
+
+
 def completed(
     work: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], address: str | None = None
 ) -> Iterator[tuple[int, Result | UserError]]:
     """Run `work(*job)` for every job; yield the job's index and its result, or its `UserError`, as they end.
 
-    A job whose worker dies is tried again, three times. Only a few jobs wait at any time. No Ray is started for no
-    jobs.
+    A job whose worker, or the worker's machine, dies is tried again, three times; its error is a `DiedError`. Only
+    a few jobs wait at any time. No Ray is started for no jobs.
     """
     if not jobs:
         return
     import ray
-    from ray.exceptions import RayTaskError, WorkerCrashedError
+    from ray.exceptions import (
+        LocalRayletDiedError,
+        NodeDiedError,
+        ObjectLostError,
+        OutOfMemoryError,
+        RayTaskError,
+        WorkerCrashedError,
+    )
 
     with session(address):
         task = ray.remote(work)
@@ -44,8 +55,8 @@ def completed(
                 if not isinstance(error.cause, UserError):
                     raise
                 yield index, error.cause
-            except WorkerCrashedError:
-                yield index, UserError("a worker died again and again at one job, most likely for want of memory")
+            except (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, ObjectLostError, OutOfMemoryError):
+                yield index, DiedError("a worker died here again and again, most likely for want of memory")
 
 
 @contextmanager

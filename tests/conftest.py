@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from object_store import ENVIRONMENT, ObjectStore, serve
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def local_ray() -> Iterator[None]:
-    """A local Ray of two CPUs. Its folder is made here because Ray's socket paths must be short."""
+def object_store_environment() -> dict[str, str]:
+    """What leads to the object store, also before it is there: workers inherit it when Ray starts."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free.getsockname()[1]}"}
+
+
+@pytest.fixture(scope="session")
+def object_store(object_store_environment: dict[str, str]) -> Iterator[ObjectStore]:
+    """An object store on loopback, with the bucket `bucket`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in object_store_environment.items():
+            patch.setenv(name, value)
+        with serve(int(object_store_environment["AWS_ENDPOINT_URL"].rpartition(":")[2])) as store:
+            yield store
+
+
+@pytest.fixture(scope="session")
+def local_ray(object_store_environment: dict[str, str]) -> Iterator[None]:
+    """A local Ray of two CPUs, whose workers know the object store. Its folder is made here because Ray's socket
+    paths must be short."""
     import ray
 
     with tempfile.TemporaryDirectory(prefix="ubert-") as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", home)
         patch.setenv("RAY_TMPDIR", str(Path(home) / "ray"))
         patch.delenv("RAY_ADDRESS", raising=False)
+        for name, value in object_store_environment.items():
+            patch.setenv(name, value)
         ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         yield
         ray.shutdown()

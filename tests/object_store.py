@@ -1,0 +1,94 @@
+"""An object store on loopback that fails when it is told to: moto's S3 behind a few lines of WSGI."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.fs
+
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+ERRORS = {
+    "403": b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
+    "500": b"<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>",
+    "503": b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+}
+
+# Of a request (method, path): what goes wrong. A status, "drop" the connection, "hang" for a while, or nothing.
+Fault = Callable[[str, str], str | None]
+
+
+@dataclass
+class ObjectStore:
+    """`requests` are those that came; `fault` is asked of each."""
+
+    files: pyarrow.fs.S3FileSystem
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    fault: Fault = lambda method, path: None
+    hang_seconds: float = 3.0
+
+    @contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Faults for a while."""
+        self.fault = fault
+        try:
+            yield
+        finally:
+            self.fault = lambda method, path: None
+
+    def objects(self, prefix: str) -> dict[str, int]:
+        """Names below a prefix, and their sizes."""
+        found = self.files.get_file_info(pyarrow.fs.FileSelector(prefix, recursive=True, allow_not_found=True))
+        return {info.path.removeprefix(prefix): info.size for info in found if info.is_file}
+
+
+@contextmanager
+def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
+    """A store with an empty bucket."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        store.requests.append((method, path))
+        fault = store.fault(method, path)
+        if fault == "hang":
+            time.sleep(store.hang_seconds)
+        elif fault == "drop":
+            environ["werkzeug.socket"].shutdown(2)
+        elif fault:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start(f"{fault} Failure", [("Content-Type", "application/xml")])
+            return [ERRORS[fault]]
+        return moto(environ, start)  # type: ignore[no-any-return]
+
+    server = make_server("127.0.0.1", port, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    files = pyarrow.fs.S3FileSystem(
+        access_key="testing",
+        secret_key="testing",
+        endpoint_override=f"http://127.0.0.1:{server.server_port}",
+        region="us-east-1",
+        allow_bucket_creation=True,
+    )
+    store = ObjectStore(files)
+    try:
+        files.create_dir(bucket)
+        yield store
+    finally:
+        server.shutdown()
+        thread.join()
