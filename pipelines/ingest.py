@@ -100,7 +100,7 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
     anywhere = {name: file for (_, name), file in there.items()}
     missing = []
     for unit in plan.units:
-        for name in (unit.reject_part, unit.part):  # the part last: it says that the unit is done
+        for name in (unit.mismatch_part, unit.reject_part, unit.part):  # the part last: it says that all is there
             if name not in anywhere:
                 missing.append((unit, plan.spec, directory))
                 break

@@ -19,7 +19,7 @@ from pipelines.place import Place, parquet
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA
+from ubert.schema.record import MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
 MEMORY = "50%"  # of the machine's, at most, for a query
@@ -101,9 +101,11 @@ def connect(root: Place, corpora: Collection[str] | None = None) -> Iterator[duc
         current = list(pool.map(lambda name: store.current("corpora", name), names))
     parts = [directory / part for directory, manifest in current for part in manifest.parts]
     rejects = [directory / part for directory, manifest in current for part in manifest.reject_parts]
+    mismatches = [directory / part for directory, manifest in current for part in manifest.mismatch_parts]
     with duckdb.connect(":memory:") as connection:
         connection.register("records", parquet(parts, RECORD_SCHEMA))
         connection.register("rejects", parquet(rejects, REJECT_SCHEMA))
+        connection.register("mismatches", parquet(mismatches, MISMATCH_SCHEMA))
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
@@ -144,7 +146,10 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except duckdb.InterruptException:
         raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
     except duckdb.Error as error:
-        views = "records, categories, labels, spans, relations, events, arguments, rejects, " + ", ".join(_TABLES)
+        views = (
+            "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, "
+            + ", ".join(_TABLES)
+        )
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
     finally:
         timer.cancel()

@@ -15,6 +15,7 @@ from ubert.schema.record import (
     CATEGORY,
     EVENT,
     LONGEST_RAW,
+    MISMATCH_SCHEMA,
     RECORD_SCHEMA,
     REJECT_SCHEMA,
     RELATION,
@@ -22,6 +23,7 @@ from ubert.schema.record import (
     Argument,
     Category,
     Event,
+    Misplaced,
     Record,
     Reject,
     Relation,
@@ -74,6 +76,17 @@ def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.R
 def _beginning(raw: str) -> str:
     """A refused row, but for what is too much of it: the source has that, at its path and line."""
     return raw if len(raw) <= LONGEST_RAW else f"{raw[:LONGEST_RAW]} [... {len(raw):,} characters in all]"
+
+
+def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str) -> pa.RecordBatch:
+    """Build one record batch of `MISMATCH_SCHEMA`."""
+    columns = [
+        _words([corpus] * len(misplaced)),
+        _words([split] * len(misplaced)),
+        *(pa.array([getattr(m, name) for m in misplaced]) for name in ("path", "line", "locator")),
+        *(pa.array([getattr(m.mismatch, f.name) for m in misplaced], f.type) for f in list(MISMATCH_SCHEMA)[5:]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MISMATCH_SCHEMA)
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
