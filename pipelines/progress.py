@@ -66,8 +66,8 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[int, float], N
             rate = f"{count:,.0f} {unit}, {count / max(now - began, 1e-9):,.0f} {unit}/s"
             bar.update(task, advance=more, said=rate)
             if not console.is_terminal and now - said >= SILENCE:
-                left = (now - began) * (size - done) / max(done, 1)
-                console.print(f"{label}: {done / max(size, 1):.0%}, {rate}, {left:.0f} s left", highlight=False)
+                left = f", {(now - began) * (size - done) / done:,.0f} s left" if 0 < done < size else ""
+                console.print(f"{label}: {done / max(size, 1):.0%}, {rate}{left}", highlight=False)
                 said = now
 
         yield advance

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
-from pipelines.hashes import Hashes, Range, range_hash
+from pipelines.hashes import BLOCK, Hashes, Range, range_hash
 from pipelines.progress import meter
 from pipelines.sources import Cut, Slice, content_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
@@ -197,7 +197,7 @@ def _header(piece: Slice) -> str | None:
     if piece.start == 0:
         return None
     with (piece.folder / piece.path).open("rb") as file:
-        return blake3(file.readline()).hexdigest()
+        return blake3(file.readline(BLOCK)).hexdigest()
 
 
 def _groups(slices: Sequence[Slice]) -> Iterator[list[Slice]]:

@@ -235,7 +235,7 @@ def test_two_writers_of_one_name_make_what_one_makes(
     manifest = world.ingest()
     alone = {
         f"/corpora/toy/{manifest.fingerprint}/{name}"
-        for name in [MANIFEST, *manifest.parts, *manifest.reject_parts]
+        for name in [MANIFEST, *manifest.parts, *manifest.reject_parts, *manifest.mismatch_parts]
     }
     assert {name for name in object_store.objects(remote.key) if name.startswith("/corpora")} == alone
     assert sql(remote, "SELECT * FROM records ORDER BY key") == sql(

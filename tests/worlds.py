@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from pipelines.ingest import ingest
+from pipelines.ingest import Work, ingest
 from pipelines.store import Store, now
 from ubert.schema.arrow import concat, records_to_batch, rejects_to_batch
 from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
@@ -54,7 +54,8 @@ class World:
         }
         path = self.specs / "datasets" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(spec, sort_keys=False))
+        stated = {key: value for key, value in spec.items() if value is not None}
+        path.write_text(yaml.safe_dump(stated, sort_keys=False))
 
     def source(self, content: str | bytes, path: str = "train.jsonl", name: str = "toy") -> Path:
         target = self.data / name / path
@@ -65,6 +66,19 @@ class World:
     def ingest(self, name: str = "toy", *, data: Path | None = None, strict: bool = False) -> CorpusManifest:
         [manifest] = ingest([name], specs=self.specs, data=data or self.data, root=self.root, strict=strict)
         return manifest
+
+    def read(self, *, strict: bool = False) -> Work:
+        """Ingest `toy`; what had to be read for that."""
+        works: list[Work] = []
+        ingest(
+            ["toy"],
+            specs=self.specs,
+            data=self.data,
+            root=self.root,
+            strict=strict,
+            report=lambda manifest, work: works.append(work),
+        )
+        return works[0]
 
     def parts(self, name: str = "toy") -> list[Path]:
         directory, manifest = Store(self.root).current("corpora", name)

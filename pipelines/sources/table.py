@@ -115,7 +115,7 @@ def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> lis
     """The fields of the file's first line, taken from `rows` where they begin with it; none in an empty file."""
     if piece.start > 0:
         with (piece.folder / piece.path).open("rb") as file:
-            stop = len(file.readline())
+            stop = len(file.readline(1 << 20))
         rows = _plain(Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha), options)
     first = next(rows, None)
     if first is None and piece.stop == 0:

@@ -1,0 +1,84 @@
+"""How many refused rows are too many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from worlds import World, numbers
+
+from pipelines.ingest import Work
+from pipelines.stats import refused
+from pipelines.store import Store
+from pipelines.warehouse import sql
+from ubert.schema.errors import UserError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_more_refused_rows_than_the_budget_publish_nothing_and_say_the_cure(world: World) -> None:
+    world.spec(error_budget=0.01)
+    world.source(numbers(range(97)) + '{"text": "no label"}\n{"text": "two", "label": 2}\n{\n')
+    with pytest.raises(UserError) as error:
+        world.read()
+    message = str(error.value)
+    for words in (
+        "toy: split train: 3 of 100 rows were refused, 3.00%, and its error budget allows 1.00%",
+        "1 'not JSON', first train.jsonl:100: column",
+        "1 'missing field', first train.jsonl:98: no 'label' in the row",
+        f"{world.root}/corpora/toy/",
+        "rejects-*.parquet",
+        "state `error_budget: 0.03` in the spec",
+    ):
+        assert words in message
+    with pytest.raises(UserError, match="nothing here yet"):
+        Store(world.root).current("corpora", "toy")
+    world.spec(error_budget=0.03)
+    assert world.read() == Work(0, 0)  # what was refused need not be read again to be allowed
+
+
+def test_one_per_cent_is_the_default(world: World) -> None:
+    world.spec(error_budget=None)  # unstated
+    world.source(numbers(range(99)) + "{\n")
+    assert world.read().rows == 100
+    world.source(numbers(range(98)) + "{\n{\n")
+    with pytest.raises(UserError, match=r"2 of 100 rows were refused"):
+        world.read()
+    assert len(world.records()) == 99  # the state before stays
+
+
+def test_each_split_has_the_budget_of_its_own_rows(world: World) -> None:
+    files = [{"split": split, "path": f"{split}.jsonl"} for split in ("train", "test")]
+    world.spec(files=files, error_budget=0.1)
+    world.source(numbers(range(1000)))
+    world.source(numbers(range(3)) + "{\n", "test.jsonl")
+    with pytest.raises(UserError, match=r"split test: 1 of 4 rows were refused, 25\.00%"):
+        world.read()
+
+
+def test_files_without_annotations_do_not_count(world: World) -> None:
+    files = [
+        {"split": "train", "path": "train.jsonl"},
+        {"split": "test", "path": "test.jsonl", "labelled": False},
+    ]
+    world.spec(files=files, error_budget=0)
+    world.source(numbers(range(3)))
+    world.source('{"text": "no label"}\n' * 2, "test.jsonl")
+    assert world.read(strict=True).rows == 5
+
+
+def test_strict_is_a_budget_of_nothing(world: World) -> None:
+    world.spec(error_budget=1.0)
+    world.source(numbers(range(3)) + "{\n")
+    with pytest.raises(UserError, match=r"1 of 4 rows .*--strict allows 0\.00%.*run without --strict"):
+        world.read(strict=True)
+    assert world.read() == Work(0, 0)
+    reasons, rows = refused(world.root, "toy", 3)
+    assert reasons["rows"].to_pylist() == [1]
+    assert sql(world.root, "SELECT raw FROM rejects").to_pylist() == [{"raw": "{"}]
+    assert rows["line"].to_pylist() == [4]

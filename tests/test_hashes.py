@@ -1,0 +1,92 @@
+"""An unchanged file is not hashed again; whatever changes it is seen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from worlds import World, numbers
+
+from pipelines import hashes
+from pipelines.hashes import Hashes
+from pipelines.sources import file_hash
+from pipelines.specs import dataset_spec
+from pipelines.store import Store
+from pipelines.units import Plan, plan
+from ubert.schema.errors import UserError
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def planned(world: World) -> Plan:
+    spec = dataset_spec("toy", world.specs)
+    return plan(spec, world.data / "toy", Hashes(Store(world.root).sources("toy")))
+
+
+@pytest.fixture
+def source(world: World) -> Path:
+    world.spec()
+    path = world.source(numbers(range(10)))
+    os.utime(path, ns=(1, 1))
+    return path
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are read to be hashed; all count as settled."""
+    monkeypatch.setattr(hashes, "SETTLED", -60.0)
+    found: list[Path] = []
+    monkeypatch.setattr(hashes, "file_hash", lambda path: found.append(path) or file_hash(path))
+    return found
+
+
+def test_a_file_is_hashed_once(world: World, source: Path, read: list[Path]) -> None:
+    first = planned(world)
+    assert (planned(world), read) == (first, [source])
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(world: World, source: Path, read: list[Path]) -> None:
+    first = planned(world)
+    source.write_bytes(source.read_bytes().replace(b"number 1", b"number 9"))
+    os.utime(source, ns=(1, 1))
+    second = planned(world)
+    assert len(read) == 2
+    assert first.fingerprint != second.fingerprint
+    assert second.files[0].blake3 == file_hash(source)
+
+
+def test_a_file_put_in_the_place_of_another_is_seen(world: World, source: Path, read: list[Path]) -> None:
+    planned(world)
+    other = source.with_name("other")
+    other.write_bytes(source.read_bytes()[::-1])
+    other.replace(source)
+    assert planned(world).files[0].blake3 == file_hash(source)
+
+
+def test_a_file_that_has_just_changed_is_not_remembered(
+    world: World, source: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashes, "SETTLED", 60.0)
+    planned(world)
+    planned(world)
+    assert read == [source, source]
+
+
+def test_a_memory_that_cannot_be_read_is_made_anew(world: World, source: Path, read: list[Path]) -> None:
+    planned(world)
+    Store(world.root).sources("toy").write_text("{half")  # type: ignore[attr-defined]
+    planned(world)
+    planned(world)
+    assert read == [source, source]
+
+
+def test_a_pin_is_held_against_what_is_there(world: World, source: Path, read: list[Path]) -> None:
+    world.spec(files=[{"split": "train", "path": "train.jsonl", "blake3": file_hash(source)}])
+    planned(world)
+    source.write_text(numbers(range(11)))
+    with pytest.raises(UserError, match="not what the spec toy pins"):
+        planned(world)
