@@ -93,7 +93,7 @@ class Store:
 
     @contextmanager
     def working_on(self, kind: Kind, name: str) -> Iterator[None]:
-        """Hold the only right to write a name; whatever killed runs left half-written is removed first.
+        """Hold the only right to write a name; whatever is left half-written is removed, before and after.
 
         Raises:
             UserError: another process is writing it, or the store cannot be written.
@@ -110,9 +110,11 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"{home}: another process is writing it; run again when that has ended") from None
-            for residue in home.glob(f"*/{_RESIDUE}*"):
-                residue.unlink(missing_ok=True)
-            yield
+            _clean(home)
+            try:
+                yield
+            finally:
+                _clean(home)  # of workers that died
 
     def publish(self, kind: Kind, manifest: Manifest) -> Place:
         """Write the manifest of a directory whose other files are complete: from now on it exists."""
@@ -169,6 +171,11 @@ def link(old: Place, new: Place) -> None:
             os.link(str(old), temporary)
         except OSError:  # a file system without links
             shutil.copyfile(str(old), temporary)
+
+
+def _clean(home: Path) -> None:
+    for residue in home.glob(f"*/{_RESIDUE}*"):
+        residue.unlink(missing_ok=True)
 
 
 def _discard(temporary: Path) -> None:

@@ -77,6 +77,8 @@ def test_residue_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
     with store.working_on("corpora", "toy"):
         assert not residue[0].exists()
         assert path.read_text() == "half"
+        residue[0].write_text("of a worker that is killed now")
+    assert not residue[0].exists()
 
 
 def test_only_one_process_writes_a_name(tmp_path: Path) -> None:
