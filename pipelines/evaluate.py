@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import ubert
-from pipelines.place import Place, parquet
+from pipelines.place import Place, explained, parquet
 from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation import metric
@@ -105,7 +105,7 @@ def find_checkpoint(given: Path, root: Place) -> Path:
     """
     run = Store(root).run(str(given))
     for folder in (given, run):
-        if isinstance(folder, Path) and folder.is_dir():
+        if folder.is_dir():
             return folder
     runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []
     raise UserError(
@@ -136,5 +136,6 @@ def read_records(directory: Place, manifest: CorpusManifest, split: Split, limit
         keys = corpus.to_table(columns=["key"], filter=chosen)["key"].to_numpy()
         if limit < len(keys):
             chosen &= ds.field("key") <= pa.scalar(np.partition(keys, limit - 1)[limit - 1], pa.uint64())
-    for batch in corpus.to_batches(filter=chosen, batch_size=ROWS):
-        yield from batch_to_records(batch)
+    with explained(directory):
+        for batch in corpus.to_batches(filter=chosen, batch_size=ROWS):
+            yield from batch_to_records(batch)

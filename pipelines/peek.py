@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from rich.text import Text
 from transformers import AutoConfig
 
-from pipelines.place import Place, arrow, local, parquet
+from pipelines.place import Place, arrow, explained, on_disk, parquet
 from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
 from ubert.model.batch import Batch, Example
@@ -56,9 +56,8 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
 
 def shard(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first rows of a mixture's shards: tokens, categories, gold cells and the words that they cover."""
-    folder = local(root, "peek shard")
-    manifest = Store(folder).current("shards", name)[1]
-    directory = folder / "shards" / name / manifest.fingerprint
+    manifest = Store(on_disk(root)).current("shards", name)[1]
+    directory = on_disk(root) / "shards" / name / manifest.fingerprint
     shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
     for row in range(min(n, len(shards))):
         yield _row(shards.record_id(row), shards.example(row), tokenizer)
@@ -68,7 +67,7 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first sequences of a recipe's first batch: tokens, and of each table its anchor and its gold cells."""
     chosen = recipe(name, specs_folder(None))
     tokenizer = load_tokenizer(chosen.encoder)
-    shards = open_shards(find_shards(local(root, "peek batch"), chosen, tokenizer.hash), verify=False)
+    shards = open_shards(find_shards(on_disk(root), chosen, tokenizer.hash), verify=False)
     config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
     loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings)
     first = loader.step(0).batches[0]
@@ -165,5 +164,6 @@ def _few(names: Sequence[str], most: int = 12) -> str:
 
 def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
     files = parquet([directory / part for part in parts], RECORD_SCHEMA)
-    for batch in files.to_batches(filter=condition, batch_size=64):
-        yield from batch_to_records(batch)
+    with explained(directory):
+        for batch in files.to_batches(filter=condition, batch_size=64):
+            yield from batch_to_records(batch)

@@ -28,7 +28,7 @@ CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 
 
 class Place(Protocol):
-    """What `Path` and `ObjectPath` share. `glob` finds files; `exists` is asked of files alone."""
+    """What `Path` and `ObjectPath` have in common. `glob` finds files; `exists` is asked of files alone."""
 
     @property
     def name(self) -> str: ...
@@ -108,18 +108,12 @@ def place(given: str) -> Place:
     return ObjectPath(key)
 
 
-def local(root: Place, job: str) -> Path:
-    """The folder of a store on disk, which `job` needs.
-
-    Raises:
-        UserError: it is in an object store.
-    """
-    if isinstance(root, Path):
-        return root
-    raise UserError(
-        f"{root}: {job} maps files into memory and needs a local --root (UBERT_ROOT); ingest, corpora, rejects, "
-        "stats, sql, mix, peek corpus, peek mixture and evaluate can work on an object store"
-    )
+def on_disk(root: Place) -> Path:
+    """Where on this machine's disk the shards and runs of a store lie, which are mapped into memory: in the store
+    itself, or for an object store in a folder of the user's data (XDG_DATA_HOME) that is named like it."""
+    if isinstance(root, ObjectPath):
+        return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "ubert" / root.key
+    return Path(str(root)).absolute()
 
 
 def arrow(file: Place) -> tuple[str, Any]:
@@ -154,15 +148,16 @@ def copy(old: ObjectPath, new: ObjectPath) -> None:
 
 @contextmanager
 def explained(where: Place) -> Iterator[None]:
-    """Turn a failure of the object store into a sentence."""
+    """Turn a failure of the store into a sentence."""
     try:
         yield
     except FileNotFoundError:
         raise
     except OSError as error:
+        names = "--root (UBERT_ROOT)" + (" and the variables AWS_*" if isinstance(where, ObjectPath) else "")
         raise UserError(
-            f"{where}: the object store fails: {error}; what is finished is kept: run the same command again, or "
-            "correct --root (UBERT_ROOT) and the variables AWS_*"
+            f"{where}: the store fails: {error}; what is finished is kept: run the same command again, or correct "
+            f"{names}"
         ) from error
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.mix import mix
-from pipelines.place import Place, local
+from pipelines.place import Place, on_disk
 from pipelines.shard import shard
 from pipelines.specs import mixture
 from pipelines.store import Store, atomic, now
@@ -67,9 +67,8 @@ def pretrain(
         UserError: something is missing, differs from what the run was begun with, or fails in training.
         KeyboardInterrupt: training was asked to stop, and has written a checkpoint.
     """
-    folder = local(root, "pretrain").absolute()
-    store = Store(folder)
-    run = run_directory.directory(folder, resume or recipe.name)
+    store = Store(root.absolute())
+    run = run_directory.directory(on_disk(root), resume or recipe.name)
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
     mix(mixture(recipe.mixture, specs), root=store.root)
@@ -83,7 +82,7 @@ def pretrain(
         return run / finished.checkpoint
     work = {
         "recipe": recipe.model_dump(),
-        "shards": str(store.directory("shards", shards.name, shards.fingerprint)),
+        "shards": str(on_disk(root) / "shards" / shards.name / shards.fingerprint),
         "run": str(run),
         "resume": resume is not None,
     }

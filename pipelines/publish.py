@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.place import Place, arrow, parquet
+from pipelines.place import Place, arrow, explained, parquet
 from pipelines.store import Store, now
 from pipelines.units import Plan, Unit
 from ubert.schema.errors import UserError
@@ -30,7 +30,13 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     Raises:
         UserError: a split has no record, an id occurs twice, or more rows were refused than the budget allows.
     """
-    name, directory = plan.spec.name, store.directory("corpora", plan.spec.name, plan.fingerprint)
+    directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
+    with explained(directory):
+        return _published(store, plan, directory, strict)
+
+
+def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
+    name = plan.spec.name
     counts = _counts(plan, directory)
     _check_splits(plan, directory, counts)
     _check_budget(plan, directory, counts, strict)

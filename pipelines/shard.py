@@ -25,7 +25,7 @@ import pipelines.shard_files
 import ubert.model.tokenizer
 import ubert.objectives
 import ubert.training.shards
-from pipelines.place import Place, local
+from pipelines.place import Place, arrow, on_disk
 from pipelines.rows import Rows
 from pipelines.shard_files import ALIGNMENT, Unit, units_folder, write
 from pipelines.store import Store, atomic, now
@@ -71,8 +71,8 @@ def shard(
     Raises:
         UserError: mixture, corpus or encoder is missing, a task is not trainable, or the store can't be written.
     """
-    store = Store(local(root, "shard").absolute())
-    planned = plan(store, mixture, encoder, max_tokens)
+    planned = plan(Store(root.absolute()), mixture, encoder, max_tokens)
+    store = Store(on_disk(root))
     with store.working_on("shards", mixture):
         if (planned.directory / MANIFEST).exists():
             return _renewed(store, read_manifest(ShardManifest, planned.directory))
@@ -104,7 +104,7 @@ def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
     place, mixed = store.current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)
     name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, _code())
-    directory = local(store.root, "shard") / "shards" / mixture / name
+    directory = on_disk(store.root) / "shards" / mixture / name
     units = []
     for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
         of_corpus = store.directory("corpora", corpus, version)
@@ -164,10 +164,11 @@ def _renewed(store: Store, manifest: ShardManifest) -> ShardManifest:
 
 def _members(unit: Unit) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """The records of a part that the mixture has, in the part's order, with their copies."""
-    members = pq.read_table(
-        str(unit.members), columns=["record_id", "copies"], filters=ds.field("corpus") == unit.corpus
-    )
-    for batch in pq.ParquetFile(str(unit.part)).iter_batches(CHUNK):
+    path, filesystem = arrow(unit.members)
+    of_corpus = ds.field("corpus") == unit.corpus
+    members = pq.read_table(path, filesystem=filesystem, columns=["record_id", "copies"], filters=of_corpus)
+    path, filesystem = arrow(unit.part)
+    for batch in pq.ParquetFile(path, filesystem=filesystem).iter_batches(CHUNK):
         place = pc.index_in(batch.column("record_id"), value_set=members.column("record_id"))
         found = pc.is_valid(place)
         if pc.any(found).as_py():

@@ -6,7 +6,8 @@
     sources/<dataset>.json          hashes of source files
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
 
-A directory exists once its manifest does; the newest one of a name is the current one.
+A directory exists once its manifest does; the newest one of a name is the current one. Shards and runs of an
+object store lie on the disk of the machine that made them.
 
 Two jobs that write the same name to a disk exclude each other. To an object store they needn't: files are named by
 what they are made of and appear whole, so that both write the same ones, and the last manifest is the current one.
@@ -26,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, overload
 
-from pipelines.place import ObjectPath, Place, copy, upload
+from pipelines.place import ObjectPath, Place, copy, on_disk, upload
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
     MANIFEST,
@@ -58,9 +59,9 @@ class Store:
         """Where the thing of that name and content lies, or will lie."""
         return self.root / kind / name / fingerprint
 
-    def run(self, name: str) -> Place:
+    def run(self, name: str) -> Path:
         """The directory of a training run."""
-        return self.root / "runs" / name
+        return on_disk(self.root) / "runs" / name
 
     def sources(self, dataset: str) -> Place:
         """Where the hashes of a dataset's source files are kept."""

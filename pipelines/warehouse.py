@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipelines.place import Place, parquet
+from pipelines.place import Place, on_disk, parquet
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -145,6 +145,8 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
         yield
     except duckdb.InterruptException:
         raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
+    except OSError as error:  # of the files behind a view
+        raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:
         views = (
             "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, "
@@ -177,7 +179,8 @@ def _mixture_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:
-    for name in store.names("shards"):
-        manifest = store.current("shards", name)[1]
+    shards = Store(on_disk(store.root))
+    for name in shards.names("shards"):
+        manifest = shards.current("shards", name)[1]
         for shard in manifest.shards:
             yield {**manifest.model_dump(), **shard.model_dump()}

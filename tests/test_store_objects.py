@@ -12,10 +12,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from handmade import ENCODER
 from object_store import ObjectStore
 from worlds import World, numbers
 
 import pipelines.place
+from pipelines import peek
 from pipelines.ingest import Work, ingest
 from pipelines.mix import mix
 from pipelines.place import ObjectPath, Place, arrow, place
@@ -83,7 +85,7 @@ def test_what_is_not_written_whole_is_not_there(remote: ObjectPath, object_store
         path.write_text("half")
         raise RuntimeError
     refuse = object_store.failing(lambda method, path: "403" if method == "PUT" else None)
-    fails = pytest.raises(UserError, match=r"s3://.*/large: the object store fails: .*AWS_")
+    fails = pytest.raises(UserError, match=r"s3://.*/large: the store fails: .*AWS_")
     with refuse, fails, atomic(remote / "large") as path:
         path.write_bytes(bytes(12 << 20))
     assert object_store.objects(remote.key) == {}
@@ -120,7 +122,7 @@ def test_a_request_that_fails_is_made_again(fault: str, remote: ObjectPath, obje
 def test_a_store_that_stays_away_is_one_sentence(remote: ObjectPath, object_store: ObjectStore) -> None:
     with object_store.failing(lambda method, path: "500"):
         for work in (lambda: put(remote, "name", ""), (remote / "name").exists, lambda: list(remote.glob("*"))):
-            with pytest.raises(UserError, match=r"s3://.*the object store fails: .*run the same command again"):
+            with pytest.raises(UserError, match=r"s3://.*the store fails: .*run the same command again"):
                 work()
 
 
@@ -134,11 +136,6 @@ def test_a_folder_or_an_object_store_is_named_by_one_option() -> None:
     assert place("store/here") == Path("store/here")
     assert place("s3://bucket") == ObjectPath("bucket")
     assert place("s3://bucket/some/prefix/") == ObjectPath("bucket/some/prefix")
-
-
-def test_shards_say_that_they_need_a_disk(remote: ObjectPath) -> None:
-    with pytest.raises(UserError, match=r"shard .* needs a local --root"):
-        shard("any", encoder="any", max_tokens=8, root=remote)
 
 
 def content(root: Place) -> dict[str, Any]:
@@ -178,6 +175,47 @@ def test_the_same_pipeline_on_a_store_that_fails_now_and_then(
     ]
     assert mix(mixture("quickstart", OURS), root=tmp_path).fingerprint == drawn.fingerprint
     assert members(remote) == members(tmp_path)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_shards_of_an_object_store_are_made_on_this_machine(
+    remote: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    made = {}
+    for root in (remote, tmp_path / "disk"):
+        ingest(["sample_topics"], specs=OURS, data=None, root=root)
+        chosen = mixture("quickstart", OURS)
+        [topics] = [source for source in chosen.sources if source.corpus == "sample_topics"]
+        mix(chosen.model_copy(update={"sources": [topics]}), root=root)
+        made[root] = shard("quickstart", encoder=ENCODER, max_tokens=64, root=root)
+    there, here = made.values()
+    assert there.shards == here.shards
+    assert (there.categories, there.prompts, there.fingerprint) == (
+        here.categories,
+        here.prompts,
+        here.fingerprint,
+    )
+    assert sql(remote, "SELECT * FROM shards") == sql(tmp_path / "disk", "SELECT * FROM shards")
+    assert (
+        next(peek.shard("quickstart", 1, remote)).plain
+        == next(peek.shard("quickstart", 1, tmp_path / "disk")).plain
+    )
+    assert next(peek.mixture("quickstart", 1, remote)).plain.startswith("record       sample_topics/train")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_a_query_that_the_store_refuses_midway_is_one_sentence(
+    remote: ObjectPath, object_store: ObjectStore
+) -> None:
+    ingest(["sample_topics"], specs=OURS, data=None, root=remote)
+    with (
+        object_store.failing(lambda method, path: "403" if "/part-" in path else None),
+        pytest.raises(UserError, match=r"SQL: .*ACCESS_DENIED"),
+    ):
+        sql(remote, "SELECT text FROM records")
 
 
 @pytest.mark.ray
@@ -285,7 +323,7 @@ def test_a_store_that_refuses_midway_is_one_sentence_and_the_next_run_completes(
         )
         return works[0]
 
-    with object_store.failing(refuse), pytest.raises(UserError, match=r"the object store fails: .*ACCESS_DENIED"):
+    with object_store.failing(refuse), pytest.raises(UserError, match=r"the store fails: .*ACCESS_DENIED"):
         run()
     with pytest.raises(UserError, match="nothing here yet"):
         Store(remote).current("corpora", "toy")
