@@ -137,16 +137,17 @@ class _Source(NamedTuple):
 
 def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
     named: set[tuple[Split, str]] = set()
+    form = reader(spec.format)
     for entry in spec.files:
         options = file_options(spec, entry)
         for path in matches(folder, entry.path):
             if (entry.split, path) in named:
                 raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
             named.add((entry.split, path))
-            companions = reader(spec.format).companions(folder / path, options)
+            companions = form.companions(folder / path, options)
             members = [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
             cuttable = len(members) == 1 and _size(folder / path) > UNIT_BYTES
-            cut = reader(spec.format).split_at(options) if cuttable else None
+            cut = form.split_at(options) if cuttable else None
             yield _Source(entry, members, sum(_size(folder / member) for member in members), cut)
 
 

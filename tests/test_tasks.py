@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.code_hash import code_hash
-from pipelines.tasks import completed
+from pipelines.tasks import DiedError, completed
 from ubert.schema.errors import UserError
 
 
-def works() -> tuple[Callable[[int], int], Callable[[Path], int]]:
+def works() -> tuple[Callable[[int], int], Callable[[Path], int], Callable[[int], int]]:
     """Made here, and so sent to the workers, which cannot import a test."""
 
     def double(number: int) -> int:
@@ -27,10 +27,15 @@ def works() -> tuple[Callable[[int], int], Callable[[Path], int]]:
             os._exit(1)
         return 1
 
-    return double, die_once
+    def die(number: int) -> int:
+        if number == 13:
+            os._exit(1)
+        return number
+
+    return double, die_once, die
 
 
-double, die_once = works()
+double, die_once, die = works()
 
 
 def test_no_jobs_need_no_ray() -> None:
@@ -51,6 +56,14 @@ def test_every_job_has_its_result_or_its_error() -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_a_job_whose_worker_dies_is_done_by_another(tmp_path: Path) -> None:
     assert list(completed(die_once, [(tmp_path / "mark",)])) == [(0, 1)]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_a_job_that_no_worker_survives_is_an_error_and_keeps_no_other_back() -> None:
+    results = dict(completed(die, [(number,) for number in (12, 13, 14)]))
+    assert isinstance(results.pop(1), DiedError)
+    assert results == {0: 12, 2: 14}
 
 
 @pytest.mark.ray
