@@ -6,16 +6,18 @@ says. Beyond that, only a single SELECT is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from operator import attrgetter
 from threading import Timer
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 
-from pipelines.place import Place, on_disk, parquet
+from pipelines.place import Place, arrow, on_disk
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -99,13 +101,14 @@ def connect(root: Place, corpora: Collection[str] | None = None) -> Iterator[duc
     with ThreadPoolExecutor() as pool:  # an object store answers many at a time
         names = store.names("corpora") if corpora is None else corpora
         current = list(pool.map(lambda name: store.current("corpora", name), names))
-    parts = [directory / part for directory, manifest in current for part in manifest.parts]
-    rejects = [directory / part for directory, manifest in current for part in manifest.reject_parts]
-    mismatches = [directory / part for directory, manifest in current for part in manifest.mismatch_parts]
     with duckdb.connect(":memory:") as connection:
-        connection.register("records", parquet(parts, RECORD_SCHEMA))
-        connection.register("rejects", parquet(rejects, REJECT_SCHEMA))
-        connection.register("mismatches", parquet(mismatches, MISMATCH_SCHEMA))
+        for view, schema, files in (
+            ("records", RECORD_SCHEMA, attrgetter("parts")),
+            ("rejects", REJECT_SCHEMA, attrgetter("reject_parts")),
+            ("mismatches", MISMATCH_SCHEMA, attrgetter("mismatch_parts")),
+        ):
+            parts = [(m.name, directory / file) for directory, m in current for file in files(m)]
+            connection.register(view, _dataset(store, parts, schema))
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
@@ -155,6 +158,13 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
     finally:
         timer.cancel()
+
+
+def _dataset(store: Store, parts: Sequence[tuple[str, Place]], schema: pa.Schema) -> ds.Dataset:
+    """Parts of corpora as one dataset. A query for one corpus opens no file of another."""
+    form = ds.ParquetFileFormat()
+    fragments = [form.make_fragment(*arrow(part), ds.field("corpus") == corpus) for corpus, part in parts]
+    return ds.FileSystemDataset(fragments, schema, form, arrow(store.root)[1])
 
 
 def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]]:

@@ -309,3 +309,13 @@ def test_sql_is_printed_as_a_table_as_csv_and_as_json(ubert: Command, root: Path
 
 def test_a_wrong_statement_exits_with_1(ubert: Command, root: Path) -> None:
     assert ubert("sql", "DROP VIEW spans", "--root", root)[0] == 1
+
+
+def test_a_query_for_one_corpus_opens_no_file_of_another(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        put_corpus(tmp_path, name, corpus(name, 5))
+    [part] = tmp_path.glob("corpora/two/*/part-*")
+    part.write_bytes(b"not Parquet")
+    assert sql(tmp_path, "SELECT count(*) AS n FROM records WHERE corpus = 'one'").to_pylist() == [{"n": 5}]
+    with pytest.raises(UserError):
+        sql(tmp_path, "SELECT count(*) FROM records WHERE length(text) > 1")
