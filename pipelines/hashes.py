@@ -51,7 +51,7 @@ class Hashed(Strict):
 
 
 class Memory(Strict):
-    """`sources/<dataset>.json`: hashes by path and by how a file is cut; `code` is the hash of what wrote them."""
+    """`sources/<dataset>.json`: hashes by name and by how a file is cut; `code` is the hash of what wrote them."""
 
     code: str
     files: dict[str, Hashed] = Field(default_factory=dict)
@@ -66,13 +66,13 @@ class Hashes:
         self.before = _read(place)
         self.now = self.before.model_copy(update={"files": dict(self.before.files)})
 
-    def of(self, path: Path, cut: Cut, limit: int, advance: Advance = lambda size: None) -> Hashed:
-        """The hash of a file, and its ranges of `limit` bytes and what it takes to end where it may be cut.
+    def of(self, folder: Path, name: str, cut: Cut, limit: int, advance: Advance = lambda size: None) -> Hashed:
+        """The hash of a dataset's file, and its ranges: `limit` bytes and as far as the next place to cut.
 
         Raises:
             UserError: it cannot be read.
         """
-        key = f"{cut}:{limit}:{path}" if cut else str(path)
+        path, key = folder / name, f"{name} {cut} {limit}" if cut else name
         try:
             state = _state(path)
             known = self.before.files.get(key)

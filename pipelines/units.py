@@ -157,7 +157,7 @@ def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes:
     with meter(f"hashing {spec.name}", sum(source.size for source in sources), "MB") as advance:
         for source in sources:
             [first, *others] = [
-                hashes.of(folder / member, None if i else source.cut, UNIT_BYTES, lambda n: advance(n, n / 1e6))
+                hashes.of(folder, member, None if i else source.cut, UNIT_BYTES, lambda n: advance(n, n / 1e6))
                 for i, member in enumerate(source.members)
             ]
             own = {member: one.sha for member, one in zip(source.members, [first, *others], strict=True)}

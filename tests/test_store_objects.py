@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -329,6 +333,57 @@ def test_a_store_that_refuses_midway_is_one_sentence_and_the_next_run_completes(
         Store(remote).current("corpora", "toy")
     assert run() == Work(3, 30)
     shutil.rmtree(world.root, ignore_errors=True)
+    world.ingest()
+    assert sql(remote, "SELECT * FROM records ORDER BY key") == sql(
+        world.root, "SELECT * FROM records ORDER BY key"
+    )
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import ray
+from pipelines import units
+from pipelines.ingest import ingest
+from pipelines.place import place
+ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+units.UNIT_FILES = 1
+specs, data = map(Path, sys.argv[1:3])
+ingest(["toy"], specs=specs, data=data, root=place(sys.argv[3]))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("local_ray")
+def test_a_killed_run_is_completed_by_the_next(
+    remote: ObjectPath, object_store: ObjectStore, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.units.UNIT_FILES", 1)
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    for number in range(40):
+        world.source(numbers(range(number, number + 500)), f"{number:02}.jsonl")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", KILLED, world.specs, world.data, str(remote)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+    )
+
+    def parts() -> int:
+        return sum("/part-" in name for name in object_store.objects(remote.key))
+
+    deadline = time.monotonic() + 120
+    while parts() < 3 and time.monotonic() < deadline and driver.poll() is None:
+        time.sleep(0.01)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    time.sleep(1)  # its workers end with it
+    done = parts()
+    assert 3 <= done < 40
+    with pytest.raises(UserError, match="nothing here yet"):
+        Store(remote).current("corpora", "toy")
+    works: list[Work] = []
+    ingest(["toy"], specs=world.specs, data=world.data, root=remote, report=lambda made, work: works.append(work))
+    assert works == [Work(40 - done, 500 * (40 - done))]
     world.ingest()
     assert sql(remote, "SELECT * FROM records ORDER BY key") == sql(
         world.root, "SELECT * FROM records ORDER BY key"
