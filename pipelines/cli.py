@@ -126,11 +126,20 @@ def rejects(
 
 
 @app.command()
-def stats(root: Root = STORE) -> None:
-    """The corpus at a glance.
+def stats(
+    root: Root = STORE,
+    page: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and records.")] = None,
+) -> None:
+    """The corpus at a glance: tables, or one page that needs no network.
 
-    Example: ubert stats
+    Example: ubert stats --html report.html
     """
+    if page is not None:
+        from pipelines.report import write_report
+
+        write_report(root, page)
+        console.print(f"{page}: {page.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+        return
     from pipelines.stats import overview
 
     for title, rows in overview(root).items():

@@ -1,0 +1,193 @@
+"""The store as one page: numbers from SQL, pictures, and a few records of each corpus. It opens without a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from pipelines.progress import progress
+from pipelines.report_numbers import BINS, Row, numbers, records
+from pipelines.report_pictures import bars, histogram, ranges
+from pipelines.report_records import shown
+from pipelines.store import Store
+from pipelines.visible import shortened, visible
+from pipelines.warehouse import connect
+from ubert.schema.errors import UserError
+from ubert.schema.record import Record
+
+RECORDS = 3  # of each corpus that are drawn
+SPLITS = ("train", "validation", "test")
+_UNITS = {
+    "characters": "characters of a text",
+    "spans": "mentions of a record",
+    "density": "mentions per 100 characters",
+    "span length": "characters of a mention",
+    "relations": "relations of a record",
+    "events": "events of a record",
+}
+
+
+def write_report(root: Path, path: Path) -> None:
+    """Write the page. The same store gives the same bytes: its time is that of the newest manifest.
+
+    Raises:
+        UserError: the store holds no corpus, or the page can't be written.
+    """
+    with connect(root) as connection:
+        found = numbers(connection)
+        if not found["corpora"]:
+            raise UserError(f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it")
+        drawn = records(connection, RECORDS)
+    page = _template().render(_content(root, found, drawn))
+    try:
+        path.write_text(page, encoding="utf-8", newline="")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+
+
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("pipelines"),
+        autoescape=select_autoescape(["jinja"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(visible=visible, shortened=shortened, count=_count, digest=_digest)
+    return environment.get_template("report.html.jinja")
+
+
+def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Record]]) -> dict[str, Any]:
+    corpora, measures = found["corpora"], _by_corpus(found["measures"] + found["span lengths"])
+    return {
+        "root": str(root),
+        "created": _newest(Store(root)),
+        "splits": SPLITS,
+        "totals": _totals(found),
+        "corpora": corpora,
+        "counts": _picture(corpora, "corpus"),
+        "groups": {
+            aspect: {"rows": rows, "picture": _picture(rows, "name")}
+            for aspect, rows in _grouped(found["groups"], "aspect").items()
+        },
+        "lengths": _lengths(found["measures"]),
+        "rejects": found["rejects"],
+        "duplicates": found["duplicates"],
+        "mixtures": {
+            name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}
+            for name, rows in _grouped(found["mixtures"], "mixture").items()
+        },
+        "sections": [
+            {
+                **corpus,
+                "measures": [m for m in measures[corpus["corpus"]] if m["most"] > 0 and m["measure"] != "labels"],
+                "pictures": pictures,
+                "records": [shown(record) for record in drawn.get(corpus["corpus"], [])],
+            }
+            for corpus, pictures in zip(corpora, _pictures(found), strict=True)
+        ],
+    }
+
+
+def _pictures(found: dict[str, list[Row]]) -> list[list[tuple[str, Markup]]]:
+    """Of each corpus its pictures with what they show."""
+    categories, values = _by_corpus(found["categories"]), _by_corpus(found["values"])
+    measures = _by_corpus(found["measures"] + found["span lengths"])
+    made = []
+    for corpus in progress(found["corpora"], len(found["corpora"]), "draw"):
+        name = corpus["corpus"]
+        pictures = [_balance(kind, rows) for kind, rows in _grouped(categories.get(name, []), "kind").items()]
+        pictures += [_values(values[name])] if name in values else []
+        pictures += [_measure(row) for row in measures[name] if row["measure"] in _UNITS and row["most"] > 0]
+        made.append(pictures)
+    return made
+
+
+def _balance(kind: str, rows: Sequence[Row]) -> tuple[str, Markup]:
+    named = [row for row in rows if row["name"] is not None]
+    rest = [row for row in rows if row["name"] is None]
+    tail = f"{rest[0]['members']:,} more" if rest else None
+    picture = bars([row["name"] for row in named], {"times": [row["times"] for row in [*named, *rest]]}, tail)
+    members, times = (sum(row[column] for row in rows) for column in ("members", "times"))
+    return f"{kind}: {members:,} categories, {times:,} times", Markup(picture)
+
+
+def _values(rows: Sequence[Row]) -> tuple[str, Markup]:
+    least, most = rows[0]["least"], rows[0]["most"]
+    counts = {row["bin"]: row["times"] for row in rows}
+    width = (most - least) / BINS or 1.0
+    edges = [least + i * width for i in range(BINS + 1)]
+    return "values", Markup(histogram([counts.get(i, 0) for i in range(BINS)], edges, "value"))
+
+
+def _measure(row: Row) -> tuple[str, Markup]:
+    counts = {each["bin"]: each["times"] for each in row["bins"]}
+    bins = range(min(counts), max(counts) + 1)
+    scale = row["width"] / (100 if row["measure"] == "density" else 1)
+    edges = [i * scale for i in (*bins, bins[-1] + 1)]
+    beyond = row["most"] >= row["width"] * bins[-1] + row["width"]
+    title = _UNITS[row["measure"]] + (f"; the last bar is all from {edges[-2]:,g} on" if beyond else "")
+    return title, Markup(histogram([counts.get(i, 0) for i in bins], edges, _UNITS[row["measure"]]))
+
+
+def _picture(rows: Sequence[Row], name: str) -> Markup:
+    series = {"kept": [row["kept"] for row in rows]}
+    if any(row["rejected"] for row in rows):
+        series["rejected"] = [row["rejected"] for row in rows]
+    return Markup(bars([row[name] for row in rows], series))
+
+
+def _drawn(names: Sequence[str], rows: Sequence[Row]) -> Markup:
+    return Markup(bars(names, {"draws": [row["draws"] for row in rows]}))
+
+
+def _lengths(measures: Sequence[Row]) -> Markup:
+    rows = [row for row in measures if row["measure"] == "characters"]
+    quantiles = [[row[point] for point in ("p5", "p25", "median", "p75", "p95")] for row in rows]
+    return Markup(ranges([row["corpus"] for row in rows], quantiles, "characters"))
+
+
+def _totals(found: dict[str, list[Row]]) -> dict[str, int]:
+    sums = {
+        measure: sum(row["total"] for row in found["measures"] if row["measure"] == measure)
+        for measure in ("characters", "labels", "spans", "relations", "events")
+    }
+    corpora = found["corpora"]
+    return {
+        "corpora": len(corpora),
+        "records": sum(row["kept"] for row in corpora),
+        "rejected": sum(row["rejected"] for row in corpora),
+        "languages": len({row["language"] for row in corpora}),
+        "licences": len({row["licence"] for row in corpora}),
+        **sums,
+    }
+
+
+def _by_corpus(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    return _grouped(sorted(rows, key=itemgetter("corpus")), "corpus")
+
+
+def _grouped(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
+    """Rows, which are sorted by a column, by its values."""
+    return {value: list(group) for value, group in groupby(rows, itemgetter(column))}
+
+
+def _newest(store: Store) -> str:
+    return max(store.current("corpora", name)[1].created for name in store.names("corpora"))
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _digest(script: str) -> str:
+    """How the page's content policy names the one script that may run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
