@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipelines.progress import progress
@@ -25,14 +25,16 @@ from ubert.schema.record import Record
 
 RECORDS = 3  # of each corpus that are drawn
 SPLITS = ("train", "validation", "test")
-_UNITS = {
+MEASURES = {
     "characters": "characters of a text",
+    "labels": "labels of a record",
     "spans": "mentions of a record",
     "density": "mentions per 100 characters",
     "span length": "characters of a mention",
     "relations": "relations of a record",
     "events": "events of a record",
 }
+KINDS = ("label", "answer", "span", "relation", "event", "role")
 
 
 def write_report(root: Path, path: Path) -> None:
@@ -56,7 +58,7 @@ def write_report(root: Path, path: Path) -> None:
 def _template() -> Any:
     environment = Environment(
         loader=PackageLoader("pipelines"),
-        autoescape=select_autoescape(["jinja"]),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -66,11 +68,12 @@ def _template() -> Any:
 
 
 def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Record]]) -> dict[str, Any]:
-    corpora, measures = found["corpora"], _by_corpus(found["measures"] + found["span lengths"])
+    corpora, measures = found["corpora"], _measures(found)
     return {
         "root": str(root),
         "created": _newest(Store(root)),
         "splits": SPLITS,
+        "measures": MEASURES,
         "totals": _totals(found),
         "corpora": corpora,
         "counts": _picture(corpora, "corpus"),
@@ -88,7 +91,7 @@ def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Reco
         "sections": [
             {
                 **corpus,
-                "measures": [m for m in measures[corpus["corpus"]] if m["most"] > 0 and m["measure"] != "labels"],
+                "measures": measures[corpus["corpus"]],
                 "pictures": pictures,
                 "records": [shown(record) for record in drawn.get(corpus["corpus"], [])],
             }
@@ -99,14 +102,15 @@ def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Reco
 
 def _pictures(found: dict[str, list[Row]]) -> list[list[tuple[str, Markup]]]:
     """Of each corpus its pictures with what they show."""
-    categories, values = _by_corpus(found["categories"]), _by_corpus(found["values"])
-    measures = _by_corpus(found["measures"] + found["span lengths"])
+    categories, values = _grouped(found["categories"], "corpus"), _grouped(found["values"], "corpus")
+    measures = _measures(found)
     made = []
     for corpus in progress(found["corpora"], len(found["corpora"]), "draw"):
         name = corpus["corpus"]
-        pictures = [_balance(kind, rows) for kind, rows in _grouped(categories.get(name, []), "kind").items()]
+        kinds = _grouped(categories.get(name, []), "kind")
+        pictures = [_balance(kind, kinds[kind]) for kind in KINDS if kind in kinds]
         pictures += [_values(values[name])] if name in values else []
-        pictures += [_measure(row) for row in measures[name] if row["measure"] in _UNITS and row["most"] > 0]
+        pictures += [_measure(row) for row in measures[name]]
         made.append(pictures)
     return made
 
@@ -125,17 +129,21 @@ def _values(rows: Sequence[Row]) -> tuple[str, Markup]:
     counts = {row["bin"]: row["times"] for row in rows}
     width = (most - least) / BINS or 1.0
     edges = [least + i * width for i in range(BINS + 1)]
-    return "values", Markup(histogram([counts.get(i, 0) for i in range(BINS)], edges, "value"))
+    return "values", Markup(histogram([counts.get(i, 0) for i in range(BINS)], edges, whole=False))
 
 
 def _measure(row: Row) -> tuple[str, Markup]:
     counts = {each["bin"]: each["times"] for each in row["bins"]}
     bins = range(min(counts), max(counts) + 1)
-    scale = row["width"] / (100 if row["measure"] == "density" else 1)
-    edges = [i * scale for i in (*bins, bins[-1] + 1)]
-    beyond = row["most"] >= row["width"] * bins[-1] + row["width"]
-    title = _UNITS[row["measure"]] + (f"; the last bar is all from {edges[-2]:,g} on" if beyond else "")
-    return title, Markup(histogram([counts.get(i, 0) for i in bins], edges, _UNITS[row["measure"]]))
+    beyond = row["most"] >= row["width"] * (bins[-1] + 1)
+    scale, shift, whole = row["width"], 0.0, True
+    if row["measure"] == "density":
+        scale, whole = scale / 100, False
+    elif row["width"] == 1:
+        shift = 0.5  # a bar for each number stands over it
+    edges = [i * scale - shift for i in (*bins, bins[-1] + 1)]
+    title = MEASURES[row["measure"]] + (f"; the last bar: {bins[-1] * scale:,g} and more" if beyond else "")
+    return title, Markup(histogram([counts.get(i, 0) for i in bins], edges, whole=whole))
 
 
 def _picture(rows: Sequence[Row], name: str) -> Markup:
@@ -152,7 +160,7 @@ def _drawn(names: Sequence[str], rows: Sequence[Row]) -> Markup:
 def _lengths(measures: Sequence[Row]) -> Markup:
     rows = [row for row in measures if row["measure"] == "characters"]
     quantiles = [[row[point] for point in ("p5", "p25", "median", "p75", "p95")] for row in rows]
-    return Markup(ranges([row["corpus"] for row in rows], quantiles, "characters"))
+    return Markup(ranges([row["corpus"] for row in rows], quantiles))
 
 
 def _totals(found: dict[str, list[Row]]) -> dict[str, int]:
@@ -171,8 +179,11 @@ def _totals(found: dict[str, list[Row]]) -> dict[str, int]:
     }
 
 
-def _by_corpus(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    return _grouped(sorted(rows, key=itemgetter("corpus")), "corpus")
+def _measures(found: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Of each corpus what is measured, in the order of `MEASURES`, but for what it has none of."""
+    order = list(MEASURES)
+    rows = [row for row in found["measures"] + found["span lengths"] if row["most"] > 0]
+    return _grouped(sorted(rows, key=lambda row: (row["corpus"], order.index(row["measure"]))), "corpus")
 
 
 def _grouped(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:

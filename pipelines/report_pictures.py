@@ -12,12 +12,13 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from rich.cells import cell_len
 
 from pipelines.visible import fitted
 
 # Okabe and Ito's colours, which colour-blind people tell apart.
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"
-_ROW, _WIDTH, _LABELS, _MARGIN = 0.21, 4.3, 1.75, 0.32  # inches
+_ROW, _WIDTH, _MARGIN, _TOP = 0.21, 4.3, 0.32, 0.08  # inches
 _SPREAD = 50  # from this ratio of the largest to the smallest on, bars have a logarithmic axis
 _STYLE = {
     "svg.fonttype": "none",  # letters stay letters: the browser has a font for every script
@@ -54,46 +55,57 @@ _SUPERFLUOUS = [
 ]
 
 
-def bars(names: Sequence[str], series: dict[str, Sequence[float]], tail: str | None = None) -> str:
-    """Horizontal bars, for each name one of each series; the last name is in grey where `tail` says what it sums."""
-    shown = [*names, *([tail] if tail else [])]
+def bars(names: Sequence[str], series: dict[str, Sequence[int]], tail: str | None = None) -> str:
+    """Horizontal bars, for each name one of each series; `tail` says what the last value sums, whose bar is grey.
+    The axis is logarithmic where most bars would vanish otherwise."""
+    labels = [fitted(name, 28) for name in [*names, *([tail] if tail else [])]]
+    positive = [value for values in series.values() for value in values if value] or [1]
+    logarithmic = max(positive) > _SPREAD * min(positive)
+    low = min(positive) / 2 if logarithmic else 0
 
     def draw(axes: Axes) -> None:
         height = 0.8 / len(series)
         for i, ((label, values), colour) in enumerate(zip(series.items(), (BLUE, ORANGE), strict=False)):
-            places = [row + (i + 0.5) * height - 0.4 for row in range(len(shown))]
-            colours = [GREY if tail and row == len(names) else colour for row in range(len(shown))]
-            drawn = axes.barh(places, values, height=height * 0.92, color=colours, label=label)
-            axes.bar_label(drawn, [f"{value:,.0f}" if value else "" for value in values], padding=2, fontsize=7)
-        _counts(axes, [value for values in series.values() for value in values if value > 0])
-        axes.set_yticks(range(len(shown)), labels=[fitted(name, 26) for name in shown])
-        axes.set_ylim(len(shown) - 0.4, -0.6)
+            places = [row + (i + 0.5) * height - 0.4 for row in range(len(labels))]
+            colours = [GREY if tail and row == len(names) else colour for row in range(len(labels))]
+            lengths = [max(0, value - low) for value in values]
+            drawn = axes.barh(places, lengths, height * 0.92, low, color=colours, label=label)
+            axes.bar_label(drawn, [f"{value:,}" if value else "" for value in values], padding=2, fontsize=7)
+        if logarithmic:
+            axes.set_xscale("log")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_xlim(low, max(positive) * (3 if logarithmic else 1.18))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_yticks(range(len(labels)), labels=labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         if len(series) > 1:
             axes.legend(loc="lower right", fontsize=7, frameon=False, ncols=2, bbox_to_anchor=(1, 1))
 
-    height = _ROW * len(shown) * (1 if len(series) == 1 else 1.35) + _MARGIN
-    return _svg(draw, (_WIDTH, height + (0.2 if len(series) > 1 else 0)), left=_LABELS)
+    row, legend = (_ROW, 0.0) if len(series) == 1 else (_ROW * 1.35, 0.2)
+    size = (_WIDTH, row * len(labels) + _MARGIN + legend)
+    return _svg(draw, size, left=_label_width(labels), top=_TOP + legend)
 
 
-def histogram(counts: Sequence[int], edges: Sequence[float], unit: str) -> str:
-    """How many items lie between each two edges."""
+def histogram(counts: Sequence[int], edges: Sequence[float], *, whole: bool = True) -> str:
+    """How many items lie between each two edges, of whole numbers or of others."""
 
     def draw(axes: Axes) -> None:
         axes.stairs(counts, edges, fill=True, color=BLUE)
-        axes.set_xlabel(unit, labelpad=2)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(visible=False, axis="x")
 
-    return _svg(draw, (2.9, 1.6), left=0.45, bottom=0.36)
+    return _svg(draw, (2.9, 1.5), left=0.45)
 
 
-def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]], unit: str) -> str:
-    """A line from the 5th to the 95th percentile of each name, a bar from the 25th to the 75th, a dot at the
+def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]]) -> str:
+    """Of each name a line from the 5th to the 95th percentile, a bar from the 25th to the 75th, a dot at the
     median; the axis is logarithmic."""
+    labels = [fitted(name, 34) for name in names]
 
     def draw(axes: Axes) -> None:
         rows = range(len(names))
@@ -103,31 +115,26 @@ def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]], unit: str) 
         axes.plot(p50, rows, "o", color=ORANGE, markersize=4.5, markeredgecolor="white", markeredgewidth=0.6)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set_xlabel(unit, labelpad=2)
-        axes.set_yticks(rows, labels=[fitted(name, 30) for name in names])
+        axes.set_yticks(rows, labels=labels)
         axes.set_ylim(len(names) - 0.4, -0.6)
 
-    return _svg(draw, (6.5, _ROW * len(names) + _MARGIN + 0.15), left=_LABELS + 0.3, bottom=0.4)
+    return _svg(draw, (6.5, _ROW * len(names) + _MARGIN), left=_label_width(labels))
 
 
-def _counts(axes: Axes, values: Sequence[float]) -> None:
-    """The axis of counts: from 0, or logarithmic from below the smallest where most bars would vanish."""
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    most = max(values, default=1)
-    if most > _SPREAD * min(values, default=1):
-        axes.set_xscale("log")
-        axes.set_xlim(min(values) / 2, most * 3)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_xlim(0, most * 1.18)
+def _label_width(labels: Sequence[str]) -> float:
+    return 0.12 + 0.072 * max(map(cell_len, labels))
 
 
 def _svg(
-    draw: Callable[[Axes], None], size: tuple[float, float], left: float, bottom: float = 0.22, right: float = 0.1
+    draw: Callable[[Axes], None],
+    size: tuple[float, float],
+    left: float,
+    top: float = _TOP,
+    bottom: float = 0.22,
+    right: float = 0.1,
 ) -> str:
-    """Draw on axes with fixed margins (in inches), so that the length of a name moves nothing."""
+    """Draw on axes with margins of so many inches."""
     width, height = size
-    top = 0.08
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
         figure = Figure(figsize=size)
