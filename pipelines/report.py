@@ -1,10 +1,11 @@
-"""The store as one page: numbers from SQL, pictures, and a few records of each corpus. It opens without a network."""
+"""The store as one page: numbers from SQL, pictures, a few records of each corpus. It needs no network."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipelines.progress import progress
-from pipelines.report_numbers import BINS, Row, numbers, records
+from pipelines.report_numbers import STEPS, Row, numbers, records
 from pipelines.report_pictures import bars, histogram, ranges
 from pipelines.report_records import shown
 from pipelines.store import Store
@@ -46,7 +47,9 @@ def write_report(root: Path, path: Path) -> None:
     with connect(root) as connection:
         found = numbers(connection)
         if not found["corpora"]:
-            raise UserError(f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it")
+            raise UserError(
+                f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it"
+            )
         drawn = records(connection, RECORDS)
     page = _template().render(_content(root, found, drawn))
     try:
@@ -110,7 +113,7 @@ def _pictures(found: dict[str, list[Row]]) -> list[list[tuple[str, Markup]]]:
         kinds = _grouped(categories.get(name, []), "kind")
         pictures = [_balance(kind, kinds[kind]) for kind in KINDS if kind in kinds]
         pictures += [_values(values[name])] if name in values else []
-        pictures += [_measure(row) for row in measures[name]]
+        pictures += [_measure(row) for row in measures[name] if row["least"] < row["most"]]
         made.append(pictures)
     return made
 
@@ -125,11 +128,10 @@ def _balance(kind: str, rows: Sequence[Row]) -> tuple[str, Markup]:
 
 
 def _values(rows: Sequence[Row]) -> tuple[str, Markup]:
-    least, most = rows[0]["least"], rows[0]["most"]
+    least, step = rows[0]["least"], (rows[0]["most"] - rows[0]["least"]) / STEPS or 1.0
     counts = {row["bin"]: row["times"] for row in rows}
-    width = (most - least) / BINS or 1.0
-    edges = [least + i * width for i in range(BINS + 1)]
-    return "values", Markup(histogram([counts.get(i, 0) for i in range(BINS)], edges, whole=False))
+    edges = [least + (i - 0.5) * step for i in range(STEPS + 2)]
+    return "values", Markup(histogram([counts.get(i, 0) for i in range(STEPS + 1)], edges, whole=False))
 
 
 def _measure(row: Row) -> tuple[str, Markup]:
@@ -147,7 +149,7 @@ def _measure(row: Row) -> tuple[str, Markup]:
 
 
 def _picture(rows: Sequence[Row], name: str) -> Markup:
-    series = {"kept": [row["kept"] for row in rows]}
+    series: dict[str, Sequence[int]] = {"kept": [row["kept"] for row in rows]}
     if any(row["rejected"] for row in rows):
         series["rejected"] = [row["rejected"] for row in rows]
     return Markup(bars([row[name] for row in rows], series))
@@ -192,7 +194,8 @@ def _grouped(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _newest(store: Store) -> str:
-    return max(store.current("corpora", name)[1].created for name in store.names("corpora"))
+    created = max(store.current("corpora", name)[1].created for name in store.names("corpora"))
+    return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _count(number: int | None) -> str:

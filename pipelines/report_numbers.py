@@ -17,6 +17,7 @@ from ubert.schema.record import Record
 Row = dict[str, Any]
 TOP = 12  # categories of one kind that are shown with their names
 BINS = 30  # of a histogram; whatever lies beyond the 99th percentile shares the last
+STEPS = 25  # of the values of a regression, from the least to the most
 
 _CORPORA = """
 SELECT corpus, min(task) AS task, min(language) AS language, min(licence) AS licence,
@@ -28,7 +29,8 @@ SELECT corpus, min(task) AS task, min(language) AS language, min(licence) AS lic
 FROM corpora GROUP BY corpus ORDER BY corpus
 """
 _GROUPS = """
-SELECT aspect, name, count(DISTINCT corpus) AS corpora, sum(kept)::BIGINT AS kept, sum(rejected)::BIGINT AS rejected
+SELECT aspect, name, count(DISTINCT corpus) AS corpora, sum(kept)::BIGINT AS kept,
+       sum(rejected)::BIGINT AS rejected
 FROM (UNPIVOT (SELECT corpus, task, split, language, licence, kept, rejected FROM corpora)
       ON task, split, language, licence INTO NAME aspect VALUE name)
 GROUP BY aspect, name ORDER BY aspect, kept DESC, name
@@ -74,9 +76,9 @@ ORDER BY corpus, measure
 _VALUES = f"""
 WITH ends AS (SELECT corpus, min(value) AS least, max(value) AS most FROM records
               WHERE value IS NOT NULL GROUP BY corpus)
-SELECT corpus, any_value(least) AS least, any_value(most) AS most, bin, count(*) AS times
+SELECT corpus, min(least) AS least, max(most) AS most, bin, count(*) AS times
 FROM (SELECT corpus, least, most,
-             least({BINS - 1}, coalesce(floor({BINS} * (value - least) / nullif(most - least, 0)), 0))::INTEGER AS bin
+             coalesce(round({STEPS} * (value - least) / nullif(most - least, 0)), 0)::INTEGER AS bin
       FROM records JOIN ends USING (corpus) WHERE value IS NOT NULL)
 GROUP BY corpus, bin ORDER BY corpus, bin
 """
@@ -157,7 +159,9 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
         "duplicates": _DUPLICATES if _has(connection, "duplicates") else _EXACT,
         "mixtures": _MIXTURES,
     }
-    return {name: _rows(connection, name, query) for name, query in progress(queries.items(), len(queries), "count")}
+    return {
+        name: _rows(connection, name, query) for name, query in progress(queries.items(), len(queries), "count")
+    }
 
 
 def records(connection: DuckDBPyConnection, count: int) -> dict[str, list[Record]]:

@@ -1,4 +1,4 @@
-"""Pictures as SVG that stands inside a page: no address, no font, no style of its own; the same bytes every time."""
+"""Pictures as SVG that stands inside a page: no address, no font, no style of its own; the same bytes each time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from rich.cells import cell_len
 
 from pipelines.visible import fitted
 
 # Okabe and Ito's colours, which colour-blind people tell apart.
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"
-_ROW, _WIDTH, _MARGIN, _TOP = 0.21, 4.3, 0.32, 0.08  # inches
+_ROW, _WIDTH, _TOP, _BOTTOM = 0.21, 4.3, 0.1, 0.22  # inches
 _SPREAD = 50  # from this ratio of the largest to the smallest on, bars have a logarithmic axis
-_STYLE = {
+_STYLE: dict[Any, object] = {
     "svg.fonttype": "none",  # letters stay letters: the browser has a font for every script
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -73,10 +73,11 @@ def bars(names: Sequence[str], series: dict[str, Sequence[int]], tail: str | Non
             axes.bar_label(drawn, [f"{value:,}" if value else "" for value in values], padding=2, fontsize=7)
         if logarithmic:
             axes.set_xscale("log")
+            axes.set_xlabel("logarithmic", fontsize=7, labelpad=1)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_xlim(low, max(positive) * (3 if logarithmic else 1.18))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(_short)
         axes.set_yticks(range(len(labels)), labels=labels)
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
@@ -84,8 +85,9 @@ def bars(names: Sequence[str], series: dict[str, Sequence[int]], tail: str | Non
             axes.legend(loc="lower right", fontsize=7, frameon=False, ncols=2, bbox_to_anchor=(1, 1))
 
     row, legend = (_ROW, 0.0) if len(series) == 1 else (_ROW * 1.35, 0.2)
-    size = (_WIDTH, row * len(labels) + _MARGIN + legend)
-    return _svg(draw, size, left=_label_width(labels), top=_TOP + legend)
+    below = _BOTTOM + (0.12 if logarithmic else 0)
+    size = (_WIDTH, row * len(labels) + _TOP + legend + below)
+    return _svg(draw, size, left=_label_width(labels), top=_TOP + legend, bottom=below)
 
 
 def histogram(counts: Sequence[int], edges: Sequence[float], *, whole: bool = True) -> str:
@@ -94,9 +96,9 @@ def histogram(counts: Sequence[int], edges: Sequence[float], *, whole: bool = Tr
     def draw(axes: Axes) -> None:
         axes.stairs(counts, edges, fill=True, color=BLUE)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(_short)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(_short)
         axes.grid(visible=False, axis="x")
 
     return _svg(draw, (2.9, 1.5), left=0.45)
@@ -114,11 +116,19 @@ def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]]) -> str:
         axes.hlines(rows, p25, p75, color=BLUE, linewidth=5)
         axes.plot(p50, rows, "o", color=ORANGE, markersize=4.5, markeredgecolor="white", markeredgewidth=0.6)
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(_short)
         axes.set_yticks(rows, labels=labels)
         axes.set_ylim(len(names) - 0.4, -0.6)
 
-    return _svg(draw, (6.5, _ROW * len(names) + _MARGIN), left=_label_width(labels))
+    return _svg(draw, (6.5, _ROW * len(names) + _TOP + _BOTTOM), left=_label_width(labels))
+
+
+def _short(number: float, _: float) -> str:
+    """A number of an axis, in thousands or millions where that is shorter."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g}{unit}"
+    return f"{number:.6g}"
 
 
 def _label_width(labels: Sequence[str]) -> float:
@@ -130,7 +140,7 @@ def _svg(
     size: tuple[float, float],
     left: float,
     top: float = _TOP,
-    bottom: float = 0.22,
+    bottom: float = _BOTTOM,
     right: float = 0.1,
 ) -> str:
     """Draw on axes with margins of so many inches."""

@@ -102,7 +102,9 @@ def _passage(record: Record, side: Side) -> Passage:
         start = mentions[0][0] - BEFORE
     end = min(len(text), start + CHARACTERS)
     inside = [i for begin, _, i in mentions if begin >= start and record.spans[i].end <= end]
-    return Passage(side, _pieces(record, text, inside, start, end), start, len(text) - end, len(mentions) - len(inside))
+    return Passage(
+        side, _pieces(record, text, inside, start, end), start, len(text) - end, len(mentions) - len(inside)
+    )
 
 
 def _pieces(record: Record, text: str, mentions: Sequence[int], start: int, end: int) -> list[Piece]:
@@ -147,7 +149,9 @@ def _finished(pieces: list[Piece]) -> list[Piece]:
     def finished(i: int, mark: Mark) -> Mark:
         return replace(mark, height=min(heights[i], HEIGHTS), label=mark.label if last[mark.span] == i else "")
 
-    return [replace(piece, mark=finished(i, piece.mark)) if piece.mark else piece for i, piece in enumerate(pieces)]
+    return [
+        replace(piece, mark=finished(i, piece.mark)) if piece.mark else piece for i, piece in enumerate(pieces)
+    ]
 
 
 def _look(record: Record, span: Span) -> int:
@@ -170,7 +174,11 @@ def _facts(record: Record) -> Iterator[Fact]:
     if record.target is not None:
         yield Fact("target", [("words", shortened(record.target, CHARACTERS))])
     relations = [
-        [_words(record, relation.head), ("category", _name(record, relation.category)), _words(record, relation.tail)]
+        [
+            _words(record, relation.head),
+            ("category", _name(record, relation.category)),
+            _words(record, relation.tail),
+        ]
         for relation in record.relations[:ITEMS]
     ]
     yield from (Fact("relation", parts) for parts in relations)
@@ -204,7 +212,9 @@ def _event(record: Record, event: Event) -> list[tuple[str, str]]:
         parts.append(_words(record, event.trigger))
     for argument in event.arguments:
         parts.append(("category", _name(record, argument.role)))
-        parts.append(("words", f"event {argument.event}") if argument.span is None else _words(record, argument.span))
+        parts.append(
+            ("words", f"event {argument.event}") if argument.span is None else _words(record, argument.span)
+        )
     return parts
 
 

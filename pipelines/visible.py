@@ -19,9 +19,9 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters, visible; what is left out is counted."""
+    """At most so many characters, visible; how many are left out is said."""
     left = len(text) - most
-    return visible(text) if left <= 0 else f"{visible(text[:most])}… ({left:,} more characters)"
+    return visible(text) if left <= 0 else f"{visible(text[:most])}… (+{left:,})"
 
 
 def fitted(text: str, cells: int) -> str:

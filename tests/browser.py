@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,14 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-SECONDS = 60  # for any answer
+SECONDS = 60  # until it has ended
+# The protocol wants descriptors 3 and 4.
+MOVED = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find() -> str | None:
@@ -65,7 +73,9 @@ class Page:
         """Open a file, with no network, and with nothing between its scripts and the test but its own escaping."""
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        self.call(
+            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0
+        )
         self.call("Page.setBypassCSP", enabled=True)
         self.call("Page.navigate", url=path.as_uri())
         while (event := self._next()).get("method") != "Page.loadEventFired":
@@ -80,7 +90,11 @@ class Page:
     def picture(self, path: Path, *, width: int = 1280, height: int | None = None) -> None:
         """A screenshot, of the whole page unless a height is given."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height or 900, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height or 900,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         whole = self.call("Page.getLayoutMetrics")["cssContentSize"]["height"]
         clip = {"x": 0, "y": 0, "width": width, "height": height or min(whole, 16_000), "scale": 1}
@@ -108,9 +122,9 @@ def page(folder: Path) -> Iterator[Page]:
     """A tab of a new browser whose profile lies in `folder`."""
     to_browser, from_test = os.pipe()
     to_test, from_browser = os.pipe()
-    # The protocol wants descriptors 3 and 4. A shell moves them there.
-    script = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
-    command = ["sh", "-c", script, find() or "chromium", *FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+    flags = [*FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+    browser = [find() or NAMES[0], *flags]
+    command = [sys.executable, "-c", MOVED, str(to_browser), str(from_browser), *browser]
     with (
         (folder / "browser.log").open("wb") as log,
         subprocess.Popen(command, pass_fds=(to_browser, from_browser), stdout=log, stderr=log) as process,
