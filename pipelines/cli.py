@@ -110,19 +110,25 @@ def _ingested(manifest: CorpusManifest) -> None:
 def rejects(
     name: str,
     root: Root = STORE,
-    limit: Annotated[int, typer.Option("-n", min=1, help="Rows to show of each reason.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of each reason.")] = 3,
 ) -> None:
-    """Why rows of a corpus were refused, with the rows.
+    """Why rows of a corpus were refused: how many for each reason, then the first of them.
 
-    Example: ubert rejects stsb -n 10
+    Example: ubert rejects stsb --limit 10
     """
     from pipelines.stats import refused
+    from pipelines.visible import shortened, visible
 
     reasons, rows = refused(root, name, limit)
+    if not len(reasons):
+        console.print(f"{name}: no row was refused", highlight=False)
+        return
     table(reasons)
     for row in rows.to_pylist():
-        console.print(f"\n{row['path']}:{row['line']}: {row['reason']}: {row['detail']}", markup=False)
-        console.print(row["raw"], markup=False, soft_wrap=True, style="dim")
+        place = f"{row['path']}:{row['line']}: {row['reason']}: {row['detail']}"
+        console.print(visible(place), markup=False, highlight=False, soft_wrap=True)
+        console.print(shortened(row["raw"], 1000), markup=False, highlight=False, soft_wrap=True, style="dim")
+        console.print()
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Pictures as SVG that stands inside a page: no address, no font, no style of its own; the same bytes each time."""
+"""Pictures as SVG that stands inside a page: no address, font or style of its own; the same bytes each time."""
 
 from __future__ import annotations
 
