@@ -28,7 +28,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.ingest import ingest, run_unit
+from pipelines.ingest import ingest
+from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
 from pipelines.store import Store
 from pipelines.units import plan

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from itertools import islice
+from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pipelines.mapping import mapper
-from pipelines.publish import COUNTS, publish
-from pipelines.sources import reader
-from pipelines.specs import dataset_spec, file_options
+from pipelines.publish import publish
+from pipelines.run_unit import run_unit
+from pipelines.specs import dataset_spec
 from pipelines.store import Store, atomic
 from pipelines.tasks import completed
-from pipelines.units import Plan, Unit, check_unchanged, plan, source_folder
-from ubert.schema.arrow import records_to_batch, rejects_to_batch
+from pipelines.units import Plan, Unit, plan, source_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
 from ubert.schema.spec import DatasetSpec
-
-CHUNK = 10_000  # rows that are built into columns at a time
 
 
 def ingest(
@@ -90,70 +81,18 @@ def ingest(
     return [manifests[name] for name in wanted]
 
 
-def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
-    """Read, map and write one unit; returns the number of rows read.
-
-    The part appears last and whole, with its rejects beside it: a unit is done when its part is there.
-
-    Raises:
-        UserError: a source file cannot be read or has changed, or the store cannot be written.
-    """
-    counts: dict[str, list[int]] = {piece.path: [0, 0] for piece in unit.slices}
-    with (
-        _collector_paused(),
-        atomic(directory / unit.part) as part,
-        atomic(directory / unit.reject_part) as reject_part,
-        pq.ParquetWriter(part, RECORD_SCHEMA, compression="zstd") as kept_file,
-        pq.ParquetWriter(reject_part, REJECT_SCHEMA, compression="zstd") as rejects_file,
-    ):
-        rows = _rows(unit, spec)
-        while chunk := list(islice(rows, CHUNK)):
-            kept = [row for row in chunk if isinstance(row, Record)]
-            rejects = [row for row in chunk if isinstance(row, Reject)]
-            for record in kept:
-                counts[record.source.path][0] += 1
-            for reject in rejects:
-                counts[reject.path][1] += 1
-            if kept:
-                kept_file.write_batch(records_to_batch(kept))
-            if rejects:
-                rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
-        kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
-    return sum(map(sum, counts.values()))
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Rows and records hold no cycles; looking for some among them takes more than a third of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
-    read, options = reader(spec.format).read, file_options(spec, unit.entry)
-    for piece in unit.slices:
-        check_unchanged(piece, spec, unit.entry)
-        to_record = mapper(spec, unit.entry.split, piece)
-        for row in read(piece, options):
-            yield row if isinstance(row, Reject) else to_record(row)
-
-
 def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Path]]:
     """The units that are still to do, once those that an earlier state of the corpus shares are linked."""
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
     missing = []
     for unit in plan.units:
-        if (directory / unit.part).exists() and (directory / unit.reject_part).exists():
+        beside = (unit.mismatch_part, unit.reject_part)
+        if (directory / unit.part).exists() and all((directory / name).exists() for name in beside):
             continue
         earlier = next(directory.parent.glob(f"*/{unit.part}"), None)
-        if earlier and (rejects := earlier.with_name(unit.reject_part)).exists():
-            _link(rejects, directory / rejects.name)
-            _link(earlier, directory / earlier.name)
+        if earlier and all(earlier.with_name(name).exists() for name in beside):
+            for name in (*beside, unit.part):
+                _link(earlier.with_name(name), directory / name)
         else:
             missing.append((unit, plan.spec, directory))
     return missing

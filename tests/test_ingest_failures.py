@@ -17,7 +17,8 @@ import pytest
 from worlds import World, numbers
 
 from pipelines import cli, units
-from pipelines.ingest import ingest, run_unit
+from pipelines.ingest import ingest
+from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
 from pipelines.store import Store
 from pipelines.units import plan
