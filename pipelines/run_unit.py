@@ -92,7 +92,7 @@ def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
         to_record = mapper(spec, unit.entry.split, piece)
         for row in read(piece, options):
             yield row if isinstance(row, Reject) else to_record(row)
-        check_unchanged(piece, spec, unit.entry)
+        check_unchanged(piece)
 
 
 def _chunks(rows: Iterable[Record | Reject]) -> Iterator[tuple[list[Record], list[Reject]]]:

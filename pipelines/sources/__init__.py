@@ -13,6 +13,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -34,7 +35,8 @@ class Slice:
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
-    of these bytes (of the whole file and its companions, where the file is not cut).
+    of these bytes (of the whole file and its companions, where the file is not cut), `beside` the paths of these
+    companions.
     """
 
     folder: Path
@@ -44,6 +46,7 @@ class Slice:
     line: int
     encoding: str
     sha: str
+    beside: tuple[str, ...] = ()
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
@@ -86,6 +89,7 @@ def formats() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+@cache
 def reader(name: str) -> Reader:
     """The reader of a format.
 
