@@ -18,8 +18,16 @@ from pipelines.sources import reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
 from pipelines.units import Unit, check_unchanged
-from ubert.schema.arrow import records_to_batch, rejects_to_batch
-from ubert.schema.record import CATEGORY, RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
+from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
+from ubert.schema.record import (
+    CATEGORY,
+    MISMATCH_SCHEMA,
+    RECORD_SCHEMA,
+    REJECT_SCHEMA,
+    Misplaced,
+    Record,
+    Reject,
+)
 from ubert.schema.spec import DatasetSpec
 
 # Rows are built into columns so many at a time, fewer where they are long: memory doesn't grow with the source.
@@ -53,16 +61,22 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
         _collector_paused(),
         atomic(directory / unit.part) as part,
         atomic(directory / unit.reject_part) as reject_part,
+        atomic(directory / unit.mismatch_part) as mismatch_part,
         _writer(part, RECORD_SCHEMA) as kept_file,
         _writer(reject_part, REJECT_SCHEMA) as rejects_file,
+        _writer(mismatch_part, MISMATCH_SCHEMA) as mismatches_file,
     ):
-        for kept, rejects in _chunks(_rows(unit, spec)):
+        mismatches: list[Misplaced] = []
+        for kept, rejects in _chunks(_rows(unit, spec, mismatches)):
             kept_of.update(record.source.path for record in kept)
             rejected_of.update(reject.path for reject in rejects)
             if kept:
                 kept_file.write_batch(records_to_batch(kept))
             if rejects:
                 rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
+            if mismatches:
+                mismatches_file.write_batch(mismatches_to_batch(mismatches, spec.name, unit.entry.split))
+                mismatches.clear()
         counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in unit.slices}
         kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
     return kept_of.total() + rejected_of.total()
@@ -86,10 +100,10 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
+def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterator[Record | Reject]:
     read, options = reader(spec.format).read, file_options(spec, unit.entry)
     for piece in unit.slices:
-        to_record = mapper(spec, unit.entry.split, piece)
+        to_record = mapper(spec, unit.entry.split, piece, mismatches.append)
         for row in read(piece, options):
             yield row if isinstance(row, Reject) else to_record(row)
         check_unchanged(piece)
