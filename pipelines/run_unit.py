@@ -102,10 +102,10 @@ def _collector_paused() -> Iterator[None]:
 
 def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterator[Record | Reject]:
     read, options = reader(spec.format).read, file_options(spec, unit.entry)
+    to_record = mapper(spec, unit.entry.split, mismatches.append)
     for piece in unit.slices:
-        to_record = mapper(spec, unit.entry.split, piece, mismatches.append)
         for row in read(piece, options):
-            yield row if isinstance(row, Reject) else to_record(row)
+            yield row if isinstance(row, Reject) else to_record(piece, row)
         check_unchanged(piece)
 
 
