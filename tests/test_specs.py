@@ -103,7 +103,10 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ({"task": "ner"}, "map: task ner needs tags and tokens, or chunks, or standoff and text, and no other"),
         ({"task": "coref"}, "task: no mapping for this task yet; expected one of classification, multilabel"),
         ({"categories": {}}, "categories: task classification needs `label`"),
-        ({"format": "tabel"}, "format: expected one of arrow, brat, conll, json, jsonl, parallel, parquet, squad, table"),
+        (
+            {"format": "tabel"},
+            "format: expected one of arrow, brat, conll, json, jsonl, parallel, parquet, squad, table",
+        ),
         ({"options": {}}, "options: expected `columns`, or `header: true`"),
         ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
         ({"files": GOOD["files"] * 2}, "files: named twice in one split: train.tsv of train"),

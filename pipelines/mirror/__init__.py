@@ -57,12 +57,12 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
     Raises:
         UserError: a source fails, has changed, or is refused; a file has changed; the folder cannot be written.
     """
-    record = read_record(folder)
-    if record is None and all(_found(folder, entry.path) for entry in spec.files):
-        return {}
-    missing = [fetch for fetch in spec.fetch if not _is_here(fetch, folder, record or {}, hashed)]
-    if missing:
-        try:
+    try:
+        record = read_record(folder)
+        if record is None and all(_found(folder, entry.path) for entry in spec.files):
+            return {}
+        missing = [fetch for fetch in spec.fetch if not _is_here(fetch, folder, record or {}, hashed)]
+        if missing:
             with _only_writer(folder):
                 record = read_record(folder) or {}
                 write_record(folder, record)  # from now on, files alone don't make it complete
@@ -71,11 +71,11 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
                         record[fetch.source] = _bring(fetch, folder, specs, record, partial(show, fetch.source))
                         write_record(folder, record)
                 shutil.rmtree(folder / STAGING, ignore_errors=True)
-        except OSError as error:
-            raise UserError(
-                f"{error.filename or folder}: {error.strerror or error}; fetching {missing[0].source} needs a "
-                "mirror that can be written: make room, or name another with --data (UBERT_DATA)"
-            ) from None
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or folder}: {error.strerror or error}; the sources of {spec.name} need a mirror that "
+            "can be read, and written where something is missing: make room, or name another with --data (UBERT_DATA)"
+        ) from None
     return {fetch.source: (record or {})[fetch.source] for fetch in spec.fetch}
 
 

@@ -43,7 +43,7 @@ def unpack(archive: Path, called: str, folder: Path) -> dict[str, str]:
     room = min(BYTES, FLOOR + RATIO * archive.stat().st_size)
     hashes: dict[str, str] = {}
     places = Places()
-    written = 0
+    written, done = 0, ""
     try:
         for number, (name, content) in enumerate(_members(archive, called, room), 1):
             if number > MEMBERS:
@@ -55,14 +55,15 @@ def unpack(archive: Path, called: str, folder: Path) -> dict[str, str]:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             size, hashes[path] = _write(name, content, target, room - written)
-            written += size
+            written, done = written + size, path
     except _RefusedError as refused:
         name, why = refused.args
         raise UserError(f"{called}: member {name!r} {why}; nothing was unpacked: do not trust it") from None
     except _BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk
-        raise UserError(f"{called}: a broken archive: {error or type(error).__name__}") from None
+        where = f" after member {done!r}" if done else ""
+        raise UserError(f"{called}: a broken archive{where}: {error or type(error).__name__}") from None
     return hashes
 
 
@@ -139,6 +140,8 @@ def _tar(archive: Path, kind: str, room: int) -> Iterator[Member]:
                     tarfile.data_filter(info, str(archive.parent))
                 except tarfile.FilterError:
                     raise _RefusedError(info.name, "leads out of its folder") from None
+                except ValueError:
+                    raise _RefusedError(info.name, "has a name that no file can have") from None
                 content = None if info.isdir() else tar.extractfile(info)
                 yield info.name, content
                 if content is not None and content.tell() != info.size:

@@ -111,9 +111,7 @@ def _status(response: requests.Response) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The innermost reason: the outer ones are wrappers."""
-    while isinstance(inner := error.args[0] if error.args else None, Exception) or (
-        inner := getattr(error, "reason", None)
-    ):
+    """The innermost reason, without the names of those that wrap it."""
+    while isinstance(inner := getattr(error, "reason", None) or (error.args or [None])[0], Exception):
         error = inner
-    return f"no connection: {error}" if isinstance(error, OSError) else str(error)
+    return (inner if isinstance(inner, str) else str(error)).rpartition(": ")[2]

@@ -42,11 +42,12 @@ class Opened(NamedTuple):
 
 
 class BrokenError(Exception):
-    """A failure that may pass. `wait`: seconds that the source asks to be left alone."""
+    """A failure that may pass. `wait`: seconds that the source asks to be left alone; `mixed`: what came is not
+    all of one state of the file."""
 
-    def __init__(self, why: str, wait: float | None = None) -> None:
+    def __init__(self, why: str, wait: float | None = None, *, mixed: bool = False) -> None:
         super().__init__(why)
-        self.wait = wait
+        self.wait, self.mixed = wait, mixed
 
 
 # Opens a file at a byte, if the source is still in the state that is given, else at byte 0.
@@ -64,6 +65,8 @@ def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
         try:
             return _go_on(open_at, path, show)
         except BrokenError as broken:
+            if broken.mixed:
+                path.unlink()
             here = path.stat().st_size if path.exists() else 0
             if here >= ground + GROUND:
                 ground, mark, failures = here, time.monotonic(), 0
