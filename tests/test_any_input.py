@@ -24,7 +24,7 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("conll", {"columns": ["a", "b"]}),
     ("brat", {}),
     ("squad", {}),
-    ("json", {"rows": ["{a}.b", ""]}),
+    ("json", {"rows": ["{a}.b[]", "."]}),
     ("parallel", {"beside": {"b": "x.ann"}}),
     ("parquet", {}),
     ("arrow", {}),
@@ -92,6 +92,30 @@ SPECS = [
     spec_of("ner", {"chunks": "text"}),
     spec_of("event", {"text": "text", "standoff": "standoff"}),
     spec_of("qa", {"text": "text", "question": "id", "answers": "label"}),
+    spec_of("choice", {"text": "text", "candidates": "label", "label": "id"}),
+    spec_of(
+        "relation",
+        {
+            "tokens": "text",
+            "spans": {"each": "standoff.spans?[]", "fragments": "fragments", "label": "label", "words": "text"},
+            "relations": {
+                "each": "label.{x}",
+                "as": "a",
+                "head": {"indices": "fragments[]"},
+                "tail": {"start": "id", "end": "{x}"},
+            },
+            "offsets": {"unit": "token", "locate": "nearest", "absent_start": 0},
+        },
+    ),
+    spec_of(
+        "coref",
+        {
+            "text": "text",
+            "spans": {"each": "standoff.spans[]", "id": "id", "words": "text", "start": "label"},
+            "links": {"head": "id", "tail": "/standoff.events"},
+            "offsets": {"base": "document", "locate": "first", "compare": "folded"},
+        },
+    ),
 ]
 KEYS = [
     "text",

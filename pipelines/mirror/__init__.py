@@ -73,8 +73,9 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
                 shutil.rmtree(folder / STAGING, ignore_errors=True)
     except OSError as error:
         raise UserError(
-            f"{error.filename or folder}: {error.strerror or error}; the sources of {spec.name} need a mirror that "
-            "can be read, and written where something is missing: make room, or name another with --data (UBERT_DATA)"
+            f"{error.filename or folder}: {error.strerror or error}; the sources of {spec.name} need a mirror "
+            "that can be read, and written where something is missing: make room, or name another with --data "
+            "(UBERT_DATA)"
         ) from None
     return {fetch.source: (record or {})[fetch.source] for fetch in spec.fetch}
 
