@@ -35,16 +35,14 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    path = str(place(fetch, specs).absolute())
-    if fetch.url.startswith("hf://"):
-        path = fetch.url.removeprefix("hf://")
-        if Path(path).exists():  # which the library would take instead
-            raise UserError(f"{fetch.url}: a local folder {path!r} hides it; run the command in another folder")
+    # Without this beginning a local folder of the dataset's name would be taken instead.
+    remote = fetch.url.replace("hf://", "hf://datasets/") if fetch.url.startswith("hf://") else None
+    path = remote or str(place(fetch, specs).absolute())
     try:
         loaded = datasets.load_dataset(
             path, fetch.config, revision=fetch.revision, cache_dir=str(folder / "cache")
         )
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"{fetch.source}: {' '.join(str(error).split())}") from None
     wanted = fetch.splits or sorted(loaded)
     if missing := sorted({*wanted} - {*loaded}):

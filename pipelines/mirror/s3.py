@@ -17,6 +17,7 @@ from ubert.schema.fetch import Fetch
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
+BLOCK = 8 * CHUNK  # of one request
 # What no second attempt will change.
 _FINAL = re.compile("ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|NO_SUCH|NOT_FOUND|INVALID_(BUCKET|OBJECT)")
 
@@ -76,7 +77,7 @@ def _chunks(store: S3FileSystem, path: str, start: int, origin: Origin) -> Gener
     try:
         with store.open_input_file(path) as file:
             file.seek(start)
-            while data := file.read(8 * CHUNK):
+            while data := file.read(BLOCK):
                 yield data
     except OSError as error:
         raise _explained(path, error) from None
