@@ -111,10 +111,14 @@ class Record:
     events: list[Event] = field(default_factory=list)
 
 
+def normal_form(text: str) -> str:
+    """The text without what makes no other text of it: case, width, and how much white space there is."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def content_hash(text: str, pair: str | None) -> bytes:
-    """16 bytes that are equal for texts which differ in case, width or white space only: for duplicates."""
-    parts = [text] if pair is None else [text, pair]
-    normal = "\x1f".join(" ".join(unicodedata.normalize("NFKC", part).casefold().split()) for part in parts)
+    """16 bytes that are equal for texts of one normal form: for duplicates."""
+    normal = "\x1f".join(normal_form(part) for part in ([text] if pair is None else [text, pair]))
     return xxhash.xxh3_128_digest(normal.encode("utf-8", "surrogatepass"))
 
 
