@@ -19,7 +19,7 @@ _UNSPACED += "\U00020000-\U0003ffff"
 _WORD = f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+"
 _WORDS = re.compile(_WORD)
 _TOKENS = re.compile(f"{_WORD}|[^\\w\\s]+")
-_BETWEEN = "\x1f"  # text and pair
+BETWEEN = "\x1f"  # text and pair
 
 
 def words(text: str, pair: str | None) -> list[str]:
@@ -41,4 +41,4 @@ def jaccard(a: set[str], b: set[str]) -> float:
 
 def _found(pattern: re.Pattern[str], text: str, pair: str | None) -> list[str]:
     tokens = pattern.findall(normal_form(text))
-    return tokens if pair is None else [*tokens, _BETWEEN, *pattern.findall(normal_form(pair))]
+    return tokens if pair is None else [*tokens, BETWEEN, *pattern.findall(normal_form(pair))]
