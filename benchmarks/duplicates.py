@@ -27,6 +27,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pyarrow.parquet as pq
@@ -164,28 +165,33 @@ def theirs(root: Path) -> set[str]:
     return found
 
 
-def measured(work: Callable[[Path], set[str]], root: Path) -> tuple[float, float, set[str]]:
-    """Seconds, the most MiB at any time, and the result of work in a process of its own."""
+class Cost(NamedTuple):
+    """`cpu_seconds` of all processes together; `peak` MiB of them at any time."""
+
+    seconds: float
+    cpu_seconds: float
+    peak: float
+
+
+def measured(work: Callable[[Path], set[str]], root: Path) -> tuple[Cost, set[str]]:
+    """What work costs in a process of its own, and its result."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as process:
         start = time.perf_counter()
         result = process.submit(work, root)
-        most = 0.0
+        cpu: dict[int, float] = {}
+        peak = 0.0
         while not result.done():
-            most = max(most, resident())
+            resident = 0
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    resident += child.memory_info().rss
+                    cpu[child.pid] = sum(child.cpu_times()[:2])
+                except psutil.NoSuchProcess:
+                    continue
+            peak = max(peak, resident / 2**20)
             time.sleep(0.2)
-        return time.perf_counter() - start, most, result.result()
-
-
-def resident() -> float:
-    """MiB of all processes below this one."""
-    total = 0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total / 2**20
+        return Cost(time.perf_counter() - start, sum(cpu.values()), peak), result.result()
 
 
 def scores(found: set[str], planted: set[frozenset[str]]) -> dict[str, float]:
@@ -211,10 +217,11 @@ def main() -> None:
         os.environ |= {"HF_HOME": folder, "HF_DATASETS_OFFLINE": "1"}
         root = Path(folder) / "store"
         planted = make_store(root, size)
-        ours_seconds, ours_memory, ours_found = measured(ours, root)
-        theirs_seconds, theirs_memory, theirs_found = measured(theirs, root)
-        show("records a second", size / ours_seconds, size / theirs_seconds, "records/s", size, more=True)
-        show("peak memory", ours_memory, theirs_memory, "MiB", size)
+        ours_cost, ours_found = measured(ours, root)
+        theirs_cost, theirs_found = measured(theirs, root)
+        show("time", ours_cost.seconds, theirs_cost.seconds, "s", size)
+        show("time of all processors", ours_cost.cpu_seconds, theirs_cost.cpu_seconds, "s", size)
+        show("peak memory", ours_cost.peak, theirs_cost.peak, "MiB", size)
         ours_scores, theirs_scores = scores(ours_found, planted), scores(theirs_found, planted)
         for name in ours_scores:
             show(name, ours_scores[name], theirs_scores[name], "share", size, more=True)

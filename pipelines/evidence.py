@@ -56,8 +56,8 @@ _FILES = {
 def evidence_files(store: Store, view: str) -> list[Path]:
     """The files of a view of evidence: of the current audit, or of all current mixtures."""
     if view == "dropped":
-        directories = [store.current("mixtures", name)[0] for name in store.names("mixtures")]
-        return [path for directory in directories if (path := directory / "dropped.parquet").exists()]
+        mixtures = [store.current("mixtures", name) for name in store.names("mixtures")]
+        return [directory / "dropped.parquet" for directory, manifest in mixtures if manifest.dropped]
     audit, file = _FILES[view]
     return [store.current("audits", audit)[0] / file] if audit in store.names("audits") else []
 

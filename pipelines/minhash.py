@@ -59,7 +59,7 @@ def _bands(hashes: list[bytes], sets: list[set[str]], threshold: float) -> pa.Re
 
     rows = rows_of_a_band(threshold)
     schema = band_schema(threshold)
-    digests = RMinHash.digest_matrix_from_token_sets(map(list, sets), ROWS, SEED).to_rows()
+    digests = RMinHash.digest_matrix_from_token_sets(sets, ROWS, SEED).to_rows()
     matrix = np.array(digests, np.uint64).reshape(len(hashes), ROWS)
     # Bands of equal rows have one hash; others hardly ever, and what comes of it is compared in full anyway.
     factors = np.random.default_rng(SEED).integers(1 << 63, size=rows, dtype=np.uint64) | np.uint64(1)

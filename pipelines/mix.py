@@ -74,8 +74,9 @@ def mix(mixture: Mixture, *, root: Path, dry_run: bool = False) -> MixtureManife
         if not dry_run:
             connection.register("dropped", drops)
             with store.working_on("mixtures", mixture.name):
-                with atomic(directory / "dropped.parquet") as path:
-                    pq.write_table(drops, path, compression="zstd")
+                if manifest.dropped:
+                    with atomic(directory / "dropped.parquet") as path:
+                        pq.write_table(drops, path, compression="zstd")
                 _write(connection, manifest.sql, directory / "members.parquet")
                 store.publish("mixtures", manifest)
     return manifest

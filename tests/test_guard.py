@@ -206,7 +206,7 @@ splits_ = st.sampled_from(["train", "train", "test", "validation"])
 rows_ = st.tuples(st.sampled_from(["a", "b", "c"]), splits_, st.integers(0, 5), st.booleans())
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(rows=st.lists(rows_, min_size=1, max_size=30))
 def test_what_is_drawn_is_no_test_text_and_no_text_twice(
     rows: list[tuple[str, Any, int, bool]], tmp_path_factory: pytest.TempPathFactory

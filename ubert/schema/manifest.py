@@ -77,6 +77,11 @@ class MixtureManifest(Manifest):
     sql: str
     sources: list[RealisedSource]
 
+    @property
+    def dropped(self) -> int:
+        """Records that match and are not drawn; they are in `dropped.parquet`, each with its reason."""
+        return sum(source.dropped_leaks + source.dropped_duplicates for source in self.sources)
+
 
 class AuditManifest(Manifest):
     """`audits/<name>/<fingerprint>/manifest.json`: what was found among `corpora` (name -> fingerprint),
