@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.hashes import Hashes
-from pipelines.place import Place
-from pipelines.progress import meter
+from pipelines.mirror import mirror_folder
+from pipelines.place import Place, on_disk
+from pipelines.progress import meter, transfer
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
@@ -68,7 +69,9 @@ def ingest(
         for name, spec in wanted.items():
             try:
                 locks.enter_context(store.working_on("corpora", name))
-                plans[name] = plan(spec, source_folder(spec, data, specs), Hashes(store.sources(spec.folder)))
+                with transfer() as show:
+                    folder = source_folder(spec, mirror_folder(data, on_disk(store.root)), specs, show)
+                plans[name] = plan(spec, folder, Hashes(store.sources(spec.folder)))
                 missing = _missing(store, plans[name])
             except UserError as error:
                 problems[name] = error

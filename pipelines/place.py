@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from ubert.schema.errors import UserError
 
@@ -129,6 +130,12 @@ def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
     return ds.dataset([arrow(file)[0] for file in files], schema, "parquet", filesystem)
 
 
+def parquet_file(file: Place) -> pq.ParquetFile:
+    """One Parquet file, to be read bit by bit."""
+    path, filesystem = arrow(file)
+    return pq.ParquetFile(path, filesystem=filesystem)
+
+
 def upload(file: Path, target: ObjectPath) -> None:
     """Put a local file into the object store. It is handed over in one piece, because closing a stream completes
     whatever it has been given, also after an interruption."""
@@ -166,9 +173,11 @@ def _objects() -> Any:
     """The object store that the environment names; once a process."""
     from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
+    said = os.environ
+    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
     return S3FileSystem(
-        endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
-        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        endpoint_override=endpoint,
+        region=said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else None),
         connect_timeout=CONNECT_SECONDS,
         request_timeout=ANSWER_SECONDS,
         retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=ATTEMPTS),

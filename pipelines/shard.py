@@ -25,7 +25,7 @@ import pipelines.shard_files
 import ubert.model.tokenizer
 import ubert.objectives
 import ubert.training.shards
-from pipelines.place import Place, arrow, on_disk
+from pipelines.place import Place, arrow, on_disk, parquet_file
 from pipelines.rows import Rows
 from pipelines.shard_files import ALIGNMENT, Unit, units_folder, write
 from pipelines.store import Store, atomic, now
@@ -167,8 +167,7 @@ def _members(unit: Unit) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     path, filesystem = arrow(unit.members)
     of_corpus = ds.field("corpus") == unit.corpus
     members = pq.read_table(path, filesystem=filesystem, columns=["record_id", "copies"], filters=of_corpus)
-    path, filesystem = arrow(unit.part)
-    for batch in pq.ParquetFile(path, filesystem=filesystem).iter_batches(CHUNK):
+    for batch in parquet_file(unit.part).iter_batches(CHUNK):
         place = pc.index_in(batch.column("record_id"), value_set=members.column("record_id"))
         found = pc.is_valid(place)
         if pc.any(found).as_py():

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from pipelines.code_hash import code_hash
 from pipelines.hashes import BLOCK, Hashes, Range, range_hash
+from pipelines.mirror import Show, fill
 from pipelines.progress import meter
 from pipelines.sources import Cut, Slice, content_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
@@ -25,8 +26,8 @@ from ubert.schema.record import SCHEMA_VERSION, Split
 from ubert.schema.spec import DatasetSpec, Files
 
 UNIT_BYTES = 16 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
-UNIT_FILES = 512  # ... and number
-SHARED_BYTES, SHARED_FILES = 4 << 20, 128  # what files that share a unit come to on average, whichever is less
+UNIT_FILES = 2_048  # ... and number
+SHARED_BYTES, SHARED_FILES = 4 << 20, 1_024  # what files that share a unit come to on average, whichever is less
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
@@ -71,19 +72,22 @@ class Plan:
     units: tuple[Unit, ...]
 
 
-def source_folder(spec: DatasetSpec, data: Path | None, specs: Path) -> Path:
-    """Where a dataset's raw files are: in the mirror `data`, else among the samples.
+def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lambda *_: None) -> Path:
+    """Where a dataset's raw files are: in the mirror, to which they are fetched if the spec says from where, else
+    among the samples.
 
     Raises:
-        UserError: in neither.
+        UserError: in neither, or they cannot be fetched.
     """
-    places = [*([data / spec.folder] if data else []), specs / "samples" / spec.folder]
-    for place in places:
+    own, sample = mirror / spec.folder, specs / "samples" / spec.folder
+    if spec.fetch:
+        fill(spec, own.absolute(), specs, show)
+    for place in (own, sample):
         if place.is_dir():
             return place.absolute()
     upstream = f"get it from {spec.upstream.url}" if spec.upstream else "its spec names no upstream"
     raise UserError(
-        f"{spec.name}: no source files: looked in {' and '.join(map(str, places))}; {upstream}, put it into a "
+        f"{spec.name}: no source files: looked in {own} and {sample}; {upstream}, put it into a "
         f"folder {spec.folder!r} and name the folder above it with --data (UBERT_DATA)"
     )
 
@@ -103,20 +107,18 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None) -> Plan:
         slices = [piece for source in found for piece in _slices(folder, source)]
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
-    own_name = fingerprint(spec.name, spec.licence, upstream, [unit.name for unit in units])
+    own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
     return Plan(spec, own_name, tuple(map(_source_file, sources)), tuple(units))
 
 
-def check_unchanged(piece: Slice, spec: DatasetSpec, entry: Files) -> None:
+def check_unchanged(piece: Slice) -> None:
     """Hold the bytes of a slice against those that were planned.
 
     Raises:
         UserError: they differ, or cannot be read.
     """
     if piece.start == 0 and piece.stop == _size(piece.folder / piece.path):
-        companions = reader(spec.format).companions(piece.folder / piece.path, file_options(spec, entry))
-        members = [piece.path, *(companion.relative_to(piece.folder).as_posix() for companion in companions)]
-        sha = content_hash(piece.folder, members)
+        sha = content_hash(piece.folder, [piece.path, *piece.beside])
     else:
         sha = range_hash(piece.folder / piece.path, piece.start, piece.stop)
     if sha != piece.sha:
@@ -170,9 +172,12 @@ def _slices(folder: Path, source: _Source) -> Iterator[Slice]:
     """The ranges of a file that is cut, or the whole of it."""
     path, encoding = source.members[0], source.entry.encoding
     if not source.cut:
-        yield Slice(folder, path, 0, _size(folder / path), 1, encoding, joined_hash(source.hashes))
+        sha, beside = joined_hash(source.hashes), tuple(source.members[1:])
+        yield Slice(folder, path, 0, _size(folder / path), 1, encoding, sha, beside)
     for piece in source.ranges:
-        yield Slice(folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, piece.too_long)
+        yield Slice(
+            folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, too_long=piece.too_long
+        )
 
 
 def _source_file(source: _Source) -> SourceFile:
