@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from pipelines.guard import counts, dropped
 from pipelines.mixture_sql import condition, count_sql, explain, members_sql, pool_sql, source_name
-from pipelines.place import Place
+from pipelines.place import Place, persistent
 from pipelines.store import Store, atomic, now
 from pipelines.warehouse import connect, explained
 from ubert.schema.errors import UserError
@@ -51,7 +51,10 @@ def mix(mixture: Mixture, *, root: Place, dry_run: bool = False) -> MixtureManif
         UserError: a corpus is not ingested or its licence not allowed, a `where` is wrong or matches nothing,
             there is a leak and the mixture refuses them, or a quota cannot be met.
     """
-    store = Store(root.absolute())
+    return persistent(lambda: _mix(mixture, Store(root.absolute()), dry_run))
+
+
+def _mix(mixture: Mixture, store: Store, dry_run: bool) -> MixtureManifest:
     current = {source.corpus: store.current("corpora", source.corpus)[1] for source in mixture.sources}
     _check_licences(mixture, current.values())
     corpora = {name: manifest.fingerprint for name, manifest in current.items()}

@@ -8,12 +8,13 @@ AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -21,10 +22,12 @@ import pyarrow.parquet as pq
 
 from ubert.schema.errors import UserError
 
+Result = TypeVar("Result")
 SCHEME = "s3://"
 # A request that fails (5xx, a lost connection, no answer in time) is made again after 25 ms, 50 ms, 100 ms ...:
 # the store may be away for about 25 seconds.
 ATTEMPTS = 11
+PAUSES = (0.1, 0.5, 2.0)
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 
 
@@ -166,6 +169,19 @@ def explained(where: Place) -> Iterator[None]:
             f"{where}: the store fails: {error}; what is finished is kept: run the same command again, or correct "
             f"{names}"
         ) from error
+
+
+def persistent(read: Callable[[], Result]) -> Result:
+    """What `read` returns. It is done again where Arrow gives up at once: when the answer to a request for few bytes
+    is an error whose text is longer than these."""
+    for pause in PAUSES:
+        try:
+            return read()
+        except UserError as error:
+            if "INTERNAL_FAILURE" not in str(error):
+                raise
+        time.sleep(pause)
+    return read()
 
 
 @lru_cache(maxsize=1)

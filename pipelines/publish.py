@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.place import Place, arrow, explained, parquet
+from pipelines.place import Place, arrow, explained, parquet, persistent
 from pipelines.store import Store, now
 from pipelines.units import Plan, Unit
 from ubert.schema.errors import UserError
@@ -31,8 +31,12 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
         UserError: a split has no record, an id occurs twice, or more rows were refused than the budget allows.
     """
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
-    with explained(directory):
+
+    @explained(directory)
+    def published() -> CorpusManifest:
         return _published(store, plan, directory, strict)
+
+    return persistent(published)
 
 
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
@@ -41,27 +45,23 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
     _check_splits(plan, directory, counts)
     _check_budget(plan, directory, counts, strict)
     if (directory / MANIFEST).exists():
-        manifest = read_manifest(CorpusManifest, directory)
-        if store.current("corpora", name)[0] == directory:
-            return manifest
-        manifest = manifest.model_copy(update={"created": now()})
-    else:
-        files = _counted(plan, counts)
-        _check_ids(name, [directory / unit.part for unit in plan.units])
-        manifest = CorpusManifest(
-            name=name,
-            fingerprint=plan.fingerprint,
-            created=now(),
-            task=plan.spec.task,
-            language=plan.spec.language,
-            licence=plan.spec.licence,
-            licence_class=plan.spec.licence_class or "unstated",
-            upstream=plan.spec.upstream.url if plan.spec.upstream else None,
-            files=files,
-            parts=[unit.part for unit in plan.units],
-            reject_parts=[unit.reject_part for unit in plan.units],
-            mismatch_parts=[unit.mismatch_part for unit in plan.units],
-        )
+        return store.again("corpora", read_manifest(CorpusManifest, directory))
+    files = _counted(plan, counts)
+    _check_ids(name, [directory / unit.part for unit in plan.units])
+    manifest = CorpusManifest(
+        name=name,
+        fingerprint=plan.fingerprint,
+        created=now(),
+        task=plan.spec.task,
+        language=plan.spec.language,
+        licence=plan.spec.licence,
+        licence_class=plan.spec.licence_class or "unstated",
+        upstream=plan.spec.upstream.url if plan.spec.upstream else None,
+        files=files,
+        parts=[unit.part for unit in plan.units],
+        reject_parts=[unit.reject_part for unit in plan.units],
+        mismatch_parts=[unit.mismatch_part for unit in plan.units],
+    )
     store.publish("corpora", manifest)
     return manifest
 

@@ -52,11 +52,20 @@ def completed(
             try:
                 yield index, ray.get(done)
             except RayTaskError as error:
-                if not isinstance(error.cause, UserError):
-                    raise
-                yield index, error.cause
+                yield index, _explained(error)
             except (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, ObjectLostError, OutOfMemoryError):
                 yield index, DiedError("a worker died here again and again, most likely for want of memory")
+
+
+def _explained(error: Any) -> UserError:
+    """What a job raised, where it is no fault of ours: a `UserError`, or that of a file or an object store."""
+    match error.cause:
+        case UserError() as cause:
+            return cause
+        case OSError() as cause:
+            return UserError(f"{cause}; what is finished is kept: run the same command again")
+        case _:
+            raise error
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pipelines.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATES, LEAKS, evidence_files
-from pipelines.place import Place, arrow, on_disk, parquet
+from pipelines.place import Place, arrow, on_disk, parquet, persistent
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -149,6 +149,10 @@ def sql(root: Place, statement: str, corpora: Collection[str] | None = None, sec
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
     """
+    return persistent(lambda: _sql(root, statement, corpora, seconds))
+
+
+def _sql(root: Place, statement: str, corpora: Collection[str] | None, seconds: float) -> pa.Table:
     with connect(root, corpora) as connection, explained(connection, "SQL", seconds):
         statements = connection.extract_statements(statement)
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:

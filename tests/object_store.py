@@ -20,8 +20,9 @@ ENVIRONMENT = {
 }
 ERRORS = {
     "403": b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
-    "500": b"<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>",
-    "503": b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+    "500": b"",
+    "503": b"",
+    "500 in words": b"<Error><Code>InternalError</Code><Message>We met an internal error.</Message></Error>" * 4,
 }
 
 # Of a request (method, path): what goes wrong. A status, "drop" the connection, "hang" for a while, or nothing.
@@ -71,7 +72,7 @@ def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
             environ["werkzeug.socket"].shutdown(2)
         elif fault:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start(f"{fault} Failure", [("Content-Type", "application/xml")])
+            start(f"{fault[:3]} Failure", [("Content-Type", "application/xml")])
             return [ERRORS[fault]]
         return moto(environ, start)  # type: ignore[no-any-return]
 

@@ -109,7 +109,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("fault", ["500", "503", "drop", "hang"])
+@pytest.mark.parametrize("fault", ["500", "500 in words", "503", "drop", "hang"])
 def test_a_request_that_fails_is_made_again(fault: str, remote: ObjectPath, object_store: ObjectStore) -> None:
     left = [fault]
     with object_store.failing(lambda method, path: left.pop() if left else None):
@@ -207,6 +207,33 @@ def test_shards_of_an_object_store_are_made_on_this_machine(
         == next(peek.shard("quickstart", 1, tmp_path / "disk")).plain
     )
     assert next(peek.mixture("quickstart", 1, remote)).plain.startswith("record       sample_topics/train")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_an_error_longer_than_what_was_asked_for_is_no_end(
+    remote: ObjectPath, object_store: ObjectStore, world: World
+) -> None:
+    """A column of a small part is less than the error's text, at which Arrow gives up."""
+    world.spec()
+    world.source(numbers([0]))
+    failed: set[str] = set()
+
+    def once(method: str, path: str) -> str | None:
+        asked = f"{method} {path}"
+        if asked in failed or "/part-" not in path or method != "GET":
+            return None
+        failed.add(asked)
+        return "500 in words"
+
+    for work in (
+        lambda: ingest(["toy"], specs=world.specs, data=world.data, root=remote),
+        lambda: sql(remote, "SELECT sum(key) FROM records"),
+    ):
+        failed.clear()
+        with object_store.failing(once):
+            work()
+        assert failed
 
 
 @pytest.mark.ray
