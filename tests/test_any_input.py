@@ -25,6 +25,8 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("brat", {}),
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
+    ("json_stream", {}),
+    ("json_stream", {"rows": ["{a}[]"], "control_characters": True}),
     ("parallel", {"beside": {"b": "x.ann"}}),
 ]
 BITS = [

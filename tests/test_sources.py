@@ -306,17 +306,31 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b'{"data": [\n{"a": ', r"x: line 2, column 7: not valid JSON: Expecting value; is the file complete\?"),
-        (b"[" * 100_000, "JSON that cannot be read: maximum recursion depth"),
-        (b"9" * 5000, "JSON that cannot be read: Exceeds the limit"),
         (b'{"version": 2}', "expected a list `data`, as in SQuAD files"),
         (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
-        (b'{"data": [\n"\xe9"]}', r"line 2: byte 12 \(0xe9\) is not utf-8"),
     ],
 )
 def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:
     with pytest.raises(UserError, match=error):
         read("squad", ("x", content))
+
+
+@pytest.mark.parametrize("name", ["squad", "json"])
+@pytest.mark.parametrize(
+    ("content", "reason", "detail"),
+    [
+        (b'{"data": [\n{"a": ', "not JSON", "line 2, column 7: Expecting value"),
+        (b"[" * 100_000, "not JSON", "the values are nested too deeply to be read"),
+        (b"9" * 5000, "not JSON", "Exceeds the limit"),
+        (b'{"data": [\n"\xe9"]}', "wrong encoding", "line 2: byte 12 (0xe9) is not utf-8"),
+    ],
+)
+def test_a_file_that_is_not_json_is_one_reject(
+    read: Read, name: str, content: bytes, reason: str, detail: str
+) -> None:
+    (reject,) = read(name, ("x", content))
+    assert isinstance(reject, Reject) and reject.reason == reason and detail in reject.detail
+    assert reject.raw == content.decode("utf-8", "backslashreplace")
 
 
 # json
