@@ -64,11 +64,13 @@ def test_line_ends_in_strings_are_read_where_the_spec_says_so(tmp_path: Path) ->
     assert read(tmp_path, content, control_characters=True) == [RawRow(1, "x#0", {"a": "b\nc\td"})]
 
 
-VALUES = st.dictionaries(st.text(max_size=3), st.text("a{}[]\\\"\n ", max_size=6) | st.integers(), max_size=3)
+VALUES = st.dictionaries(st.text(max_size=3), st.text('a{}[]\\"\n ', max_size=6) | st.integers(), max_size=3)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(values=st.lists(VALUES, max_size=5), indent=st.sampled_from([None, 1]), between=st.sampled_from(["", "\n\n"]))
+@given(
+    values=st.lists(VALUES, max_size=5), indent=st.sampled_from([None, 1]), between=st.sampled_from(["", "\n\n"])
+)
 def test_what_was_written_is_read(
     tmp_path: Path, values: list[dict[str, Any]], indent: int | None, between: str
 ) -> None:
