@@ -19,6 +19,7 @@ from ubert.schema.spec import DatasetSpec
 
 READERS: list[tuple[str, dict[str, Any]]] = [
     ("jsonl", {}),
+    ("jsonl", {"decode": ["a"], "beside": {"path": "x.ann", "into": "b", "key": "a", "other_key": "a"}}),
     ("table", {"columns": ["a", "b"]}),
     ("table", {"header": True, "quoting": "csv"}),
     ("conll", {"columns": ["a", "b"]}),

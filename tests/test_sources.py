@@ -111,6 +111,40 @@ def test_long_lines_are_read_and_deep_nesting_is_a_reject(read: Read) -> None:
 # table
 
 
+def test_fields_that_hold_json_as_a_string_are_decoded(read: Read) -> None:
+    file = ("x", b'{"a": "{\\"b\\": [1]}", "c": "d"}\n{"a": "{"}\n{"c": 1}\n{"a": 1}')
+    rows = read("jsonl", file, decode=["a"])
+    assert rows[0].content == {"a": {"b": [1]}, "c": "d"}
+    assert reasons(rows) == [(2, "not JSON"), (3, "not JSON"), (4, "not JSON")]
+
+
+def test_rows_of_two_files_are_joined_and_what_has_no_partner_is_a_reject(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    files = (
+        ("x", b'{"id": "a", "n": 1}\n{"id": "b"}\n{"n": 2}\n{'),
+        ("more/y", b'{"key": "c"}\n{"key": "a", "m": 3}\n{"key": "a"}\n[]\n{"id": "a"}'),
+    )
+    beside = {"path": "more/y", "into": "other", "key": "id", "other_key": "key"}
+    rows = read("jsonl", *files, beside=beside)
+    assert [row for row in rows if isinstance(row, RawRow)] == [
+        RawRow(1, "x:1", {"id": "a", "n": 1, "other": {"key": "a", "m": 3}})
+    ]
+    rejects = [row for row in rows if isinstance(row, Reject)]
+    assert [(reject.path, reject.reason, reject.detail.split(": ")[0]) for reject in rejects] == [
+        ("x", "not joined", "x:2"),
+        ("x", "not joined", "x:3"),
+        ("x", "not JSON", "column 2"),
+        ("x", "not joined", "more/y:3"),
+        ("x", "not an object", "more/y"),
+        ("x", "not joined", "more/y:5"),
+        ("x", "not joined", "more/y:1"),
+    ]
+    form = reader("jsonl")
+    assert form.companions(tmp_path / "x", form.Options(beside=beside)) == [tmp_path / "more/y"]
+    with pytest.raises(ValueError, match="below the file's folder"):
+        form.Options(beside={**beside, "path": "../y"})
+
+
 def test_a_table_takes_its_columns_from_the_spec_or_from_its_header(read: Read) -> None:
     assert contents(read("table", ("x", b"a\tb\n"), columns=["m", "n"])) == [{"m": "a", "n": "b"}]
     assert contents(read("table", ("x", b"m\tn\na\tb\n"), header=True)) == [{"m": "a", "n": "b"}]
