@@ -310,6 +310,20 @@ def test_a_document_without_its_annotation_file_is_a_reject(read: Read) -> None:
     assert (reject.reason, reject.detail) == ("no annotation file", "d.ann is missing")
 
 
+def test_a_spec_may_name_the_annotation_files_so_that_those_without_text_are_told(
+    read: Read, tmp_path: Path
+) -> None:
+    files = (("d.a1", b"T1\tA 0 1\tx\n"), ("d.txt", b"x"), ("d.a2", b""))
+    (row,) = read("brat", *files, annotations=[".a1", ".a2"])
+    assert isinstance(row, RawRow) and row.locator == "d.a1" and row.content["text"] == "x"
+    form = reader("brat")
+    options = form.Options(annotations=[".a1", ".a2"])
+    assert form.companions(tmp_path / "d.a1", options) == [tmp_path / "d.txt", tmp_path / "d.a2"]
+    (reject,) = read("brat", ("e.ann", b"T1\tA 0 1\tx\n"))
+    assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("no text file", "T1\tA 0 1\tx\n")
+    assert form.companions(tmp_path / "e.ann", form.Options()) == []
+
+
 def test_a_document_of_another_encoding_is_a_reject(read: Read) -> None:
     (reject,) = read("brat", ("d.txt", b"a\n\xe9"), ("d.ann", b""))
     assert reject.reason == "wrong encoding" and "line 2: byte 2 (0xe9)" in reject.detail
