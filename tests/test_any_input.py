@@ -19,12 +19,15 @@ from ubert.schema.spec import DatasetSpec
 
 READERS: list[tuple[str, dict[str, Any]]] = [
     ("jsonl", {}),
+    ("jsonl", {"decode": ["a"], "beside": {"path": "x.ann", "into": "b", "key": "a", "other_key": "a"}}),
     ("table", {"columns": ["a", "b"]}),
     ("table", {"header": True, "quoting": "csv"}),
     ("conll", {"columns": ["a", "b"]}),
     ("brat", {}),
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
+    ("json_stream", {}),
+    ("json_stream", {"rows": ["{a}[]"], "control_characters": True}),
     ("parallel", {"beside": {"b": "x.ann"}}),
     ("parquet", {}),
     ("arrow", {}),
