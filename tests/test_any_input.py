@@ -21,6 +21,8 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("jsonl", {}),
     ("table", {"columns": ["a", "b"]}),
     ("table", {"header": True, "quoting": "csv"}),
+    ("table", {"header": True, "constants": {"a": "b"}}),
+    ("table", {"columns": ["a", "b"], "group": ["a"]}),
     ("conll", {"columns": ["a", "b"]}),
     ("brat", {}),
     ("squad", {}),
