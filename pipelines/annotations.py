@@ -88,7 +88,7 @@ def _lookup(spec: DatasetSpec) -> _Lookup:
 
 def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | None) -> tuple[list[Span], _Places]:
     """Spans, each once: mentions without an id that are the same words of the same label are one mention; one
-    without a label is the labelled one there. Without `index`, spans have no category."""
+    without a label is the labelled one there, under one more id if it has one. Without `index`, spans have no category."""
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
     at: dict[tuple[Fragments, str | None], int] = {}
@@ -96,8 +96,10 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
     for i in order:
         mention, fragments = gathered.mentions[i], found[i]
         known = at.get((fragments, mention.label))
-        if known is not None and mention.id is None:
+        if known is not None and (mention.id is None or (mention.label is None and known in places.label)):
             places.of_mention[i] = known
+            if mention.id is not None:
+                places.of_id.setdefault(mention.id, known)
             continue
         first = places.of_mention[i] = len(spans)
         category = None if index is None or mention.label is None else category_of(mention.label, index)

@@ -27,6 +27,9 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("brat", {}),
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
+    ("aste", {}),
+    ("marked_relations", {}),
+    ("conll2012", {}),
     ("parallel", {"beside": {"b": "x.ann"}}),
 ]
 BITS = [
@@ -34,6 +37,11 @@ BITS = [
     b"R1\t",
     b"E1\tA:",
     b"*\t",
+    b"a####[([0],[1],'b')]",
+    b'1\t"<e1>a</e1><e2>b</e2>"\n',
+    b"#begin document",
+    b"\n#end document",
+    b"a 0 0 b (0",
     b"{",
     b'"a":',
     b"[",
