@@ -88,7 +88,8 @@ def _lookup(spec: DatasetSpec) -> _Lookup:
 
 def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | None) -> tuple[list[Span], _Places]:
     """Spans, each once: mentions without an id that are the same words of the same label are one mention; one
-    without a label is the labelled one there, under one more id if it has one. Without `index`, spans have no category."""
+    without a label is the labelled one there, under one more id if it has one. Without `index`, spans have no
+    category."""
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
     at: dict[tuple[Fragments, str | None], int] = {}

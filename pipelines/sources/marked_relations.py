@@ -1,4 +1,4 @@
-"""Sentences in which two mentions are marked, and their relation, as in SemEval-2010 task 8 (Hendrickx et al. 2010):
+"""Sentences with two marked mentions and their relation, as in SemEval-2010 task 8 (Hendrickx et al. 2010):
 
     1   "The <e1>screws</e1> of the <e2>chair</e2> are loose."
     Component-Whole(e1,e2)
@@ -85,7 +85,7 @@ def _row(piece: Slice, first: int, block: list[str | Reject]) -> RawRow | Reject
 
 
 def _unmarked(sentence: str) -> tuple[str, list[dict[str, Any]] | None]:
-    """The sentence without its marks, and where they were; None unless each of the four is there once, in order."""
+    """The sentence without its marks, and where they were: None unless each of the four is there once."""
     parts: list[str] = []
     places: dict[tuple[str, str], int] = {}
     at = done = 0
