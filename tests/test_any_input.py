@@ -30,6 +30,9 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("aste", {}),
     ("marked_relations", {}),
     ("conll2012", {}),
+    ("pipe_spans", {}),
+    ("genia_xml", {}),
+    ("xml", {"rows": ["."]}),
     ("parallel", {"beside": {"b": "x.ann"}}),
 ]
 BITS = [
@@ -39,6 +42,11 @@ BITS = [
     b"*\t",
     b"a####[([0],[1],'b')]",
     b'1\t"<e1>a</e1><e2>b</e2>"\n',
+    b"0,1 a|",
+    b"<a>",
+    b"</a>",
+    b"<sentence><term id='a'>b</term></sentence>",
+    b"<event id='a'><type/><clue>b</clue></event>",
     b"#begin document",
     b"\n#end document",
     b"a 0 0 b (0",
