@@ -41,6 +41,8 @@ def _listed_as(item: Any) -> BeforeValidator:
     return BeforeValidator(_listed, json_schema_input_type=item | list[item] | None)
 
 
+# One value, or any of several.
+Values = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 # One path, or several.
 Paths = Annotated[list[Path], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 
@@ -95,12 +97,12 @@ class Mention(Strict):
 
 class Mentions(Mention):
     """Mentions of the row: one for each that `each` leads to, or one. Mentions of one `id` are one entity (or
-    one cluster): they share a group, and the first stands for it. `when`: only where these fields have these
-    values."""
+    one cluster): they share a group, and the first stands for it. `when`: only where each of these
+    fields has the value, or one of the values, that is named."""
 
     each: Path = "."
     id: Path | None = None
-    when: dict[Path, str] = Field(default_factory=dict)
+    when: dict[Path, Values] = Field(default_factory=dict)
 
 
 class Relations(Strict):
@@ -111,7 +113,7 @@ class Relations(Strict):
     constant: str | None = Field(default=None, alias="as")
     head: Path | Mention
     tail: Path | Mention
-    when: dict[Path, str] = Field(default_factory=dict)
+    when: dict[Path, Values] = Field(default_factory=dict)
 
 
 class Arguments(Strict):
