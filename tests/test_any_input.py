@@ -25,7 +25,11 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("brat", {}),
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
+    ("json", {"rows": ["{a}"], "only": {"key": "a", "in": "x.ann"}}),
     ("parallel", {"beside": {"b": "x.ann"}}),
+    ("blocks", {"columns": ["a", "b"], "marks": {"b": "{"}}),
+    ("text", {"record": "section", "headings": ["[*", "T*"], "unwrap": True}),
+    ("text", {"record": "paragraph"}),
 ]
 BITS = [
     b"T1\tA 0 1\ta",
@@ -91,6 +95,7 @@ SPECS = [
     spec_of("event", {"text": "text", "standoff": "standoff"}),
     spec_of("qa", {"text": "text", "question": "id", "answers": "label"}),
     spec_of("choice", {"text": "text", "candidates": "label", "label": "id"}),
+    spec_of("choice", {"text": "text", "candidates": {"a": "label", "b": "id"}, "label": "id"}),
     spec_of(
         "relation",
         {
