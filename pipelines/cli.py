@@ -110,27 +110,42 @@ def _ingested(manifest: CorpusManifest) -> None:
 def rejects(
     name: str,
     root: Root = STORE,
-    limit: Annotated[int, typer.Option("-n", min=1, help="Rows to show of each reason.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of each reason.")] = 3,
 ) -> None:
-    """Why rows of a corpus were refused, with the rows.
+    """Why rows of a corpus were refused: how many for each reason, then the first of them.
 
-    Example: ubert rejects stsb -n 10
+    Example: ubert rejects stsb --limit 10
     """
     from pipelines.stats import refused
+    from pipelines.visible import shortened, visible
 
     reasons, rows = refused(root, name, limit)
+    if not len(reasons):
+        console.print(f"{name}: no row was refused", highlight=False)
+        return
     table(reasons)
     for row in rows.to_pylist():
-        console.print(f"\n{row['path']}:{row['line']}: {row['reason']}: {row['detail']}", markup=False)
-        console.print(row["raw"], markup=False, soft_wrap=True, style="dim")
+        place = f"{row['path']}:{row['line']}: {row['reason']}: {row['detail']}"
+        console.print(visible(place), markup=False, highlight=False, soft_wrap=True)
+        console.print(shortened(row["raw"], 1000), markup=False, highlight=False, soft_wrap=True, style="dim")
+        console.print()
 
 
 @app.command()
-def stats(root: Root = STORE) -> None:
-    """The corpus at a glance.
+def stats(
+    root: Root = STORE,
+    page: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and records.")] = None,
+) -> None:
+    """The corpus at a glance: tables, or one page that needs no network.
 
-    Example: ubert stats
+    Example: ubert stats --html report.html
     """
+    if page is not None:
+        from pipelines.report import write_report
+
+        write_report(root, page)
+        console.print(f"{page}: {page.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+        return
     from pipelines.stats import overview
 
     for title, rows in overview(root).items():
