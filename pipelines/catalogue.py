@@ -27,15 +27,14 @@ ORDER BY mentions DESC, kind
 """
 _HEAD = """# Datasets
 
-What became of every dataset that has a spec in `corpus_specs/datasets/`. Written by `make datasets` from the store:
-edit specs, not this page.
+What became of every dataset that has a spec in `corpus_specs/datasets/`. Written by `make datasets` from the
+store: edit specs, not this page.
 
-- **kept**: records by split. Source records = kept + rejected, for every file.
-- **rejected**: source records that were refused, by reason; `ubert rejects NAME` shows them. *Unlabelled*: of a split
-  that was published without labels.
+- **kept** (by split) and **rejected** (by reason): source records = kept + rejected, for every file. *Unlabelled*:
+  of a split that was published without labels. `ubert rejects NAME` shows the rows.
 - **mismatched mentions**: annotations that were not where they said, or that did not say where they are and have
-  their words in the text several times or never; *placed* are those for which the spec's `locate` found a place. The
-  others are in rejected records. SQL shows each: `SELECT * FROM mismatches WHERE corpus = 'NAME'`.
+  their words in the text several times or never. *Placed*: the spec's `locate` found a place for them; the others
+  are in rejected records. SQL shows each: `SELECT * FROM mismatches WHERE corpus = 'NAME'`.
 
 """
 _COLUMNS = ("dataset", "spec", "task", "language", "licence", *SPLITS, "rejected", "mismatched mentions")
