@@ -30,6 +30,8 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("blocks", {"columns": ["a", "b"], "marks": {"b": "{"}}),
     ("text", {"record": "section", "headings": ["[*", "T*"], "unwrap": True}),
     ("text", {"record": "paragraph"}),
+    ("parquet", {}),
+    ("arrow", {}),
 ]
 BITS = [
     b"T1\tA 0 1\ta",
