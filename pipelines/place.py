@@ -172,8 +172,8 @@ def explained(where: Place) -> Iterator[None]:
 
 
 def persistent(read: Callable[[], Result]) -> Result:
-    """What `read` returns. It is done again where Arrow gives up at once: when the answer to a request for few bytes
-    is an error whose text is longer than these."""
+    """What `read` returns. It is done again where Arrow gives up at once: when the answer to a request for few
+    bytes is an error whose text is longer than these."""
     for pause in PAUSES:
         try:
             return read()
