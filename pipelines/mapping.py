@@ -70,7 +70,7 @@ def mapper(
 
 
 def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
-    which = row.locator.removeprefix(f"{path}:{row.line}")  # of several at one line
+    which = row.locator.removeprefix(f"{path}:{row.line}").removeprefix(path)  # of several there
     return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, json.dumps(row.content))
 
 
