@@ -6,75 +6,96 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pipelines.paths import Scope, value
+from pipelines.refused import RefusedError, short
 from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")
-Content = dict[str, Any]  # of a raw row
+_MOST = 1 << 31  # no text is as long
+
+Field = Callable[[Scope], Value]
 
 
-class RefusedError(Exception):
-    """A row that cannot become a record: a short phrase to group by, and the whole story."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason, self.detail = reason, detail
-
-
-def any_field(path: str | None) -> Callable[[Any], Any]:
-    """What gets a field (a key, or keys joined by dots) that is there and not null."""
-    keys = (path or "").split(".")
-
-    def get(content: Any) -> Any:
-        value = content
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        if value is None:
-            raise RefusedError("missing field", f"no {path!r} in the row")
-        return value
-
-    return get
-
-
-def text_field(path: str | None) -> Callable[[Any], str]:
+def text_field(path: str) -> Field[str]:
     """What gets a field that holds a string."""
     return _typed(path, str, "a string")
 
 
-def list_field(path: str | None) -> Callable[[Any], list[Any]]:
+def list_field(path: str) -> Field[list[Any]]:
     """What gets a field that holds a list."""
     return _typed(path, list, "a list")
 
 
-def dict_field(path: str | None) -> Callable[[Any], dict[str, Any]]:
+def dict_field(path: str) -> Field[dict[str, Any]]:
     """What gets a field that holds an object."""
     return _typed(path, dict, "an object")
 
 
-def _typed(path: str | None, kind: type[Value], expected: str) -> Callable[[Any], Value]:
-    get = any_field(path)
+def _typed(path: str, kind: type[Value], expected: str) -> Field[Value]:
+    get = value(path)
 
-    def typed(content: Any) -> Value:
-        value = get(content)
-        if not isinstance(value, kind):
-            raise RefusedError("wrong type", f"{path!r} is {short(value)}, expected {expected}")
-        return value
+    def typed(scope: Scope) -> Value:
+        found = get(scope)
+        if not isinstance(found, kind):
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected {expected}")
+        return found
 
     return typed
 
 
-def words_field(path: str | None) -> Callable[[Any], list[str]]:
-    """What gets a field that holds a list of strings, or a string of words."""
-    get = any_field(path)
+def whole_field(path: str) -> Field[int]:
+    """What gets a field that holds a whole number, or its digits as a string."""
+    get = value(path)
 
-    def words(content: Any) -> list[str]:
-        value = get(content)
-        if isinstance(value, str):
-            return [word for word in value.split(" ") if word]
-        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-            raise RefusedError("wrong type", f"{path!r} is {short(value)}, expected a list of strings")
-        return value
+    def whole(scope: Scope) -> int:
+        found = get(scope)
+        if type(found) is int and abs(found) < _MOST:
+            return found
+        if isinstance(found, str) and len(found) < 10 and found.isascii() and found.removeprefix("-").isdigit():
+            return int(found)
+        raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a whole number")
+
+    return whole
+
+
+def words_field(path: str) -> Field[list[str]]:
+    """What gets a field that holds a list of strings, or a string of words."""
+    get = value(path)
+
+    def words(scope: Scope) -> list[str]:
+        found = get(scope)
+        if isinstance(found, str):
+            return [word for word in found.split(" ") if word]
+        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a list of strings")
+        return found
 
     return words
+
+
+def joined_field(paths: list[str], between: str) -> Field[str]:
+    """What gets one string of several fields, or of all that a path with `[]` leads to."""
+    fields = [_strings_field(path) if "[]" in path else text_field(path) for path in paths]
+    if len(fields) == 1 and "[]" not in paths[0]:
+        return text_field(paths[0])
+
+    def joined(scope: Scope) -> str:
+        found = (get(scope) for get in fields)
+        return between.join(part if isinstance(part, str) else between.join(part) for part in found)
+
+    return joined
+
+
+def _strings_field(path: str) -> Field[list[str]]:
+    get = value(path)
+
+    def strings(scope: Scope) -> list[str]:
+        found: list[str] = get(scope)
+        if not all(isinstance(part, str) for part in found):
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected strings")
+        return found
+
+    return strings
 
 
 def places(categories: tuple[Category, ...], kind: Kind, names: dict[str, str]) -> dict[str, int]:
@@ -84,13 +105,12 @@ def places(categories: tuple[Category, ...], kind: Kind, names: dict[str, str]) 
 
 def category_of(label: Any, index: dict[str, int]) -> int:
     """The place of a label's category; a label that is no string is looked up as JSON writes it."""
-    found = index.get(label if isinstance(label, str) else json.dumps(label))
+    found = index.get(as_label(label))
     if found is None:
         raise RefusedError("unknown category", f"{short(label)} is not among the spec's categories")
     return found
 
 
-def short(value: Any) -> str:
-    """A value as it is shown in a sentence."""
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+def as_label(found: Any) -> str:
+    """A label as specs write it: a string, or what JSON writes for another value."""
+    return found if isinstance(found, str) else json.dumps(found)

@@ -86,12 +86,13 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Path]]:
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
     missing = []
     for unit in plan.units:
-        if (directory / unit.part).exists() and (directory / unit.reject_part).exists():
+        beside = (unit.mismatch_part, unit.reject_part)
+        if (directory / unit.part).exists() and all((directory / name).exists() for name in beside):
             continue
         earlier = next(directory.parent.glob(f"*/{unit.part}"), None)
-        if earlier and (rejects := earlier.with_name(unit.reject_part)).exists():
-            _link(rejects, directory / rejects.name)
-            _link(earlier, directory / earlier.name)
+        if earlier and all(earlier.with_name(name).exists() for name in beside):
+            for name in (*beside, unit.part):
+                _link(earlier.with_name(name), directory / name)
         else:
             missing.append((unit, plan.spec, directory))
     return missing

@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
-from pipelines.fields import (
-    Content,
-    RefusedError,
-    any_field,
-    category_of,
-    list_field,
-    places,
-    short,
-    text_field,
-    words_field,
-)
+from pipelines.annotations import annotated
+from pipelines.body import body_field
+from pipelines.candidates import candidates_field, chosen
+from pipelines.fields import Field, as_label, category_of, joined_field, places, text_field, words_field
+from pipelines.mentions import MisplacedError, given_field, locate
+from pipelines.paths import Scope, value, values
+from pipelines.refused import RefusedError, short
 from pipelines.sources import RawRow, Slice
-from pipelines.standoff import standoff
+from pipelines.tags import tagged_spans
 from ubert.schema.checks import problem
-from ubert.schema.record import Category, Record, Reject, Source, Span, Split, Task
+from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Source, Span, Split, Task
 from ubert.schema.spec import DatasetSpec
 
-Shape = Callable[[Content], dict[str, Any]]
+Shape = Callable[[Scope], dict[str, Any]]
 
 
-def mapper(spec: DatasetSpec, split: Split, piece: Slice) -> Callable[[RawRow], Record | Reject]:
-    """What takes the raw rows of a slice to records, or to rejects with their reason."""
-    shape = _SHAPES[spec.task](spec)
+def mapper(
+    spec: DatasetSpec,
+    split: Split,
+    piece: Slice,
+    misplaced: Callable[[Misplaced], None] = lambda misplaced: None,
+) -> Callable[[RawRow], Record | Reject]:
+    """What takes the raw rows of a slice to records, or to rejects with their reason. `misplaced` is called with
+    each mention that is not where its row says."""
+    shape = _shape(spec)
     shared = {
         "corpus": spec.name,
         "split": split,
@@ -44,11 +45,18 @@ def mapper(spec: DatasetSpec, split: Split, piece: Slice) -> Callable[[RawRow], 
     }
     prefix = f"{spec.name}/{split}/"
 
+    def report(row: RawRow, mismatches: list[Mismatch]) -> None:
+        for mismatch in mismatches:
+            misplaced(Misplaced(piece.path, row.line, row.locator, mismatch))
+
     def to_record(row: RawRow) -> Record | Reject:
         try:
-            fields = shape(row.content)
+            fields = shape(Scope(row.content, row.content, {}))
         except RefusedError as refused:
+            if isinstance(refused, MisplacedError):
+                report(row, refused.mismatches)
             return _reject(piece.path, row, refused.reason, refused.detail)
+        report(row, fields.pop("mismatches", []))
         source = Source(piece.path, row.line, piece.sha)
         record = Record(record_id=prefix + row.locator, source=source, **{**shared, **fields})
         wrong = problem(record)
@@ -61,143 +69,106 @@ def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
     return Reject(path, row.line, reason, f"{row.locator}: {detail}", json.dumps(row.content))
 
 
+def _shape(spec: DatasetSpec) -> Shape:
+    if spec.task == "ner" and spec.map.tags is not None:
+        return _tagged(spec)
+    if spec.task == "ner" and spec.map.chunks is not None:
+        return _chunked(spec)
+    return _SHAPES[spec.task](spec)
+
+
 def _label(spec: DatasetSpec) -> Shape:
     """A label, or several (a list, or a string that a separator parts), of a text or of a pair."""
     index = places(spec.categories.all(), "label", spec.categories.label)
-    text, pair = _whole_text(spec), _pair(spec)
-    label, separator = any_field(spec.map.label), spec.map.label_separator
+    body, pair = body_field(spec.map), _pair(spec)
+    label, separator = value(spec.map.label or "."), spec.map.label_separator
+    ignored, candidates = set(spec.map.ignore_labels), candidates_field(spec)
+    keyed = spec.map.candidate_keys is not None
 
-    def fields(content: Content) -> dict[str, Any]:
-        given = label(content)
+    def fields(scope: Scope) -> dict[str, Any]:
+        given = label(scope)
         if separator is not None and isinstance(given, str):
             given = given.split(separator) if given else []
-        labels = given if isinstance(given, list) else [given]
-        found = sorted({category_of(each, index) for each in labels})
-        return {"text": text(content), "pair": pair(content), "labels": found}
+        labels = [
+            each for each in (given if isinstance(given, list) else [given]) if as_label(each) not in ignored
+        ]
+        made = {"text": body(scope).text, "pair": pair(scope)}
+        if candidates is None:
+            return {**made, "labels": sorted({category_of(each, index) for each in labels})}
+        own = candidates(scope)
+        found = sorted({chosen(each, own, keyed) for each in labels})
+        return {**made, "labels": found, "categories": tuple(Category(name, "label") for _, name in own)}
 
     return fields
 
 
 def _value(spec: DatasetSpec) -> Shape:
     """A number, of a text or of a pair."""
-    text, pair, value = text_field(spec.map.text), _pair(spec), any_field(spec.map.value)
+    body, pair, get = body_field(spec.map), _pair(spec), value(spec.map.value or ".")
 
-    def fields(content: Content) -> dict[str, Any]:
-        given = value(content)
+    def fields(scope: Scope) -> dict[str, Any]:
+        given = get(scope)
         try:
             number = float(given)
         except (TypeError, ValueError, OverflowError):
             raise RefusedError("not a number", f"{spec.map.value!r} is {short(given)}") from None
-        return {"text": text(content), "pair": pair(content), "value": number}
+        return {"text": body(scope).text, "pair": pair(scope), "value": number}
 
     return fields
 
 
-def _whole_text(spec: DatasetSpec) -> Callable[[Content], str]:
-    if spec.map.tokens:
-        words = words_field(spec.map.tokens)
-        return lambda content: " ".join(words(content))
-    if spec.map.chunks:
-        chunks, part = list_field(spec.map.chunks), text_field("text")
-        return lambda content: "".join(part(chunk) for chunk in chunks(content))
-    return text_field(spec.map.text)
-
-
-def _pair(spec: DatasetSpec) -> Callable[[Content], str | None]:
-    return text_field(spec.map.pair) if spec.map.pair else lambda content: None
+def _pair(spec: DatasetSpec) -> Field[str] | Callable[[Scope], None]:
+    return joined_field(spec.map.pair, spec.map.join) if spec.map.pair else lambda scope: None
 
 
 def _target(spec: DatasetSpec) -> Shape:
     """A text to generate."""
-    text, target = text_field(spec.map.text), text_field(spec.map.target)
-    return lambda content: {"text": text(content), "target": target(content)}
+    body, pair, target = body_field(spec.map), _pair(spec), text_field(spec.map.target or ".")
+    return lambda scope: {"text": body(scope).text, "pair": pair(scope), "target": target(scope)}
 
 
 def _text(spec: DatasetSpec) -> Shape:
     """A text and nothing about it."""
-    text = text_field(spec.map.text)
-    return lambda content: {"text": text(content)}
-
-
-def _mentions(spec: DatasetSpec) -> Shape:
-    """Mentions, in the form that the spec maps."""
-    if spec.map.tokens:
-        return _tagged(spec)
-    return _chunked(spec) if spec.map.chunks else standoff(spec)
+    body = body_field(spec.map)
+    return lambda scope: {"text": body(scope).text}
 
 
 def _tagged(spec: DatasetSpec) -> Shape:
-    """Tokens and their tags; the text is the tokens joined by a space."""
+    """Tokens and their tags; the text is the tokens, joined. Of several columns of tags each is read."""
     index = places(spec.categories.all(), "entity", spec.categories.entity)
-    tokens, tags, scheme = words_field(spec.map.tokens), words_field(spec.map.tags), spec.map.scheme
+    body, scheme, ignored = body_field(spec.map), spec.map.scheme, set(spec.map.ignore_labels)
+    columns = [words_field(path) for path in spec.map.tags or []]
 
-    def fields(content: Content) -> dict[str, Any]:
-        words, marks = tokens(content), tags(content)
-        if len(words) != len(marks):
-            raise RefusedError("wrong number of tags", f"{len(marks)} tags of {len(words)} tokens")
-        if "" in words:
-            raise RefusedError("empty token", f"token {words.index('')} of {len(words)}")
-        found = tagged_spans(marks, scheme)
-        # starts[i]: where token i begins in the text, one space after the one before.
-        starts = list(accumulate((len(word) + 1 for word in words), initial=0)) if found else []
-        spans = [Span(starts[s], starts[e] - 1, category_of(label, index)) for s, e, label in found]
-        return {"text": " ".join(words), "spans": spans}
+    def fields(scope: Scope) -> dict[str, Any]:
+        text = body(scope)
+        spans = []
+        for column in columns:
+            tags = column(scope)
+            if len(tags) != len(text.starts):
+                raise RefusedError("wrong number of tags", f"{len(tags)} tags of {len(text.starts)} tokens")
+            for start, end, label in tagged_spans(tags, scheme):
+                if label not in ignored:
+                    spans.append(Span(text.starts[start], text.ends[end - 1], category_of(label, index)))
+        return {"text": text.text, "spans": spans}
 
     return fields
-
-
-def tagged_spans(tags: list[str], scheme: Literal["BIO", "IOB", "BIOES", "BMES"]) -> list[tuple[int, int, str]]:
-    """Spans of tokens [start, end) with their label, from one tag a token (`O`, or a mark and a label: `B-city`).
-
-    BIO: every span begins with B. IOB: one that begins with I, after O or another label, is a span too. BIOES and
-    BMES: spans of one token are S, longer ones go from B over I (M) to E.
-
-    Raises:
-        RefusedError: a tag is not of the scheme, or cannot follow the one before it.
-    """
-    closed = scheme in ("BIOES", "BMES")
-    inside = "M" if scheme == "BMES" else "I"
-    found: list[tuple[int, int, str]] = []
-    start, label = -1, ""  # of the open span; -1: none is
-    for i, tag in enumerate([*tags, "O"]):
-        mark, _, kind = tag.partition("-")
-        goes_on = start >= 0 and kind == label
-        if mark == inside and goes_on:
-            continue
-        if closed and mark == "E" and goes_on:
-            found.append((start, i + 1, label))
-            start = -1
-            continue
-        if start >= 0:
-            if closed:
-                raise RefusedError("tags out of order", f"{tag!r} at token {i} after an unfinished {label!r}")
-            found.append((start, i, label))
-            start = -1
-        if tag == "O":
-            continue
-        if kind and (mark == "B" or (mark == "I" and scheme == "IOB")):
-            start, label = i, kind
-        elif kind and closed and mark == "S":
-            found.append((i, i + 1, kind))
-        else:
-            raise RefusedError("tags out of order", f"{tag!r} at token {i} begins no span in {scheme}")
-    return found
 
 
 def _chunked(spec: DatasetSpec) -> Shape:
     """Chunks {text, entity?} whose texts make up the text."""
     index = places(spec.categories.all(), "entity", spec.categories.entity)
-    chunks, part = list_field(spec.map.chunks), text_field("text")
+    chunks, part, entity = values(f"{spec.map.chunks}[]"), text_field("text"), value("entity?")
 
-    def fields(content: Content) -> dict[str, Any]:
+    def fields(scope: Scope) -> dict[str, Any]:
         parts: list[str] = []
         spans: list[Span] = []
         at = 0
-        for chunk in chunks(content):
+        for chunk in chunks(scope):
             parts.append(part(chunk))
             end = at + len(parts[-1])
-            if chunk.get("entity") is not None:
-                spans.append(Span(at, end, category_of(chunk["entity"], index)))
+            label = entity(chunk)
+            if label is not None:
+                spans.append(Span(at, end, category_of(label, index)))
             at = end
         return {"text": "".join(parts), "spans": spans}
 
@@ -205,52 +176,42 @@ def _chunked(spec: DatasetSpec) -> Shape:
 
 
 def _answers(spec: DatasetSpec) -> Shape:
-    """Answers {text, answer_start} to a question, which is the only category; equal ones are one span."""
-    text, question, answers = (
-        text_field(spec.map.text),
-        text_field(spec.map.question),
-        list_field(spec.map.answers),
-    )
-    unanswerable = any_field(spec.map.unanswerable) if spec.map.unanswerable else lambda content: False
+    """Answers to a question, which is the only category; equal ones are one span."""
+    body, question = body_field(spec.map), text_field(spec.map.question or ".")
+    if spec.map.answers is None:
+        raise ValueError("expected `answers`")
+    each, given = values(spec.map.answers.each), given_field(spec.map.answers, spec.map.offsets)
+    unanswerable = value(spec.map.unanswerable) if spec.map.unanswerable else lambda scope: False
 
-    def fields(content: Content) -> dict[str, Any]:
-        context, asked = text(content), question(content)
+    def fields(scope: Scope) -> dict[str, Any]:
+        text, asked = body(scope), question(scope)
         if not asked.strip():
             raise RefusedError("empty question", f"question is {asked!r}")
-        found = dict.fromkeys(_answer(context, answer) for answer in answers(content))
-        if bool(found) == bool(unanswerable(content)):
-            if found:
-                raise RefusedError("answer to an unanswerable question", f"{len(found)} answers")
+        answers = [given(answer, text, "answer", str(i)) for i, answer in enumerate(each(scope))]
+        if bool(answers) == bool(unanswerable(scope)):
+            if answers:
+                raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers")
             raise RefusedError("no answer", "no answer and not marked unanswerable")
-        spans = [Span(start, end, 0) for start, end in found]
-        return {"text": context, "categories": (Category(asked, "question"),), "spans": spans}
+        found, mismatches = locate(text, answers, spec.map.offsets)
+        spans = [
+            Span(start, end, 0) for start, end in dict.fromkeys(place for places in found for place in places)
+        ]
+        categories = (Category(asked, "question"),)
+        return {"text": text.text, "categories": categories, "spans": spans, "mismatches": mismatches}
 
     return fields
-
-
-def _answer(context: str, answer: Any) -> tuple[int, int]:
-    match answer:
-        case {"text": str(words), "answer_start": int(start)}:
-            if not 0 <= start < start + len(words) <= len(context):
-                detail = f"answer {short(words)} at {start} of a text of {len(context)} characters"
-                raise RefusedError("span outside its text", detail)
-            if not context.startswith(words, start):
-                detail = f"answer {short(words)} at {start}, where the text says "
-                detail += short(context[start : start + len(words)])
-                raise RefusedError("mention doesn't match its offsets", detail)
-            return start, start + len(words)
-        case _:
-            raise RefusedError("wrong type", f"an answer is {short(answer)}, expected text and answer_start")
 
 
 _SHAPES: dict[Task, Callable[[DatasetSpec], Shape]] = {
     "classification": _label,
     "multilabel": _label,
     "pair": _label,
+    "choice": _label,
     "regression": _value,
-    "ner": _mentions,
-    "relation": standoff,
-    "event": standoff,
+    "ner": annotated,
+    "relation": annotated,
+    "event": annotated,
+    "coref": annotated,
     "qa": _answers,
     "seq2seq": _target,
     "text": _text,

@@ -49,6 +49,7 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
             files=files,
             parts=[unit.part for unit in plan.units],
             reject_parts=[unit.reject_part for unit in plan.units],
+            mismatch_parts=[unit.mismatch_part for unit in plan.units],
         )
     store.publish("corpora", manifest)
     return manifest

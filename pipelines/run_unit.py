@@ -17,8 +17,8 @@ from pipelines.sources import reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
 from pipelines.units import Unit, check_unchanged
-from ubert.schema.arrow import records_to_batch, rejects_to_batch
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Record, Reject
+from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
+from ubert.schema.record import MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Misplaced, Record, Reject
 from ubert.schema.spec import DatasetSpec
 
 CHUNK = 10_000  # rows that are built into columns at a time
@@ -37,10 +37,13 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
         _collector_paused(),
         atomic(directory / unit.part) as part,
         atomic(directory / unit.reject_part) as reject_part,
+        atomic(directory / unit.mismatch_part) as mismatch_part,
         pq.ParquetWriter(part, RECORD_SCHEMA, compression="zstd") as kept_file,
         pq.ParquetWriter(reject_part, REJECT_SCHEMA, compression="zstd") as rejects_file,
+        pq.ParquetWriter(mismatch_part, MISMATCH_SCHEMA, compression="zstd") as mismatches_file,
     ):
-        rows = _rows(unit, spec)
+        mismatches: list[Misplaced] = []
+        rows = _rows(unit, spec, mismatches)
         while chunk := list(islice(rows, CHUNK)):
             kept = [row for row in chunk if isinstance(row, Record)]
             rejects = [row for row in chunk if isinstance(row, Reject)]
@@ -52,6 +55,9 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
                 kept_file.write_batch(records_to_batch(kept))
             if rejects:
                 rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
+            if mismatches:
+                mismatches_file.write_batch(mismatches_to_batch(mismatches, spec.name, unit.entry.split))
+                mismatches.clear()
         kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
     return sum(map(sum, counts.values()))
 
@@ -68,10 +74,10 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _rows(unit: Unit, spec: DatasetSpec) -> Iterator[Record | Reject]:
+def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterator[Record | Reject]:
     read, options = reader(spec.format).read, file_options(spec, unit.entry)
     for piece in unit.slices:
         check_unchanged(piece, spec, unit.entry)
-        to_record = mapper(spec, unit.entry.split, piece)
+        to_record = mapper(spec, unit.entry.split, piece, mismatches.append)
         for row in read(piece, options):
             yield row if isinstance(row, Reject) else to_record(row)

@@ -67,13 +67,20 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas of the three kinds of spec, for editors; a dataset's `options` follow its `format`."""
     dataset = DatasetSpec.model_json_schema()
     dataset["properties"]["format"]["enum"] = formats()
-    dataset["allOf"] = [
+    # A spec that extends another states what differs, and takes categories away with nothing.
+    dataset["properties"]["extends"] = {"type": "string"}
+    kinds = dataset["$defs"]["Categories"]["properties"]
+    kinds.update({kind: {"anyOf": [schema, {"type": "null"}]} for kind, schema in kinds.items()})
+    needed = {"required": dataset.pop("required")}
+    of_format = [
         {
             "if": {"properties": {"format": {"const": name}}},
             "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
         }
         for name in formats()
     ]
+    extending = {"if": {"required": ["extends"]}, "then": {"required": ["name"]}, "else": needed}
+    dataset["allOf"] = [extending, *of_format]
     return {"dataset": dataset, "mixture": Mixture.model_json_schema(), "recipe": Recipe.model_json_schema()}
 
 
@@ -98,7 +105,7 @@ def _find(name: str, folder: Path) -> Path:
 
 
 def _load(model: type[Named], name: str, path: Path) -> Named:
-    content = read_yaml(path)
+    content = _extended(path, ()) if model is DatasetSpec else read_yaml(path)
     problems: list[str] = []
     spec: Named | None = None
     try:
@@ -113,6 +120,36 @@ def _load(model: type[Named], name: str, path: Path) -> Named:
     if spec is None or problems:
         raise UserError("\n".join(problems))
     return spec
+
+
+def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:
+    """The content of a dataset's spec, laid over that of the spec that it `extends`.
+
+    Raises:
+        UserError: there is no such spec, or it extends itself.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict) or "extends" not in content:
+        return content
+    base = content.pop("extends")
+    if not isinstance(base, str):
+        raise UserError(f"{path}: extends: expected the name of a dataset, got {base!r}")
+    if path in on_the_way:
+        raise UserError(f"{path}: extends itself, by way of {base}.yaml")
+    found = _extended(_find(base, path.parent), (*on_the_way, path))
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: extends: {base}.yaml is not a spec")
+    return _laid_over({"dataset": base, **found}, content)
+
+
+def _laid_over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """What `content` says, and for the rest what `base` does. The keys of `map`, `options`, `categories` and so on
+    are told apart one by one; a key with nothing (null) takes the other's away."""
+    merged = {**base, **content}
+    for key, given in content.items():
+        if isinstance(given, dict) and isinstance(base.get(key), dict):
+            merged[key] = {name: item for name, item in {**base[key], **given}.items() if item is not None}
+    return {key: item for key, item in merged.items() if item is not None}
 
 
 def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:

@@ -46,6 +46,11 @@ class Unit:
         return f"rejects-{self.name}.parquet"
 
     @property
+    def mismatch_part(self) -> str:
+        """Name of the file of its mentions that were not where their rows said."""
+        return f"mismatches-{self.name}.parquet"
+
+    @property
     def size(self) -> int:
         """Bytes to read."""
         return sum(piece.stop - piece.start for piece in self.slices)

@@ -20,7 +20,7 @@ from pipelines.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATE
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA
+from ubert.schema.record import MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
 MEMORY = "50%"  # of the machine's, at most, for a query
@@ -114,9 +114,11 @@ def connect(
     current = [store.current("corpora", name) for name in (store.names("corpora") if corpora is None else corpora)]
     parts = [str(directory / part) for directory, manifest in current for part in manifest.parts]
     rejects = [str(directory / part) for directory, manifest in current for part in manifest.reject_parts]
+    mismatches = [str(directory / part) for directory, manifest in current for part in manifest.mismatch_parts]
     with duckdb.connect(":memory:") as connection:
         connection.register("records", ds.dataset(parts, schema=RECORD_SCHEMA, format="parquet"))
         connection.register("rejects", ds.dataset(rejects, schema=REJECT_SCHEMA, format="parquet"))
+        connection.register("mismatches", ds.dataset(mismatches, schema=MISMATCH_SCHEMA, format="parquet"))
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
@@ -160,7 +162,7 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except duckdb.InterruptException:
         raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
     except duckdb.Error as error:
-        views = "records, categories, labels, spans, relations, events, arguments, rejects, "
+        views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, "
         views += ", ".join([*_TABLES, *_EVIDENCE])
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
     finally:

@@ -97,6 +97,7 @@ def write_mixture(
             files=[made],
             parts=[f"part-{i}.parquet" for i in range(len(parts))],
             reject_parts=[],
+            mismatch_parts=[],
         )
         store.publish("corpora", manifest)
         drawn = [(r.record_id, corpus, "train", (copies or {}).get(r.record_id, 1), 0) for r in records]

@@ -24,7 +24,7 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("conll", {"columns": ["a", "b"]}),
     ("brat", {}),
     ("squad", {}),
-    ("json", {"rows": ["{a}.b", ""]}),
+    ("json", {"rows": ["{a}.b[]", "."]}),
     ("parallel", {"beside": {"b": "x.ann"}}),
 ]
 BITS = [
@@ -76,7 +76,9 @@ def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
         "relation": [{"label": "a", "name": "r", "head": "a"}],
         "event": {"b": {"name": "e", "roles": {"a": "o"}}},
     }
-    head = dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl")
+    head = dict(
+        name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+    )
     files = [{"split": "train", "path": "x"}]
     return DatasetSpec.model_validate({**head, "files": files, "map": fields, "categories": categories})
 
@@ -90,6 +92,30 @@ SPECS = [
     spec_of("ner", {"chunks": "text"}),
     spec_of("event", {"text": "text", "standoff": "standoff"}),
     spec_of("qa", {"text": "text", "question": "id", "answers": "label"}),
+    spec_of("choice", {"text": "text", "candidates": "label", "label": "id"}),
+    spec_of(
+        "relation",
+        {
+            "tokens": "text",
+            "spans": {"each": "standoff.spans?[]", "fragments": "fragments", "label": "label", "words": "text"},
+            "relations": {
+                "each": "label.{x}",
+                "as": "a",
+                "head": {"indices": "fragments[]"},
+                "tail": {"start": "id", "end": "{x}"},
+            },
+            "offsets": {"unit": "token", "locate": "nearest", "absent_start": 0},
+        },
+    ),
+    spec_of(
+        "coref",
+        {
+            "text": "text",
+            "spans": {"each": "standoff.spans[]", "id": "id", "words": "text", "start": "label"},
+            "links": {"head": "id", "tail": "/standoff.events"},
+            "offsets": {"base": "document", "locate": "first", "compare": "folded"},
+        },
+    ),
 ]
 KEYS = [
     "text",

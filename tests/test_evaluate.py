@@ -60,7 +60,7 @@ def publish(store: Store, name: str, task: Task, records: Sequence[Record]) -> N
     ]
     manifest = CorpusManifest(
         name=name, fingerprint="f" * 16, created=now(), task=task, language="en", licence="own", upstream=None,
-        files=files, parts=parts, reject_parts=[],
+        files=files, parts=parts, reject_parts=[], mismatch_parts=[],
     )  # fmt: skip
     store.publish("corpora", manifest)
 

@@ -157,7 +157,9 @@ def test_small_files_share_a_unit(world: World) -> None:
 
 
 def test_one_file_may_serve_two_splits(world: World) -> None:
-    files = [{"split": split, "path": "all.json", "options": {"rows": [split]}} for split in ("train", "test")]
+    files = [
+        {"split": split, "path": "all.json", "options": {"rows": [f"{split}[]"]}} for split in ("train", "test")
+    ]
     world.spec(format="json", files=files)
     world.source('{"train": [{"text": "four", "label": 0}], "test": [{"text": "five", "label": 1}]}', "all.json")
     manifest = world.ingest()

@@ -25,7 +25,7 @@ def spec_of(task: str, fields: dict[str, Any], categories: dict[str, Any] | None
             "description": "d",
             "task": task,
             "language": "en",
-            "licence": "l",
+            "licence": "MIT",
             "instruction": "i",
             "format": "jsonl",
             "files": [{"split": "train", "path": "a/file"}],
@@ -219,7 +219,7 @@ def test_an_unanswerable_question_has_no_span() -> None:
         (ask([{"text": "left.!", "answer_start": 17}]), "span outside its text"),
         (ask([{"text": "Bob", "answer_start": -5}]), "span outside its text"),
         (ask([{"text": "", "answer_start": 5}]), "span outside its text"),
-        (ask([{"text": "Bob"}]), "wrong type"),
+        (ask([{"text": "Bob"}]), "missing field"),
         ({**ask([]), "q": " "}, "empty question"),
         ({**ask([], no=True), "q": "\ud800?"}, "lone surrogate"),
     ],
@@ -262,8 +262,7 @@ def document(spans: list[dict[str, Any]] = SPANS, **kinds: Any) -> dict[str, Any
 
 
 def of(head: str, tail: str) -> dict[str, Any]:
-    targets = [{"role": "Arg1", "target": head}, {"role": "Arg2", "target": tail}]
-    return {"id": "R1", "label": "of", "arguments": targets}
+    return {"id": "R1", "label": "of", "head": head, "tail": tail}
 
 
 def test_relations_join_mentions_by_index_with_the_category_of_their_types() -> None:
@@ -314,8 +313,7 @@ HIRE = {"id": "E1", "label": "Hire", "trigger": "T1", "arguments": []}
         ("ner", document([{**SPANS[0], "text": "Bob"}]), "mention doesn't match its offsets"),
         ("ner", document([{**SPANS[0], "fragments": [[0, 99]]}]), "span outside its text"),
         ("ner", document([{**SPANS[0], "fragments": [[3, 3]]}]), "span outside its text"),
-        ("ner", document([{**SPANS[0], "fragments": []}]), "bad annotation"),
-        ("ner", document([SPANS[0], SPANS[0]]), "bad annotation"),
+        ("ner", document([{**SPANS[0], "fragments": []}]), "wrong type"),
         ("ner", document([{"id": "T1", "label": "Person"}]), "missing field"),
         ("ner", {"text": TEXT, "standoff": {"spans": 3}}, "wrong type"),
         ("relation", document(relations=[of("T1", "T9")]), "dangling relation"),

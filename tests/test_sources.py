@@ -236,13 +236,7 @@ def test_every_kind_of_standoff_line_is_read(read: Read) -> None:
             {"id": "T1", "label": "Person", "fragments": [[0, 3]], "text": "Ann"},
             {"id": "T2", "label": "Firm", "fragments": [[9, 13], [18, 22]], "text": "Acme Corp"},
         ],
-        "relations": [
-            {
-                "id": "R1",
-                "label": "works-for",
-                "arguments": [{"role": "Arg1", "target": "T1"}, {"role": "Arg2", "target": "T2"}],
-            }
-        ],
+        "relations": [{"id": "R1", "label": "works-for", "head": "T1", "tail": "T2"}],
         "events": [
             {
                 "id": "E1",
@@ -330,7 +324,7 @@ def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: by
 
 def test_rows_are_found_by_keys_through_lists(read: Read) -> None:
     file = ("x", b'{"a": {"b": [{"c": [{"n": 1}, {"n": 2}]}, {"c": [{"n": 3}]}]}}')
-    rows = read("json", file, rows=["a.b.c"])
+    rows = read("json", file, rows=["a.b[].c[]"])
     assert [(row.locator, row.content["n"]) for row in rows] == [
         ("x#a.b.0.c.0", 1),
         ("x#a.b.0.c.1", 2),
@@ -340,7 +334,7 @@ def test_rows_are_found_by_keys_through_lists(read: Read) -> None:
 
 def test_keys_on_the_way_are_kept_under_their_names(read: Read) -> None:
     file = ("x", b'{"greet": [{"t": "hi"}], "leave": [{"t": "bye"}]}')
-    assert contents(read("json", file, rows=["{intent}"])) == [
+    assert contents(read("json", file, rows=["{intent}[]"])) == [
         {"intent": "greet", "t": "hi"},
         {"intent": "leave", "t": "bye"},
     ]
@@ -348,7 +342,7 @@ def test_keys_on_the_way_are_kept_under_their_names(read: Read) -> None:
 
 def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:
     file = ("x", b'{"a": [["hi", 1]], "b": [["bye", 2], ["odd"], 3], "c": [[1, 2]]}')
-    rows = read("json", file, rows=["a", "b"], columns=["t", "n"])
+    rows = read("json", file, rows=["a[]", "b[]"], columns=["t", "n"])
     assert [row.content for row in rows if isinstance(row, RawRow)] == [{"t": "hi", "n": 1}, {"t": "bye", "n": 2}]
     assert [(row.reason, row.detail) for row in rows if isinstance(row, Reject)] == [
         ("wrong column count", "expected 2 items, got 1 at b.1"),
@@ -359,6 +353,23 @@ def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:
 def test_a_key_that_leads_nowhere_is_an_error_that_names_those_there(read: Read) -> None:
     with pytest.raises(UserError, match="no key 'z' at a, there is b, c; correct `rows`"):
         read("json", ("x", b'{"a": {"b": 1, "c": 2}}'), rows=["a.z"])
+
+
+def test_a_row_takes_along_what_the_spec_names_around_it(read: Read) -> None:
+    file = ("x", b'[{"title": "T", "text": "long", "parts": [{"q": 1}, {"q": 2, "title": "own"}]}]')
+    rows = contents(read("json", file, rows=["[].parts[]"], enclosing=["title"]))
+    assert rows == [{"title": "T", "q": 1}, {"title": "own", "q": 2}]
+    file = ("x", b'[[["a"], [{"q": 3}], "id"]]')
+    assert contents(read("json", file, rows=["[].1[]"], enclosing=["0"])) == [{"0": ["a"], "q": 3}]
+
+
+def test_single_values_are_rows_under_a_name(read: Read) -> None:
+    file = ("x", b'{"p1": {"parts": ["a", "b"], "kinds": ["K", "L"]}}')
+    rows = contents(read("json", file, rows=["{page}.parts.{i}"], item="text", enclosing=["kinds"]))
+    assert rows == [
+        {"page": "p1", "i": "0", "kinds": ["K", "L"], "text": "a"},
+        {"page": "p1", "i": "1", "kinds": ["K", "L"], "text": "b"},
+    ]
 
 
 # parallel

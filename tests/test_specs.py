@@ -66,6 +66,27 @@ def test_a_good_spec_is_read(tmp_path: Path) -> None:
     assert (spec.folder, [category.name for category in spec.categories.all()]) == ("reviews", ["bad", "good"])
 
 
+def test_a_spec_that_extends_another_states_what_differs(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    other = {"name": "films", "extends": "reviews", "task": "ner", "instruction": "find films"}
+    own = {"map": {"label": None, "spans": {"each": "films[]", "as": "film", "words": "."}}}
+    (tmp_path / "datasets" / "films.yaml").write_text(
+        yaml.safe_dump({**other, **own, "categories": {"label": None, "entity": {"film": "film"}}})
+    )
+    base, spec = dataset_spec("reviews", tmp_path), dataset_spec("films", tmp_path)
+    assert (spec.folder, spec.files, spec.licence) == ("reviews", base.files, base.licence)
+    assert (spec.map.text, spec.map.label) == (base.map.text, None)
+    assert [category.kind for category in spec.categories.all()] == ["entity"]
+
+
+@pytest.mark.parametrize("base", ["films", "nowhere", ["reviews"]])
+def test_a_spec_extends_another_one_that_is_there(tmp_path: Path, base: Any) -> None:
+    write(tmp_path, GOOD)
+    (tmp_path / "datasets" / "films.yaml").write_text(yaml.safe_dump({"name": "films", "extends": base}))
+    with pytest.raises(UserError, match=r"films\.yaml: extends|nowhere\.yaml: no such file"):
+        dataset_spec("films", tmp_path)
+
+
 def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None:
     found = errors(
         tmp_path,
@@ -97,13 +118,21 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"map": {"text": "text"}}, "map: task classification needs label and text, or label and tokens"),
-        ({"map": {"text": "t", "label": "l", "pair": "p"}}, "map: task classification needs"),
+        (
+            {"map": {"text": "text"}},
+            "map: beside text, task classification needs label (and may have candidates); got nothing",
+        ),
+        ({"map": {"text": "t", "label": "l", "pair": "p"}}, "map: beside text, task classification needs label"),
         ({"map": {"text": "t", "label": "l", "scheme": "BIOES"}}, "map: scheme: without a use here; remove it"),
-        ({"task": "ner"}, "map: task ner needs tags and tokens, or chunks, or standoff and text, and no other"),
-        ({"task": "coref"}, "task: no mapping for this task yet; expected one of classification, multilabel"),
+        (
+            {"task": "ner"},
+            "map: beside text, task ner needs spans, or standoff (and may have candidates); got label",
+        ),
+        ({"task": "coref"}, "map: beside text, task coref needs spans, or standoff (and may have links)"),
+        ({"map": {"label": "l"}}, "map: expected one of chunks, text, tokens, got none of them"),
+        ({"map": {"text": "a..b", "label": "l"}}, "map.text.0: expected keys joined by dots"),
         ({"categories": {}}, "categories: task classification needs `label`"),
-        ({"format": "tabel"}, "format: expected one of brat, conll, json, jsonl, parallel, squad, table"),
+        ({"format": "tabel"}, "format: expected one of brat, conll, json, "),
         ({"options": {}}, "options: expected `columns`, or `header: true`"),
         ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
         ({"files": GOOD["files"] * 2}, "files: named twice in one split: train.tsv of train"),

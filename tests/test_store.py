@@ -23,6 +23,7 @@ def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifes
         files=[],
         parts=[],
         reject_parts=[],
+        mismatch_parts=[],
     )
 
 

@@ -124,6 +124,7 @@ def put_corpus(root: Path, name: str, records: list[Record], rejected: Sequence[
         ],
         parts=["part-0.parquet"],
         reject_parts=["rejects-0.parquet"],
+        mismatch_parts=[],
     )
     directory = store.directory("corpora", name, manifest.fingerprint)
     directory.mkdir(parents=True, exist_ok=True)

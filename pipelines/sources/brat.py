@@ -3,7 +3,7 @@
 A row is {"text", "standoff"}; a standoff is
 
     spans:        [{id, label, fragments: [[start, end], ...], text}]      T
-    relations:    [{id, label, arguments: [{role, target}, ...]}]          R
+    relations:    [{id, label, head, tail}]                                R
     events:       [{id, label, trigger, arguments: [{role, target}]}]      E
     attributes:   [{id, label, target, value?}]                            A, M
     equivalences: [{label, targets}]                                       *
@@ -14,6 +14,7 @@ A row is {"text", "standoff"}; a standoff is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +65,12 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     except _BadLineError as error:
         yield Reject(piece.path, 1, "bad annotation", str(error), document)
     else:
-        yield RawRow(1, piece.path, {"text": document, "standoff": standoff})
+        ids = Counter(mention["id"] for mention in standoff["spans"])
+        twice = [name for name, count in ids.items() if count > 1]
+        if twice:
+            yield Reject(piece.path, 1, "bad annotation", f"two mentions have the same id {twice[0]}", document)
+        else:
+            yield RawRow(1, piece.path, {"text": document, "standoff": standoff})
 
 
 class _BadLineError(Exception):
@@ -96,8 +102,9 @@ def _span(fields: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def _relation(fields: list[str]) -> tuple[str, dict[str, Any]]:
-    label, *arguments = fields[1].split()
-    return "relations", {"id": fields[0], "label": label, "arguments": [_argument(a) for a in arguments]}
+    label, head, tail = fields[1].split()
+    ends = {"head": _argument(head)["target"], "tail": _argument(tail)["target"]}
+    return "relations", {"id": fields[0], "label": label, **ends}
 
 
 def _event(fields: list[str]) -> tuple[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from ubert.schema.record import (
     ARGUMENT,
     CATEGORY,
     EVENT,
+    MISMATCH_SCHEMA,
     RECORD_SCHEMA,
     REJECT_SCHEMA,
     RELATION,
@@ -21,6 +22,7 @@ from ubert.schema.record import (
     Argument,
     Category,
     Event,
+    Misplaced,
     Record,
     Reject,
     Relation,
@@ -67,6 +69,17 @@ def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.R
         ),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=REJECT_SCHEMA)
+
+
+def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str) -> pa.RecordBatch:
+    """Build one record batch of `MISMATCH_SCHEMA`."""
+    columns = [
+        _words([corpus] * len(misplaced)),
+        _words([split] * len(misplaced)),
+        *(pa.array([getattr(m, name) for m in misplaced]) for name in ("path", "line", "locator")),
+        *(pa.array([getattr(m.mismatch, f.name) for m in misplaced], f.type) for f in list(MISMATCH_SCHEMA)[5:]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MISMATCH_SCHEMA)
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:

@@ -54,6 +54,7 @@ class CorpusManifest(Manifest):
     files: list[SourceFile]
     parts: list[str]
     reject_parts: list[str]
+    mismatch_parts: list[str]
 
 
 class RealisedSource(Strict):

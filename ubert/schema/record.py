@@ -224,3 +224,47 @@ class Reject:
     reason: str
     detail: str
     raw: str
+
+
+MISMATCH_SCHEMA = pa.schema(
+    [
+        pa.field("corpus", _WORD, nullable=False),
+        pa.field("split", _WORD, nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("locator", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("mention", pa.string(), nullable=False),
+        pa.field("words", pa.string(), nullable=False),
+        pa.field("start", pa.int64()),
+        pa.field("there", pa.string()),
+        pa.field("places", pa.int32(), nullable=False),
+        pa.field("found", pa.int32()),
+    ],
+    metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Mismatch:
+    """A mention that was not where its row says, or whose row does not say where it is and has it several times or
+    never. `kind`: mention, trigger, argument, ...; `there`: the text at its offsets; `places`: how often its words
+    are in the text; `found`: where it was put, None where it could not be."""
+
+    kind: str
+    mention: str
+    words: str
+    start: int | None
+    there: str | None
+    places: int
+    found: int | None
+
+
+@dataclass(slots=True, frozen=True)
+class Misplaced:
+    """A mismatch and its row."""
+
+    path: str
+    line: int
+    locator: str
+    mismatch: Mismatch

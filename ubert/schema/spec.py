@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
+from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.yaml_file import Strict
 
@@ -114,51 +115,6 @@ class Categories(Strict):
         return self
 
 
-class Mapping(Strict):
-    """Which fields of a raw row hold what. A field is a key, or keys joined by dots.
-
-    `tokens` and `tags` are lists, or strings of words. `chunks` is a list of {text, entity?} whose texts make up
-    the text. `standoff` holds spans, relations and events by id (see `pipelines/sources/brat.py`). `answers` is a
-    list of {text, answer_start}; a row without any is kept only where `unanswerable` is true.
-    """
-
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    label_separator: str | None = Field(default=None, min_length=1)  # between the labels of a multilabel string
-    value: str | None = None
-    target: str | None = None
-    tokens: str | None = None
-    tags: str | None = None
-    scheme: Literal["BIO", "IOB", "BIOES", "BMES"] = "BIO"
-    chunks: str | None = None
-    standoff: str | None = None
-    # Annotations that are not taken: kinds, and labels of spans, relations or events. Any other that a record
-    # cannot hold makes a reject, so nothing is lost in silence.
-    ignore: list[Literal["relations", "events", "attributes", "equivalences", "notes"]] = Field(
-        default_factory=list
-    )
-    ignore_labels: list[str] = Field(default_factory=list)
-    question: str | None = None
-    answers: str | None = None
-    unanswerable: str | None = None
-
-
-# The fields that a task maps: one of these sets, whole.
-FIELDS: dict[Task, list[set[str]]] = {
-    "classification": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
-    "multilabel": [{"text", "label"}, {"tokens", "label"}, {"chunks", "label"}],
-    "pair": [{"text", "pair", "label"}],
-    "regression": [{"text", "value"}, {"text", "pair", "value"}],
-    "ner": [{"tokens", "tags"}, {"chunks"}, {"text", "standoff"}],
-    "relation": [{"text", "standoff"}],
-    "event": [{"text", "standoff"}],
-    "qa": [{"text", "question", "answers"}, {"text", "question", "answers", "unanswerable"}],
-    "seq2seq": [{"text", "target"}],
-    "text": [{"text"}],
-}
-# Keys of `map` that say how another one is read.
-MODIFIERS = {"label_separator": "label", "scheme": "tags", "ignore": "standoff", "ignore_labels": "standoff"}
 # The kinds of category that a task cannot do without.
 NEEDED_KIND: dict[Task, str] = {
     "classification": "label",
@@ -171,7 +127,8 @@ NEEDED_KIND: dict[Task, str] = {
 
 
 class DatasetSpec(Strict):
-    """One dataset for one task."""
+    """One dataset for one task. A file may begin with `extends: <name>` of another spec, and then states only what
+    differs: in `map`, `options` and `categories` key by key. A key with nothing takes the other's away."""
 
     name: str = Field(pattern=NAME)
     dataset: str | None = Field(default=None, pattern=NAME)  # the folder in the mirror; default: the name
@@ -204,13 +161,6 @@ class DatasetSpec(Strict):
             )
         return found
 
-    @field_validator("task")
-    @classmethod
-    def _has_a_mapping(cls, task: Task) -> Task:
-        if task not in FIELDS:
-            raise ValueError(f"no mapping for this task yet; expected one of {', '.join(FIELDS)}")
-        return task
-
     @field_validator("files")
     @classmethod
     def _named_once(cls, given: list[Files]) -> list[Files]:
@@ -224,21 +174,17 @@ class DatasetSpec(Strict):
     @classmethod
     def _maps_what_the_task_needs(cls, given: Mapping, info: ValidationInfo) -> Mapping:
         task = info.data.get("task")
-        keys = {key for key, value in given if value is not None and key not in MODIFIERS}
-        if task is not None and keys not in FIELDS[task]:
-            needed = ", or ".join(" and ".join(sorted(fields)) for fields in FIELDS[task])
-            raise ValueError(
-                f"task {task} needs {needed}, and no other fields; {' and '.join(sorted(keys))} given"
-            )
-        useless = sorted(k for k, base in MODIFIERS.items() if k in given.model_fields_set and base not in keys)
-        if useless:
-            raise ValueError(f"{', '.join(useless)}: without a use here; remove it")
+        wrong = task and given.wrong(task)
+        if wrong:
+            raise ValueError(wrong)
         return given
 
     @field_validator("categories")
     @classmethod
     def _has_what_the_task_needs(cls, given: Categories, info: ValidationInfo) -> Categories:
         kind = NEEDED_KIND.get(info.data.get("task", "text"))
-        if kind is not None and not getattr(given, kind):
+        mapping: Mapping | None = info.data.get("map")
+        from_rows = mapping is not None and mapping.candidates is not None
+        if kind is not None and not from_rows and not getattr(given, kind):
             raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
         return given

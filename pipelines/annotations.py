@@ -1,0 +1,196 @@
+"""Spans, relations and events of a record, by index: what a row says, located and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pipelines.body import body_field
+from pipelines.candidates import candidates_field
+from pipelines.fields import category_of, places
+from pipelines.gather import Gathered, Happening, Link, Reference, gatherer
+from pipelines.mentions import Fragments, locate
+from pipelines.paths import Scope
+from pipelines.refused import RefusedError
+from ubert.schema.record import Argument, Category, Event, Relation, Span
+from ubert.schema.spec import DatasetSpec
+
+
+class _Lookup(NamedTuple):
+    """Source labels to places among the categories."""
+
+    span: dict[str, int]  # entities and triggers
+    relation: dict[tuple[str, str | None, str | None], int]  # label, head's label, tail's label
+    event: dict[str, int]
+    role: dict[str, dict[str, int]]  # by event label
+
+
+class _Places(NamedTuple):
+    """Where references lead: the first spans of ids, and of gathered mentions; and the label of each such span."""
+
+    of_id: dict[str, int]
+    of_mention: list[int]
+    label: dict[int, str]
+
+    def span(self, reference: Reference) -> int | None:
+        """The span that a reference leads to, if any."""
+        return self.of_mention[reference] if isinstance(reference, int) else self.of_id.get(reference)
+
+
+def annotated(spec: DatasetSpec) -> Callable[[Scope], dict[str, Any]]:
+    """What takes a row to the fields of a `Record`, and its `mismatches`.
+
+    Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
+    in relations and events. In a record of coreference every span has the group of its cluster, and no category.
+    """
+    body, gather = body_field(spec.map), gatherer(spec.task, spec.map)
+    candidates = candidates_field(spec)
+    lookup = _lookup(spec)
+
+    def fields(scope: Scope) -> dict[str, Any]:
+        text, gathered = body(scope), Gathered()
+        gather(scope, text, gathered)
+        found, mismatches = locate(text, [mention.given for mention in gathered.mentions], spec.map.offsets)
+        made: dict[str, Any] = {"text": text.text, "mismatches": mismatches}
+        index = lookup.span
+        if candidates:
+            own = candidates(scope)
+            names = list(dict.fromkeys(name for _, name in own))
+            index = {key: names.index(name) for key, name in own}
+            made["categories"] = tuple(Category(name, "entity") for name in names)
+        spans, places = _spans(gathered, found, None if spec.task == "coref" else index)
+        if spec.task == "coref":
+            _cluster(spans, [_ends(link, places) for link in gathered.relations])
+            return {**made, "spans": spans}
+        relations = [_relation(link, places, lookup) for link in gathered.relations]
+        events = _events(gathered.events, places, lookup)
+        return {**made, "spans": spans, "relations": relations, "events": events}
+
+    return fields
+
+
+def _lookup(spec: DatasetSpec) -> _Lookup:
+    categories, given = spec.categories.all(), spec.categories
+    event = places(categories, "event", {label: kind.name for label, kind in given.event.items()})
+    return _Lookup(
+        span={**places(categories, "entity", given.entity), **event},
+        relation={(r.label, r.head, r.tail): categories.index(given.of_relation(r)) for r in given.relation},
+        event=event,
+        role={
+            label: {
+                role: categories.index(Category(name, "role", event=kind.name))
+                for role, name in kind.roles.items()
+            }
+            for label, kind in given.event.items()
+        },
+    )
+
+
+def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | None) -> tuple[list[Span], _Places]:
+    """Spans, each once: mentions without an id that are the same words of the same label are one mention; one
+    without a label is the labelled one there. Without `index`, spans have no category."""
+    spans: list[Span] = []
+    places = _Places({}, [-1] * len(found), {})
+    at: dict[tuple[Fragments, str | None], int] = {}
+    order = sorted(range(len(found)), key=lambda i: gathered.mentions[i].label is None)
+    for i in order:
+        mention, fragments = gathered.mentions[i], found[i]
+        known = at.get((fragments, mention.label))
+        if known is not None and mention.id is None:
+            places.of_mention[i] = known
+            continue
+        first = places.of_mention[i] = len(spans)
+        category = None if index is None or mention.label is None else category_of(mention.label, index)
+        shared = None if mention.id is None else places.of_id.get(mention.id)
+        group = _group(spans, shared, len(fragments) > 1)
+        spans += [Span(start, end, category, group=group) for start, end in fragments]
+        at.setdefault((fragments, mention.label), first)
+        at.setdefault((fragments, None), first)
+        if mention.id is not None:
+            places.of_id.setdefault(mention.id, first)
+        if mention.label is not None:
+            places.label[first] = mention.label
+    return spans, places
+
+
+def _group(spans: list[Span], shared: int | None, several: bool) -> int | None:
+    """The group of a mention: that of the first mention of its id, a new one for several fragments, or none."""
+    if shared is not None:
+        if spans[shared].group is None:
+            spans[shared].group = _new_group(spans)
+        return spans[shared].group
+    return _new_group(spans) if several else None
+
+
+def _new_group(spans: list[Span]) -> int:
+    return 1 + max((span.group for span in spans if span.group is not None), default=-1)
+
+
+def _cluster(spans: list[Span], links: list[tuple[int, int]]) -> None:
+    """Give each span the group of its cluster: spans of one group, or that links join, or a single one."""
+    root = list(range(len(spans)))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = i = root[root[i]]
+        return i
+
+    first_of: dict[int, int] = {}
+    groups = [(i, first_of.setdefault(s.group, i)) for i, s in enumerate(spans) if s.group is not None]
+    for a, b in (*groups, *links):
+        low, high = sorted((find(a), find(b)))
+        root[high] = low
+    numbers: dict[int, int] = {}
+    for i, span in enumerate(spans):
+        span.group = numbers.setdefault(find(i), len(numbers))
+
+
+def _ends(link: Link, places: _Places) -> tuple[int, int]:
+    head, tail = places.span(link.head), places.span(link.tail)
+    if head is None or tail is None:
+        detail = f"{link.label} from {link.head!r} to {link.tail!r} does not join two mentions of the row"
+        raise RefusedError("dangling relation", detail)
+    return head, tail
+
+
+def _relation(link: Link, places: _Places, lookup: _Lookup) -> Relation:
+    ends = _ends(link, places)
+    head, tail = (places.label.get(span) for span in ends)
+    for key in (
+        (link.label, head, tail),
+        (link.label, head, None),
+        (link.label, None, tail),
+        (link.label, None, None),
+    ):
+        if key in lookup.relation:
+            return Relation(*ends, lookup.relation[key])
+    detail = f"relation {link.label!r} from {head!r} to {tail!r} is not among the spec's categories"
+    raise RefusedError("unknown category", detail)
+
+
+def _events(events: list[Happening], places: _Places, lookup: _Lookup) -> list[Event]:
+    """Events with their arguments; an argument may be another event of the row."""
+    event_of = {event.id: i for i, event in enumerate(events)}
+    if len(event_of) != len(events):
+        raise RefusedError("bad annotation", "two events have the same id")
+    made = []
+    for event in events:
+        category = category_of(event.label, lookup.event)
+        trigger = None if event.trigger is None else places.span(event.trigger)
+        if event.trigger is not None and trigger is None:
+            raise RefusedError("dangling event", f"{event.id}: no mention {event.trigger!r} for its trigger")
+        arguments = []
+        for role, target in event.arguments:
+            place = _role_of(role, lookup.role[event.label])
+            span = places.span(target)
+            nested = event_of.get(target) if span is None and isinstance(target, str) else None
+            if span is None and nested is None:
+                raise RefusedError("dangling event", f"{event.id}: no mention or event {target!r}")
+            arguments.append(Argument(place, span, nested))
+        made.append(Event(category, trigger, arguments))
+    return made
+
+
+def _role_of(role: str, index: dict[str, int]) -> int:
+    """The place of a role's category; brat numbers the second and later arguments of one role: Theme2."""
+    return category_of(role if role in index else role.rstrip("0123456789"), index)

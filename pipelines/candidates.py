@@ -1,0 +1,48 @@
+"""Categories that a row names itself: the options of a question, or the labels that were asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.fields import Field, as_label
+from pipelines.paths import value
+from pipelines.refused import RefusedError, short
+from ubert.schema.spec import DatasetSpec
+
+Candidates = list[tuple[str, str]]  # key and name, in order; the name is the key where the row has no keys
+
+
+def candidates_field(spec: DatasetSpec) -> Field[Candidates] | None:
+    """What gets the candidates of a row; None where the spec maps none."""
+    if spec.map.candidates is None:
+        return None
+    path, keyed = spec.map.candidates, spec.map.candidate_keys
+    names, keys = value(path), value(keyed) if keyed else None
+
+    def candidates(scope: Any) -> Candidates:
+        named = names(scope)
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            raise RefusedError("wrong type", f"{path!r} is {short(named)}, expected a list of names")
+        told = keys(scope) if keys else named
+        if not isinstance(told, list) or len(told) != len(named):
+            raise RefusedError("wrong type", f"{keyed!r} is {short(told)}, expected as many as {path!r}")
+        return [(as_label(key), name) for key, name in zip(told, named, strict=True)]
+
+    return candidates
+
+
+def chosen(label: Any, candidates: Candidates, keyed: bool) -> int:
+    """The place of the candidate that a label names: by key, or without keys by name or position from 0.
+
+    Raises:
+        RefusedError: none is meant, or it cannot be told which.
+    """
+    if not keyed and isinstance(label, int) and not isinstance(label, bool):
+        found = [label] if 0 <= label < len(candidates) else []
+    else:
+        found = [i for i, (key, _) in enumerate(candidates) if key == as_label(label)]
+    if len(found) != 1:
+        shown = short([key for key, _ in candidates])
+        reason = "unknown category" if not found else "ambiguous label"
+        raise RefusedError(reason, f"{short(label)} is {len(found)} of the row's candidates {shown}")
+    return found[0]

@@ -1,0 +1,287 @@
+"""Mentions: from what a row says of their places to fragments [start, end) of its text, or to why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pipelines.body import Body
+from pipelines.fields import Field, text_field, whole_field
+from pipelines.paths import Scope, value
+from pipelines.refused import RefusedError, short
+from ubert.schema.mapping import Mention, Offsets
+from ubert.schema.record import Mismatch
+
+Fragments = tuple[tuple[int, int], ...]
+
+
+class Given(NamedTuple):
+    """What a row says of a mention: `fragments` [start, end) in characters or tokens of the whole text, or `start`
+    alone, or neither; `words` where it says them. `kind` is what it is in its row (mention, trigger, argument,
+    ...), `name` which one of these."""
+
+    kind: str
+    name: str
+    fragments: Fragments | None
+    start: int | None
+    words: str | None
+
+
+def given_field(mention: Mention, offsets: Offsets) -> Callable[[Scope, Body, str, str], Given]:
+    """What gets what a row says of a mention, given its kind and name."""
+    words = _words_field(mention.words)
+    start, end = _number(mention.start, offsets.absent_start), _number(mention.end)
+    fragments, indices = _pairs_field(mention.fragments), _runs_field(mention.indices)
+    sentence = _number(mention.sentence)
+    beyond = 1 if offsets.end == "inclusive" else 0
+
+    def given(scope: Scope, body: Body, kind: str, name: str) -> Given:
+        said = words(scope) if words else None
+        if indices:
+            found: Fragments | None = indices(scope)
+        elif fragments:
+            found = tuple((s, e + beyond) for s, e in fragments(scope))
+        elif start is None:
+            return Given(kind, name, None, None, said)
+        elif end is None:
+            return Given(kind, name, None, start(scope), said)
+        else:
+            found = ((start(scope), end(scope) + beyond),)
+        if sentence and found:
+            base = _first_token(body, sentence(scope))
+            found = tuple((base + s, base + e) for s, e in found)
+        return Given(kind, name, found, None, said)
+
+    return given
+
+
+def _words_field(path: str | None) -> Field[str] | None:
+    """Words as they are given; of a list of words, joined by a space."""
+    if path is None:
+        return None
+    get, single = value(path), text_field(path)
+
+    def words(scope: Scope) -> str:
+        found = get(scope)
+        if isinstance(found, list) and all(isinstance(word, str) for word in found):
+            return " ".join(found)
+        return single(scope)
+
+    return words
+
+
+def _number(path: str | None, absent: int | None = None) -> Field[int] | None:
+    if path is None:
+        return None
+    whole, get = whole_field(path), value(path)
+    if absent is None:
+        return whole
+
+    def number(scope: Scope) -> int:
+        try:
+            get(scope)
+        except RefusedError:
+            return absent
+        return whole(scope)
+
+    return number
+
+
+def _pairs_field(path: str | None) -> Field[Fragments] | None:
+    if path is None:
+        return None
+    get = value(path)
+
+    def pairs(scope: Scope) -> Fragments:
+        match get(scope):
+            case [int(), int()] as pair:
+                return ((pair[0], pair[1]),)
+            case list(found) if found and all(_is_pair(pair) for pair in found):
+                return tuple((pair[0], pair[1]) for pair in found)
+            case other:
+                raise RefusedError("wrong type", f"{path!r} is {short(other)}, expected pairs of offsets")
+
+    return pairs
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, list) and len(given) == 2 and all(type(offset) is int for offset in given)
+
+
+def _runs_field(path: str | None) -> Field[Fragments] | None:
+    """A list of tokens as runs of neighbours; the offsets of indices include the last whatever the spec says."""
+    if path is None:
+        return None
+    get = value(path)
+
+    def runs(scope: Scope) -> Fragments:
+        found = get(scope)
+        if not isinstance(found, list) or not found or not all(type(i) is int for i in found):
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a list of token numbers")
+        if any(a >= b for a, b in pairwise(found)):
+            raise RefusedError("span outside its text", f"{path!r} is {short(found)}, expected rising numbers")
+        breaks = [0, *(i for i in range(1, len(found)) if found[i] != found[i - 1] + 1), len(found)]
+        return tuple((found[a], found[b - 1] + 1) for a, b in pairwise(breaks))
+
+    return runs
+
+
+def _first_token(body: Body, sentence: int) -> int:
+    if not 0 <= sentence < len(body.sentences) - 1:
+        detail = f"sentence {sentence} of {len(body.sentences) - 1}"
+        raise RefusedError("span outside its text", detail)
+    return body.sentences[sentence]
+
+
+def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[list[Fragments], list[Mismatch]]:
+    """Fragments of each mention in characters of the text, and the mentions that were not where they said.
+
+    Raises:
+        RefusedError: a mention is nowhere, or where it is would be a guess; the mismatches are its `mismatches`.
+    """
+    shift = _shift(body, mentions) if offsets.base == "document" else 0
+    places: list[Fragments] = []
+    mismatches: list[Mismatch] = []
+    lost: tuple[str, str] | None = None
+    for given in mentions:
+        fragments = _fragments(body, given, offsets, shift)
+        there = None if fragments is None else _covered(body.text, fragments)
+        if fragments is not None and there is not None and _agree(given.words, there, offsets):
+            places.append(fragments)
+            continue
+        if given.words is None:
+            detail = f"{_name(given)} at {_shown(given)} of {_size(body, offsets)}"
+            raise RefusedError("span outside its text", detail)
+        found = list(_occurrences(body.text, given.words)) if given.words else []
+        start = fragments[0][0] if fragments else given.start
+        place = _choose(found, start, offsets)
+        if place is not None:
+            places.append(((place, place + len(given.words)),))
+        if _start(given) is not None or place is None or len(found) > 1:
+            said, text_there = _writable(given.words), None if there is None else _writable(there)
+            mismatches.append(Mismatch(given.kind, given.name, said, start, text_there, len(found), place))
+        if place is None and lost is None:
+            lost = _why(body, given, there, len(found), offsets)
+    if lost:
+        reason, detail = lost
+        more = sum(mismatch.found is None for mismatch in mismatches) - 1
+        raise MisplacedError(reason, detail + (f"; {more} more like it" if more else ""), mismatches)
+    return places, mismatches
+
+
+def _writable(text: str) -> str:
+    """A text with half surrogates spelled out, which no file could hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class MisplacedError(RefusedError):
+    """A row with mentions that are not where they say."""
+
+    def __init__(self, reason: str, detail: str, mismatches: list[Mismatch]) -> None:
+        super().__init__(reason, detail)
+        self.mismatches = mismatches
+
+
+def _shift(body: Body, mentions: Sequence[Given]) -> int:
+    """What offsets into a document are ahead of those into this text: the one number at which every mention has
+    its words."""
+    known = [(_start(given), given.words) for given in mentions if given.words]
+    starts = [(start, words) for start, words in known if start is not None]
+    if not starts or len(starts) < len(mentions):
+        return 0
+    first, words = starts[0]
+    shifts = [first - at for at in _anywhere(body.text, words)]
+    agreed = [
+        shift
+        for shift in shifts
+        if all(start >= shift and body.text.startswith(words, start - shift) for start, words in starts)
+    ]
+    return agreed[0] if len(agreed) == 1 else -1 << 62  # no place in any text, so that `locate` decides
+
+
+def _start(given: Given) -> int | None:
+    return given.fragments[0][0] if given.fragments else given.start
+
+
+def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragments | None:
+    """Where a mention says that it is, in characters; None where it doesn't say, or outside the text."""
+    if given.fragments is None and given.start is None:
+        return None
+    pairs = given.fragments or ((given.start or 0, (given.start or 0) + len(given.words or "")),)
+    if offsets.unit == "token":
+        inside = all(0 <= s < e <= len(body.starts) for s, e in pairs)
+        return tuple((body.starts[s], body.ends[e - 1]) for s, e in pairs) if inside else None
+    moved = tuple((s - shift, e - shift) for s, e in pairs)
+    return moved if all(0 <= s < e <= len(body.text) for s, e in moved) else None
+
+
+def _covered(text: str, fragments: Fragments) -> str:
+    return " ".join(text[start:end] for start, end in fragments)
+
+
+def _agree(words: str | None, there: str, offsets: Offsets) -> bool:
+    if words is None or words == there:
+        return True
+    if offsets.compare == "folded":
+        return "".join(words.split()).casefold() == "".join(there.split()).casefold()
+    return words == there.replace("\r\n", " ").replace("\n", " ")
+
+
+def _choose(found: list[int], start: int | None, offsets: Offsets) -> int | None:
+    """The place to take among those where the words are."""
+    if not found or offsets.locate == "reject":
+        return None
+    if len(found) == 1 or offsets.locate == "first":
+        return found[0]
+    if offsets.locate == "nearest" and start is not None:
+        nearest = sorted(found, key=lambda place: abs(place - start))[:2]
+        if abs(nearest[0] - start) < abs(nearest[1] - start):
+            return nearest[0]
+    return None
+
+
+def _anywhere(text: str, words: str) -> Iterator[int]:
+    at = text.find(words)
+    while at >= 0:
+        yield at
+        at = text.find(words, at + 1)
+
+
+def _occurrences(text: str, words: str) -> Iterator[int]:
+    """Where the words are in the text, but for places inside longer words of a script written with spaces."""
+    for at in _anywhere(text, words):
+        end = at + len(words)
+        if not (_joined(text[at - 1 : at], words[0]) or _joined(words[-1], text[end : end + 1])):
+            yield at
+
+
+def _joined(before: str, after: str) -> bool:
+    return bool(before and after) and all(c.isalnum() and c < "\u2e80" for c in (before, after))
+
+
+def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets) -> tuple[str, str]:
+    said = f"{_name(given)} says {short(given.words)}"
+    if there is not None:
+        return "mention doesn't match its offsets", f"{said}, the text at {_shown(given)} {short(there)}"
+    if given.fragments or given.start is not None:
+        return "span outside its text", f"{said} at {_shown(given)} of {_size(body, offsets)}"
+    if count == 0:
+        return "mention isn't in the text", f"{said}, which is nowhere in the text"
+    if count == 1:
+        return "mention has no offsets", f"{said} and not where; `locate: unique` of the spec would find it"
+    return "mention is in the text more than once", f"{said}, which is in the text {count} times"
+
+
+def _name(given: Given) -> str:
+    return f"{given.kind} {given.name}".strip()
+
+
+def _shown(given: Given) -> str:
+    return short([list(pair) for pair in given.fragments] if given.fragments else given.start)
+
+
+def _size(body: Body, offsets: Offsets) -> str:
+    if offsets.unit == "token":
+        return f"a text of {len(body.starts)} tokens"
+    return f"a text of {len(body.text)} characters"

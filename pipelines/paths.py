@@ -1,0 +1,148 @@
+"""Places in JSON-like values, as specs write them.
+
+a.b         keys joined by dots; a number picks an item of a list; `.` is the value itself
+a[].b       every item of the list `a`
+a.{x}       every key of the object `a` (or position in the list `a`), called x from here on
+a?[]        nothing where there is no `a`, which is a missing field otherwise
+/a.b        from the row, where the path is about an item within it
+{x}, a.{x}  the key called x, and the value in `a` under it, where x has been named on the way
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from pipelines.refused import RefusedError, short
+
+PATH = r"^/?(\.|[^.\[\]{}?/]+|\{\w+\})(\?|\[\]|\.(?=[^.])|[^.\[\]{}?/]+|\{\w+\})*$"
+_STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
+
+
+class Scope(NamedTuple):
+    """Where paths are looked up: an item of a row, the row itself, and the keys named on the way to the item."""
+
+    item: Any
+    row: Any
+    named: dict[str, str]
+
+
+class Step(NamedTuple):
+    """One step of a path: to a key, to the items of a list, or to all keys under a name."""
+
+    key: str = ""
+    items: bool = False
+    name: str = ""
+    optional: bool = False
+
+
+def steps(path: str) -> tuple[Step, ...]:
+    """The steps of a path that begins where it is looked up."""
+    if path in ("", "."):
+        return ()
+    found = []
+    for match in _STEP.finditer(path):
+        found.append(Step(match["key"] or "", bool(match["items"]), match["name"] or "", bool(match["optional"])))
+    return tuple(found)
+
+
+def values(path: str) -> Callable[[Scope], Iterator[Scope]]:
+    """What goes through all that a path leads to, each with the keys named on the way to it.
+
+    Raises:
+        RefusedError: when called: there is no such field, or it is no list or object that can be gone through.
+    """
+    route = steps(path.removeprefix("/"))
+
+    def walk(scope: Scope) -> Iterator[Scope]:
+        start = scope.row if path.startswith("/") else scope.item
+        return _walk(start, route, path, scope.row, scope.named)
+
+    return walk
+
+
+def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[str, str]) -> Iterator[Scope]:
+    for i, step in enumerate(route):
+        rest = route[i + 1 :]
+        if step.items:
+            if not isinstance(node, list):
+                raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected a list")
+            for item in node:
+                yield from _walk(item, rest, path, row, named)
+            return
+        if step.name and step.name not in named:
+            for key, item in _keys(node, path):
+                yield from _walk(item, rest, path, row, {**named, step.name: key})
+            return
+        key = named[step.name] if step.name else step.key
+        node = child(node, key)
+        if node is None:
+            if step.optional:
+                return
+            raise RefusedError("missing field", f"no {path!r} in the row")
+    yield Scope(node, row, named)
+
+
+def _keys(node: Any, path: str) -> list[tuple[str, Any]]:
+    if isinstance(node, dict):
+        return list(node.items())
+    if isinstance(node, list):
+        return [(str(i), item) for i, item in enumerate(node)]
+    raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected an object or a list")
+
+
+def child(node: Any, key: str) -> Any:
+    """What is under a key of an object or at a position of a list; None where nothing is."""
+    if isinstance(node, dict):
+        return node.get(key)
+    if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
+        return node[int(key)]
+    return None
+
+
+def value(path: str) -> Callable[[Scope], Any]:
+    """What gets the one value that a path leads to, or the list of all where it goes through items; None where an
+    optional step leads to nothing.
+
+    Raises:
+        RefusedError: when called: there is none, or it is null.
+    """
+    if path.startswith("{") and path.endswith("}"):
+        return lambda scope: _named(scope, path[1:-1])
+    route = steps(path.removeprefix("/"))
+    if not any(step.items or step.name or step.optional for step in route):
+        return _plain(path, [step.key for step in route])
+    several = any(step.items for step in route)
+
+    def get(scope: Scope) -> Any:
+        start = scope.row if path.startswith("/") else scope.item
+        known = tuple(
+            step._replace(key=_named(scope, step.name), name="") if step.name else step for step in route
+        )
+        found = [found.item for found in _walk(start, known, path, scope.row, scope.named)]
+        return found if several else next(iter(found), None)
+
+    return get
+
+
+def _named(scope: Scope, name: str) -> str:
+    found = scope.named.get(name) or (scope.row.get(name) if isinstance(scope.row, dict) else None)
+    if not isinstance(found, str):
+        raise RefusedError("missing field", f"no key was named {name!r} on the way")
+    return found
+
+
+def _plain(path: str, keys: list[str]) -> Callable[[Scope], Any]:
+    """The common case, keys alone, without the walk."""
+    from_row = path.startswith("/")
+
+    def get(scope: Scope) -> Any:
+        node = scope.row if from_row else scope.item
+        for key in keys:
+            node = node.get(key) if isinstance(node, dict) else child(node, key)
+        if node is None:
+            raise RefusedError("missing field", f"no {path!r} in the row")
+        return node
+
+    return get

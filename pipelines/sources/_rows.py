@@ -1,0 +1,95 @@
+"""Rows within a JSON-like value: where a route leads, with the fields of what encloses them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from pipelines.paths import Step, child, steps
+from pipelines.sources import RawRow, Slice
+from ubert.schema.errors import UserError
+from ubert.schema.mapping import Path
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+def _absolute(path: str) -> str:
+    if path.startswith("/"):
+        raise ValueError("expected a path from the top of the file, without a `/`")
+    return path
+
+
+class RowOptions(Strict):
+    """`rows`: the paths that lead to the rows, such as `data[].items[]`; a row holds the key or position under
+    `{x}` as its field x. `enclosing`: fields of the objects (or positions in the lists) around a row that it
+    takes along. `columns` names the items of rows that are lists, `item` a row that is a single value."""
+
+    rows: list[Annotated[Path, AfterValidator(_absolute)]] = Field(default=["[]"], min_length=1)
+    enclosing: list[str] = Field(default_factory=list)
+    columns: list[str] | None = Field(default=None, min_length=1)
+    item: str | None = None
+
+
+def rows_of(
+    piece: Slice, whole: Any, options: RowOptions, line: int = 1, prefix: str = ""
+) -> Iterator[RawRow | Reject]:
+    """One row for each item that `rows` leads to; its locator is its place, after `prefix`.
+
+    Raises:
+        UserError: there is no such place.
+    """
+    routes = [steps(route) for route in options.rows]
+    found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
+    for place, around, value in found:
+        where = prefix + ".".join(place)
+        if options.columns is not None and isinstance(value, list):
+            if len(value) != len(options.columns):
+                detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"
+                yield Reject(piece.path, line, "wrong column count", detail, json.dumps(value))
+                continue
+            value = dict(zip(options.columns, value, strict=True))
+        if options.item is not None and not isinstance(value, dict):
+            value = {options.item: value}
+        if isinstance(value, dict):
+            yield RawRow(line, f"{piece.path}#{where}", {**around, **value})
+        else:
+            expected = "an object" if options.columns is None else "a list"
+            yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", json.dumps(value))
+
+
+Place = tuple[str, ...]
+
+
+def _walk(
+    piece: Slice, node: Any, route: tuple[Step, ...], place: Place, around: dict[str, Any], wanted: list[str]
+) -> Iterator[tuple[Place, dict[str, Any], Any]]:
+    """(place, fields of what encloses it, row) of each row under `node`."""
+    if not route:
+        yield place, around, node
+        return
+    step, rest = route[0], route[1:]
+    if step.items and isinstance(node, list):
+        for i, item in enumerate(node):
+            yield from _walk(piece, item, rest, (*place, str(i)), around, wanted)
+        return
+    if wanted:
+        around = {**around, **{key: found for key in wanted if (found := child(node, key)) is not None}}
+    if step.name and isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else ((str(i), item) for i, item in enumerate(node))
+        for key, item in items:
+            yield from _walk(piece, item, rest, (*place, key), {**around, step.name: key}, wanted)
+        return
+    below = child(node, step.key) if step.key else None
+    if below is not None:
+        yield from _walk(piece, below, rest, (*place, step.key), around, wanted)
+    elif not step.optional:
+        there = ", ".join(node) if isinstance(node, dict) else f"a {type(node).__name__}"
+        missing = "list" if step.items else f"key {step.key or step.name!r}"
+        raise UserError(
+            f"{piece.folder / piece.path}: no {missing} at {'.'.join(place) or 'its top'}, there is "
+            f"{there[:200]}; correct `rows` in the spec"
+        )

@@ -1,0 +1,327 @@
+"""Annotations by path: mentions are where the spec's words say, or their row is refused and each one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.mapping import mapper
+from pipelines.sources import RawRow, Slice
+from ubert.schema.checks import covered
+from ubert.schema.record import Category, Misplaced, Record, Reject, Span
+from ubert.schema.spec import DatasetSpec
+
+PIECE = Slice(Path("folder"), "a/file", 0, 100, 1, "utf-8", "5" * 64)
+CATEGORIES = {
+    "entity": {"P": "person", "F": "company"},
+    "relation": [{"label": "of", "name": "works for"}],
+    "event": {"Hire": {"name": "hiring", "roles": {"Who": "person hired", "Why": "reason"}}},
+}
+
+
+def run(
+    task: str, fields: dict[str, Any], content: dict[str, Any], **more: Any
+) -> tuple[Record | Reject, list[Misplaced]]:
+    spec = {
+        **dict(
+            name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+        ),
+        "files": [{"split": "train", "path": "a/file"}],
+        "map": fields,
+        "categories": CATEGORIES,
+        **more,
+    }
+    misplaced: list[Misplaced] = []
+    to_record = mapper(DatasetSpec.model_validate(spec), "train", PIECE, misplaced.append)
+    return to_record(RawRow(7, "a/file:7", content)), misplaced
+
+
+def kept(task: str, fields: dict[str, Any], content: dict[str, Any], **more: Any) -> Record:
+    record, misplaced = run(task, fields, content, **more)
+    assert isinstance(record, Record), record
+    assert not misplaced
+    return record
+
+
+def words(record: Record) -> list[str]:
+    return [covered(record, span) for span in record.spans]
+
+
+TEXT = "Ann joined Acme Inc. Bob, not Ann, left Acme."
+
+
+@pytest.mark.parametrize(
+    ("spans", "offsets", "content"),
+    [
+        ({"each": "m[]", "start": "0", "end": "1"}, {}, {"m": [[0, 3], [11, 19]]}),
+        ({"each": "m[]", "start": "0", "end": "1"}, {"end": "inclusive"}, {"m": [[0, 2], [11, 18]]}),
+        ({"each": "m[]", "fragments": "."}, {}, {"m": [[0, 3], [11, 19]]}),
+        ({"each": "m[]", "fragments": "at"}, {}, {"m": [{"at": [[0, 3]]}, {"at": [[11, 19]]}]}),
+        (
+            {"each": "m[]", "start": "s", "words": "w"},
+            {},
+            {"m": [{"s": 0, "w": "Ann"}, {"s": "11", "w": "Acme Inc"}]},
+        ),
+        ({"each": "m[]", "words": "."}, {"locate": "first"}, {"m": ["Ann", "Acme Inc"]}),
+        ({"each": "m.{w}[]", "words": "{w}", "start": "."}, {}, {"m": {"Ann": [0], "Acme Inc": [11]}}),
+        ({"each": "m[]", "start": "s", "end": "e"}, {"absent_start": 0}, {"m": [{"e": 3}, {"s": 11, "e": 19}]}),
+        ({"each": "w.{i}", "words": ".", "start": "/s.{i}"}, {}, {"w": ["Ann", "Acme Inc"], "s": [0, 11]}),
+        ({"each": "none?[]", "words": "."}, {}, {}),
+    ],
+)
+def test_mentions_are_where_the_spec_says(spans: Any, offsets: Any, content: dict[str, Any]) -> None:
+    fields = {"text": "text", "spans": {**spans, "as": "P"}, "offsets": offsets}
+    record, _ = run("ner", fields, {"text": TEXT, **content})
+    assert isinstance(record, Record), record
+    assert words(record) == (["Ann", "Acme Inc"] if content else [])
+
+
+SENTENCES = [["Ann", "joined", "Acme", "Inc", "."], ["Bob", "left", "."]]
+
+
+@pytest.mark.parametrize(
+    ("spans", "offsets", "mentions"),
+    [
+        ({"start": "0", "end": "1"}, {}, [[0, 1], [2, 4], [5, 6]]),
+        ({"start": "0", "end": "1"}, {"end": "inclusive"}, [[0, 0], [2, 3], [5, 5]]),
+        ({"start": "0", "end": "1", "sentence": "2"}, {}, [[0, 1, 0], [2, 4, 0], [0, 1, 1]]),
+        ({"indices": "."}, {"end": "inclusive"}, [[0], [2, 3], [5]]),
+    ],
+)
+def test_tokens_may_be_counted(spans: Any, offsets: Any, mentions: Any) -> None:
+    fields = {"tokens": "t", "spans": {"each": "m[]", **spans}, "offsets": {"unit": "token", **offsets}}
+    record = kept("ner", fields, {"t": SENTENCES, "m": mentions})
+    assert record.text == "Ann joined Acme Inc . Bob left ."
+    assert words(record) == ["Ann", "Acme Inc", "Bob"]
+
+
+def test_tokens_apart_are_fragments_of_one_mention() -> None:
+    fields = {"tokens": "t", "spans": {"each": "m[]", "indices": ".", "as": "F"}, "offsets": {"unit": "token"}}
+    record = kept("ner", fields, {"t": "a b c d", "m": [[0, 1, 3]]})
+    assert record.spans == [Span(0, 3, 1, group=0), Span(6, 7, 1, group=0)]
+
+
+def test_words_without_glue_are_joined_without_a_space() -> None:
+    fields = {"tokens": "t", "glue": "", "tags": "g", "scheme": "BMES"}
+    record = kept("ner", fields, {"t": ["安", "娜", "去"], "g": ["B-P", "E-P", "O"]})
+    assert (record.text, words(record)) == ("安娜去", ["安娜"])
+
+
+def test_columns_of_tags_are_nested_mentions() -> None:
+    fields = {"tokens": "t", "tags": ["outer", "inner"]}
+    record = kept("ner", fields, {"t": "Ann Acme Inc", "outer": "O B-F I-F", "inner": "O B-P O"})
+    assert record.spans == [Span(4, 12, 1), Span(4, 8, 0)]
+
+
+LOCATED = {"text": "text", "spans": {"each": "m[]", "start": "s?", "words": "w", "as": "P"}}
+
+
+@pytest.mark.parametrize(
+    ("locate", "given", "outcome"),
+    [
+        ("reject", {"s": 1, "w": "Ann"}, "mention doesn't match its offsets"),
+        ("unique", {"s": 1, "w": "Ann"}, "mention doesn't match its offsets"),  # twice in the text
+        ("unique", {"s": 1, "w": "Bob"}, 21),
+        ("first", {"s": 25, "w": "Ann"}, 0),
+        ("nearest", {"s": 29, "w": "Ann"}, 30),
+        ("nearest", {"s": 15, "w": "Ann"}, "mention doesn't match its offsets"),  # as near to both
+        ("nearest", {"s": 99, "w": "Ann"}, 30),
+        ("nearest", {"s": 1, "w": "Eve"}, "mention doesn't match its offsets"),
+        ("first", {"s": 1, "w": "oin"}, "mention doesn't match its offsets"),  # part of a word is not the word
+        ("unique", {"s": -1, "w": "Bob"}, 21),
+    ],
+)
+def test_a_misplaced_mention_is_sought_as_the_spec_allows(locate: str, given: Any, outcome: int | str) -> None:
+    fields = {**LOCATED, "spans": {**LOCATED["spans"], "start": "s"}, "offsets": {"locate": locate}}
+    made, misplaced = run("ner", fields, {"text": TEXT, "m": [{"s": 11, "w": "Acme"}, given]})
+    (one,) = misplaced
+    assert (one.locator, one.mismatch.words, one.mismatch.start) == ("a/file:7", given["w"], given["s"])
+    if isinstance(outcome, int):
+        assert isinstance(made, Record) and made.spans[1].start == outcome == one.mismatch.found
+    else:
+        assert isinstance(made, Reject) and made.reason == outcome and one.mismatch.found is None
+
+
+@pytest.mark.parametrize(
+    ("locate", "said", "outcome"),
+    [
+        ("reject", "Bob", "mention has no offsets"),
+        ("unique", "Bob", 21),
+        ("unique", "Ann", "mention is in the text more than once"),
+        ("first", "Ann", 0),
+        ("first", "Eve", "mention isn't in the text"),
+    ],
+)
+def test_a_mention_without_offsets_is_sought_too(locate: str, said: str, outcome: int | str) -> None:
+    fields = {"text": "text", "spans": {"each": "m[]", "words": ".", "as": "P"}, "offsets": {"locate": locate}}
+    made, misplaced = run("ner", fields, {"text": TEXT, "m": [said]})
+    if isinstance(outcome, int):
+        assert isinstance(made, Record) and made.spans[0].start == outcome
+    else:
+        assert isinstance(made, Reject) and made.reason == outcome
+    assert bool(misplaced) == (outcome != 21)
+
+
+def test_every_misplaced_mention_of_a_refused_row_is_told() -> None:
+    content = {"text": TEXT, "m": [{"s": 1, "w": "Ann"}, {"s": 0, "w": "Ann"}, {"s": 5, "w": "Eve"}]}
+    made, misplaced = run("ner", {**LOCATED, "spans": {**LOCATED["spans"], "start": "s"}}, content)
+    assert isinstance(made, Reject) and "1 more" in made.detail
+    assert [(one.mismatch.words, one.mismatch.places) for one in misplaced] == [("Ann", 2), ("Eve", 0)]
+
+
+def test_words_may_differ_in_case_and_space_where_the_spec_says_so() -> None:
+    fields = {"text": "text", "spans": {"each": "m[]", "start": "0", "end": "1", "words": "2"}}
+    content = {"text": TEXT, "m": [[11, 19, "acmeINC"]]}
+    assert isinstance(run("ner", fields, content)[0], Reject)
+    assert words(kept("ner", {**fields, "offsets": {"compare": "folded"}}, content)) == ["Acme Inc"]
+
+
+def test_offsets_into_a_larger_document_are_moved_by_the_one_shift_that_fits() -> None:
+    fields = {
+        "text": "text",
+        "spans": {"each": "m[]", "start": "0", "words": "1", "as": "P"},
+        "offsets": {"base": "document"},
+    }
+    record = kept("ner", fields, {"text": TEXT, "m": [[1030, "Ann"], [1040, "Acme"]]})
+    assert [span.start for span in record.spans] == [30, 40]  # the second Ann, as only there is Acme 10 further on
+    assert isinstance(run("ner", fields, {"text": TEXT, "m": [[1030, "Ann"]]})[0], Reject)
+
+
+def test_relations_may_hold_their_mentions() -> None:
+    fields = {
+        "text": "text",
+        "relations": {
+            "each": "r[]",
+            "label": "k",
+            "head": {"words": "h", "as": "P"},
+            "tail": {"words": "t", "as": "F"},
+        },
+        "offsets": {"locate": "first"},
+    }
+    content = {"text": TEXT, "r": [{"k": "of", "h": "Bob", "t": "Acme Inc"}, {"k": "of", "h": "Bob", "t": "Acme"}]}
+    record, misplaced = run("relation", fields, content)
+    assert isinstance(record, Record)
+    assert [(one.mismatch.words, one.mismatch.places) for one in misplaced] == [("Acme", 2)]  # the first was taken
+    assert [
+        (covered(record, record.spans[r.head]), covered(record, record.spans[r.tail])) for r in record.relations
+    ] == [
+        ("Bob", "Acme Inc"),
+        ("Bob", "Acme"),
+    ]
+    assert words(record).count("Bob") == 1
+
+
+def test_relations_find_mentions_by_place_and_by_shared_id() -> None:
+    by_place = {
+        "text": "text",
+        "spans": {"each": "m[]", "start": "0", "end": "1", "label": "2"},
+        "relations": {
+            "each": "r[]",
+            "label": "4",
+            "head": {"start": "0", "end": "1"},
+            "tail": {"start": "2", "end": "3"},
+        },
+    }
+    record = kept(
+        "relation", by_place, {"text": TEXT, "m": [[0, 3, "P"], [11, 19, "F"]], "r": [[0, 3, 11, 19, "of"]]}
+    )
+    assert record.spans == [Span(0, 3, 0), Span(11, 19, 1)]
+    assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
+    shared = {
+        "text": "text",
+        "spans": {"each": "e.{entity}[]", "id": "{entity}", "start": "0", "end": "1", "as": "P"},
+        "relations": {"each": "r[]", "as": "of", "head": "h", "tail": "t"},
+    }
+    content = {"text": TEXT, "e": [[[0, 3], [30, 33]], [[11, 19]]], "r": [{"h": 0, "t": 1}]}
+    record = kept("relation", shared, content)
+    assert [span.group for span in record.spans] == [0, 0, None]
+    assert (record.relations[0].head, record.relations[0].tail) == (0, 2)
+
+
+def test_events_hold_their_trigger_and_arguments() -> None:
+    fields = {
+        "text": "text",
+        "events": {
+            "each": "e[]",
+            "label": "type",
+            "trigger": {"start": "at", "words": "trigger"},
+            "arguments": {"each": "arguments[]", "role": "role", "target": {"start": "at", "words": "words"}},
+        },
+    }
+    event = {
+        "type": "Hire",
+        "trigger": "joined",
+        "at": 4,
+        "arguments": [{"role": "Who", "words": "Ann", "at": 0}, {"role": "Why", "words": "Ann", "at": 0}],
+    }
+    record = kept("event", fields, {"text": TEXT, "e": [event, {**event, "arguments": []}]})
+    hiring = record.categories.index(Category("hiring", "event"))
+    assert [covered(record, record.spans[e.trigger or 0]) for e in record.events] == ["joined", "joined"]
+    assert record.spans == [Span(4, 10, hiring), Span(0, 3, None)]
+    assert [argument.span for argument in record.events[0].arguments] == [1, 1]
+
+
+def test_clusters_are_groups_of_all_mentions() -> None:
+    spans = {"each": "c.{cluster}[]", "id": "{cluster}", "start": "0", "end": "1"}
+    record = kept("coref", {"text": "text", "spans": spans}, {"text": TEXT, "c": [[[0, 3], [30, 33]], [[21, 24]]]})
+    assert record.spans == [Span(0, 3, group=0), Span(30, 33, group=0), Span(21, 24, group=1)]
+
+
+@pytest.mark.parametrize(("flag", "groups"), [("TRUE", [0, 0, 1]), ("FALSE", [0, 1, 2])])
+def test_links_join_mentions_of_one_cluster_where_a_field_says_so(flag: str, groups: list[int]) -> None:
+    names = [{"start": at, "words": name} for at, name in (("0", "n"), ("1", "m"), ("2", "o"))]
+    fields = {
+        "text": "text",
+        "spans": names,
+        "links": [{"head": names[0], "tail": names[1], "when": {"same": "TRUE"}}],
+    }
+    row = {"text": TEXT, "0": 0, "n": "Ann", "1": 30, "m": "Ann", "2": 21, "o": "Bob", "same": flag}
+    assert [span.group for span in kept("coref", fields, row).spans] == groups
+
+
+def test_candidates_of_the_row_are_its_categories() -> None:
+    fields = {"text": "q", "candidates": "o.text", "candidate_keys": "o.key", "label": "a"}
+    row = {"q": "Which?", "o": {"key": ["A", "B", "C"], "text": ["x", "y", "x"]}, "a": "C"}
+    record = kept("choice", fields, row)
+    assert [category.name for category in record.categories] == ["x", "y", "x"] and record.labels == [2]
+    by_name = {"text": "q", "candidates": "o", "label": "a"}
+    assert kept("choice", by_name, {"q": "Which?", "o": ["x", "y"], "a": "y"}).labels == [1]
+    assert kept("choice", by_name, {"q": "Which?", "o": ["x", "y"], "a": 1}).labels == [1]
+    for answer, reason in (("z", "unknown category"), ("x", "ambiguous label"), (3, "unknown category")):
+        reject, _ = run("choice", by_name, {"q": "Which?", "o": ["x", "x"], "a": answer})
+        assert isinstance(reject, Reject) and reject.reason == reason
+    labels = {
+        "tokens": "t",
+        "spans": {"each": "n[]", "start": "0", "end": "1", "label": "2"},
+        "candidates": "n[].2",
+    }
+    row = {"t": ["a", "b"], "n": [[0, 0, "letter"], [1, 1, "letter"]]}
+    record = kept("ner", {**labels, "offsets": {"unit": "token", "end": "inclusive"}}, row)
+    assert record.categories == (Category("letter", "entity"),) and words(record) == ["a", "b"]
+
+
+def test_texts_of_several_fields_and_of_lists_are_joined() -> None:
+    record = kept("text", {"text": ["title", "parts[]"], "join": " | "}, {"title": "T", "parts": ["a", "b"]})
+    assert record.text == "T | a | b"
+
+
+@given(
+    text=st.text("ab é中", min_size=1, max_size=12),
+    ends=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=4),
+    unit=st.sampled_from(["exclusive", "inclusive"]),
+)
+def test_what_is_kept_covers_the_words_that_were_said(text: str, ends: list[tuple[int, int]], unit: str) -> None:
+    extra = 1 if unit == "inclusive" else 0
+    mentions = [{"s": s, "e": e - extra, "w": text[s:e]} for s, e in ends]
+    spans = {"each": "m[]", "start": "s", "end": "e", "words": "w", "as": "P"}
+    fields = {"text": "text", "spans": spans, "offsets": {"end": unit}}
+    made, misplaced = run("ner", fields, {"text": text, "m": mentions})
+    if isinstance(made, Record):
+        assert sorted(set(words(made))) == sorted({text[s:e] for s, e in ends})
+        assert not misplaced
+    else:
+        assert not text.strip() or any(not 0 <= s < e <= len(text) for s, e in ends)
