@@ -7,11 +7,11 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
 from pipelines import cli, warehouse
@@ -31,7 +31,8 @@ VIEWS = {
     "arguments": {"record_id", "corpus", "split", "event", "role", "text", "argument_event"},
     "rejects": {"corpus", "split", "path", "line", "reason", "detail", "raw"},
     "corpora": {
-        "corpus", "split", "task", "language", "licence", "licence_class", "fingerprint", "source_records", "kept", "rejected",
+        "corpus", "split", "task", "language", "licence", "licence_class", "fingerprint", "source_records", "kept",
+        "rejected",
     },
     "mixtures": {
         "mixture", "fingerprint", "corpus", "split", "available", "dropped_leaks", "dropped_duplicates", "records",
