@@ -121,6 +121,7 @@ class Parts:
             files=[source],
             parts=self.names,
             reject_parts=[],
+            mismatch_parts=[],
         )
         self.store.publish("corpora", manifest)
 

@@ -297,8 +297,13 @@ def mix(
         typer.echo(mixture_sql(chosen))
         return
     manifest = job(chosen, root=root, dry_run=dry_run)
-    columns = {"corpus", "split", "available", "dropped_leaks", "dropped_duplicates", "records", "draws"}
-    table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
+    rows = [
+        source.model_dump(include={"corpus", "split", "available"})
+        | {"leaks": source.dropped_leaks, "duplicates": source.dropped_duplicates}
+        | source.model_dump(include={"records", "draws"})
+        for source in manifest.sources
+    ]
+    table(pa.Table.from_pylist(rows))
 
 
 @app.command()

@@ -8,6 +8,7 @@ spans or categories nor case or white space makes a difference; a label, a bound
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def contradictions(connection: duckdb.DuckDBPyConnection, scratch: Path) -> pa.T
 def annotation(record: Record) -> dict[str, Any]:
     """What is said of a text, in one form: equal for records that say the same."""
     names = [normal_form(category.name) for category in record.categories]
-    spans = [_span(record, span, names) for span in record.spans]
+    spans = _spans(record, names)
 
     def of_event(event: Event) -> tuple[Any, ...]:
         return names[event.category], None if event.trigger is None else spans[event.trigger]
@@ -85,19 +86,25 @@ def annotation(record: Record) -> dict[str, Any]:
     return {key: _ordered(values) for key, values in said.items() if values}
 
 
-def _span(record: Record, span: Span, names: list[str]) -> tuple[Any, ...]:
-    """Its category, words and place, and the places of the other spans of its group."""
-    group = [_place(record, other) for other in record.spans if other.group == span.group is not None]
-    category = None if span.category is None else names[span.category]
-    return (
-        category,
-        normal_form(covered(record, span)),
-        *_place(record, span),
-        *([_ordered(group)] if group else []),
-    )
+def _spans(record: Record, names: list[str]) -> list[tuple[Any, ...]]:
+    """Of each span its category, words and place, and the places of all spans of its group."""
+    places = [_place(record, span) for span in record.spans]
+    groups: dict[int | None, list[tuple[str, int, int]]] = defaultdict(list)
+    for span, place in zip(record.spans, places, strict=True):
+        groups[span.group].append(place)
+    return [
+        (
+            None if span.category is None else names[span.category],
+            normal_form(covered(record, span)),
+            *place,
+            *([] if span.group is None else [_ordered(groups[span.group])]),
+        )
+        for span, place in zip(record.spans, places, strict=True)
+    ]
 
 
 def _place(record: Record, span: Span) -> tuple[str, int, int]:
+    """The span's side and ends, in characters of the normal form but for white space."""
     text = record.text if span.side == "text" else record.pair or ""
     start, end = (len(normal_form(text[:offset]).replace(" ", "")) for offset in (span.start, span.end))
     return span.side, start, end

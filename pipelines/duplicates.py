@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,7 +21,7 @@ from pipelines.contradictions import contradictions
 from pipelines.evidence import DUPLICATES, LEAKS
 from pipelines.near import find_near
 from pipelines.place import Place
-from pipelines.same import ASKED, KEEPER_ORDER, RANK
+from pipelines.same import ASKED, KEEPER_ORDER, rank
 from pipelines.store import Store, atomic, now
 from pipelines.warehouse import connect, explained
 from ubert.schema.errors import UserError
@@ -64,23 +65,25 @@ FROM alike LEFT JOIN stars AS star ON star.later = alike.first
 JOIN numbered AS one USING (id) JOIN numbered AS keeper ON keeper.id = coalesce(star.keeper, alike.first)
 WHERE alike.id <> keeper.id ORDER BY one.id
 """
-# Of each record in a split that comes after an evaluation split with its text, the nearest one there.
+# Of each record whose text is in an evaluation split that comes before its own, the nearest record of that split.
 _LEAKS = f"""
 WITH pairs AS (
     SELECT a, b, similarity FROM near UNION ALL SELECT b, a, similarity FROM near
     UNION ALL SELECT id, id, 1 FROM contents WHERE copies > 1),
 evaluation AS (
-    SELECT text_id AS b, split, min(id) AS id FROM alike JOIN numbered USING (id)
+    SELECT text_id AS b, corpus, split, min(id) AS id FROM alike JOIN numbered USING (id)
     WHERE split <> 'train' GROUP BY ALL),
 found AS (
     SELECT alike.id, evaluation.id AS evaluation, text_id = b AS exact, similarity
     FROM alike JOIN numbered USING (id) JOIN pairs ON a = text_id JOIN evaluation USING (b)
-    WHERE {RANK.replace("split", "evaluation.split")} < {RANK.replace("split", "numbered.split")}
-    QUALIFY row_number() OVER (PARTITION BY alike.id ORDER BY exact DESC, similarity DESC, evaluation.id) = 1)
+    WHERE {rank("evaluation.split")} < {rank("numbered.split")}
+    QUALIFY row_number() OVER (PARTITION BY alike.id, evaluation.corpus, evaluation.split
+                               ORDER BY exact DESC, similarity DESC, evaluation.id) = 1)
 SELECT one.record_id, one.corpus, one.split,
        other.record_id AS evaluation_id, other.corpus AS evaluation_corpus, other.split AS evaluation_split,
        if(exact, 'exact', 'near') AS kind, similarity::FLOAT AS similarity
-FROM found JOIN numbered AS one USING (id) JOIN numbered AS other ON other.id = evaluation ORDER BY one.id
+FROM found JOIN numbered AS one USING (id) JOIN numbered AS other ON other.id = evaluation
+ORDER BY one.id, other.id
 """
 
 
@@ -114,11 +117,7 @@ def duplicates(
         connect(store.root, chosen, Path(folder)) as connection,
         explained(connection, "duplicates", SECONDS),
     ):
-        connection.execute(_NUMBERED)
-        [(records, texts)] = connection.execute("SELECT sum(copies)::BIGINT, count(*) FROM contents").fetchall()
-        compared = find_near(connection, parts, near, Path(folder), address)
-        connection.execute(_ALIKE)
-        connection.register("stars", _stars(connection.sql(_NEAR_FIRSTS).to_arrow_reader()))
+        counts = _compare(connection, parts, near, Path(folder), address)
         tables = {
             "matches": connection.sql(_MATCHES).to_arrow_table().cast(DUPLICATES),
             "leaks": connection.sql(_LEAKS).to_arrow_table().cast(LEAKS),
@@ -127,19 +126,31 @@ def duplicates(
         for name, table in tables.items():
             with atomic(directory / f"{name}.parquet") as path:
                 pq.write_table(table, path, compression="zstd")
-        near_ones = tables["matches"].column("kind").to_pylist().count("near")
-        counts = {"exact": len(tables["matches"]) - near_ones, "near": near_ones}
-        counts |= {name: len(tables[name]) for name in ("leaks", "contradictions")}
+        kinds = tables["matches"].column("kind").to_pylist()
+        counts |= {kind: kinds.count(kind) for kind in ("exact", "near")}
         manifest = AuditManifest(
             name="duplicates",
             fingerprint=mark,
             created=now(),
             corpora=corpora,
             parameters={"near": near},
-            counts={"records": records, "texts": texts, **compared, **counts},
+            counts=counts | {name: len(tables[name]) for name in ("leaks", "contradictions")},
         )
         store.publish("audits", manifest)
     return manifest
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection, parts: list[Path], near: float, scratch: Path, address: str | None
+) -> dict[str, int]:
+    """Make the tables that say which rows are alike (`numbered`, `contents`, `near`, `alike`, `stars`)."""
+    connection.execute(_NUMBERED)
+    [(records,)] = connection.execute("SELECT count(*) FROM numbered").fetchall()
+    [(texts,)] = connection.execute("SELECT count(*) FROM contents").fetchall()
+    compared = find_near(connection, parts, near, scratch, address)
+    connection.execute(_ALIKE)
+    connection.register("stars", _stars(connection.sql(_NEAR_FIRSTS).to_arrow_reader()))
+    return {"records": records, "texts": texts, **compared}
 
 
 def _stars(pairs: Iterable[pa.RecordBatch]) -> pa.Table:

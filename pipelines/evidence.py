@@ -21,7 +21,7 @@ _SIMILARITY = pa.field("similarity", pa.float32(), nullable=False)  # Jaccard's,
 
 # A record that repeats another one, its keeper, which repeats none.
 DUPLICATES = _pairs("keeper", _KIND, _SIMILARITY)
-# A record whose text is in an evaluation split too, whatever is asked of it there.
+# A record whose text is in an evaluation split too, whatever is asked of it there; a row for each such split.
 LEAKS = _pairs("evaluation", _KIND, _SIMILARITY)
 # A record that says otherwise than the first one of the same text and question. `differs`: in which field.
 CONTRADICTIONS = _pairs(

@@ -13,16 +13,17 @@ from collections.abc import Sequence
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.evidence import DROPPED, audit_of_all
-from pipelines.same import ASKED, KEEPER_ORDER, RANK
+from pipelines.same import ASKED, KEEPER_ORDER, rank
 from pipelines.store import Store
 from pipelines.warehouse import connect
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 
 _OTHER = "other_id, other_corpus, other_split"
-_EARLIER = f"{RANK.replace('split', 'other_split')} < {RANK}"
+_EARLIER = f"{rank('other_split')} < {rank('split')}"
 _LEAKS = f"""
     SELECT record_id, corpus, split, {_OTHER}, 'leak' AS reason, 'exact' AS kind, 0 AS place
     FROM pool JOIN evaluation USING (content_hash) WHERE {_EARLIER}
@@ -74,9 +75,9 @@ def dropped(
     with connect(store.root) as whole:
         connection.register("evaluation", whole.sql(evaluation_sql(mixture)).to_arrow_table())
     rows = connection.sql(dropped_sql(mixture, pool)).to_arrow_table().cast(DROPPED)
-    leaks = [row for row in rows.to_pylist() if row["reason"] == "leak"]
-    if leaks and mixture.leaks == "refuse":
-        one = leaks[0]
+    leaks = rows.filter(pc.equal(rows.column("reason"), "leak"))
+    if mixture.leaks == "refuse" and len(leaks):
+        [one] = leaks.slice(0, 1).to_pylist()
         raise UserError(
             f"mixture {mixture.name}: {len(leaks)} records are in an evaluation split too, such as "
             f"{one['record_id']} ({one['kind']}: {one['kept_id']}); `leaks: drop` leaves them out, `leaks: allow` "

@@ -156,7 +156,7 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
         "values": _VALUES,
         "categories": _CATEGORIES,
         "rejects": _REJECTS,
-        "duplicates": _DUPLICATES if _has(connection, "duplicates") else _EXACT,
+        "duplicates": _DUPLICATES if _audited(connection) else _EXACT,
         "mixtures": _MIXTURES,
     }
     return {
@@ -185,5 +185,5 @@ def _rows(connection: DuckDBPyConnection, name: str, query: str) -> list[Row]:
     return rows
 
 
-def _has(connection: DuckDBPyConnection, view: str) -> bool:
-    return bool(_rows(connection, view, f"SELECT 1 FROM duckdb_views() WHERE view_name = '{view}'"))
+def _audited(connection: DuckDBPyConnection) -> bool:
+    return bool(_rows(connection, "audits", "SELECT 1 FROM audits WHERE audit = 'duplicates'"))

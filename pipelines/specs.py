@@ -141,6 +141,8 @@ def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:
     found = _extended(_find(base, path.parent), (*on_the_way, path))
     if not isinstance(found, dict):
         raise UserError(f"{path}: extends: {base}.yaml is not a spec")
+    if "licence" in content:  # the class is that of the other licence
+        found.pop("licence_class", None)
     return _laid_over({"dataset": base, **found}, content)
 
 

@@ -45,6 +45,7 @@ _TABLES = {
             **dict.fromkeys(("available", "dropped_leaks", "dropped_duplicates", "records", "draws"), _COUNT),
         }
     ),
+    "audits": pa.schema({**dict.fromkeys(("audit", "fingerprint", "counted"), _WORD), "number": _COUNT}),
     "shards": pa.schema(
         {
             **dict.fromkeys(("mixture", "fingerprint", "encoder", "path"), _WORD),
@@ -128,6 +129,7 @@ def connect(
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
+            "audits": _audit_rows(store),
             "shards": _shard_rows(store),
         }
         for name, rows in tables.items():
@@ -206,6 +208,13 @@ def _mixture_rows(store: Store) -> Iterator[dict[str, Any]]:
         manifest = store.current("mixtures", name)[1]
         for source in manifest.sources:
             yield {**source.model_dump(), "mixture": name, "fingerprint": manifest.fingerprint}
+
+
+def _audit_rows(store: Store) -> Iterator[dict[str, Any]]:
+    for name in store.names("audits"):
+        manifest = store.current("audits", name)[1]
+        for counted, number in manifest.counts.items():
+            yield {"audit": name, "fingerprint": manifest.fingerprint, "counted": counted, "number": number}
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:

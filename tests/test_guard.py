@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from test_duplicates import PLACES, changed, record, sentence
 from worlds import put_corpus
 
+from pipelines import cli
 from pipelines.contamination import contamination
 from pipelines.duplicates import duplicates
 from pipelines.mix import mix
@@ -234,3 +236,29 @@ def test_what_is_drawn_is_no_test_text_and_no_text_twice(
         assert sorted((one.text, one.task) for one in found) == sorted(left)
         for available, leaks, repeats, kept in losses(manifest):
             assert available == leaks + repeats + kept
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_commands_say_what_they_found_and_dropped(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "specs" / "mixtures").mkdir(parents=True)
+    (root / "specs" / "mixtures" / "m.yaml").write_text("name: m\nsources: [{corpus: topics}]\n")
+
+    def ubert(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["ubert", *arguments, "--root", str(root)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(end.value.code or 0), " ".join((printed.out + printed.err).split())
+
+    code, said = ubert("duplicates")
+    assert code == 0
+    assert "13 records, 9 texts" in said
+    assert "2 exact, 0 near, 2 leaks, 0 contradictions" in said
+    assert ubert("contamination", "-n", "12")[1].startswith("contamination: 4 evaluation records, 3 matches")
+    code, said = ubert("mix", "m", "--dry-run", "--specs", str(root / "specs"))
+    assert code == 0
+    assert "corpus split available leaks duplicates records draws" in said
+    assert "topics train 6 1 1 4 4" in said
+    assert ubert("contamination", "--against", "nothing")[0] == 1

@@ -74,6 +74,14 @@ def test_a_licence_that_is_not_known_needs_its_class(tmp_path: Path) -> None:
         dataset_spec("toy", world.specs)
 
 
+def test_a_spec_with_a_licence_of_its_own_takes_no_class_from_the_one_it_extends(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.spec(licence="MIT; texts withheld", licence_class="research-only")
+    for name, own, kind in (("same", "", "research-only"), ("other", "licence: CC0-1.0\n", "public-domain")):
+        (world.specs / "datasets" / f"{name}.yaml").write_text(f"name: {name}\nextends: toy\n{own}")
+        assert dataset_spec(name, world.specs).licence_class == kind
+
+
 @pytest.mark.usefixtures("local_ray")
 def test_the_class_is_in_the_manifest_and_a_changed_one_makes_a_new_state(tmp_path: Path) -> None:
     world = World(tmp_path)

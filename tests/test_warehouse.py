@@ -7,11 +7,11 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
 from pipelines import cli, warehouse
@@ -31,9 +31,19 @@ VIEWS = {
     "arguments": {"record_id", "corpus", "split", "event", "role", "text", "argument_event"},
     "rejects": {"corpus", "split", "path", "line", "reason", "detail", "raw"},
     "corpora": {
-        "corpus", "split", "task", "language", "licence", "fingerprint", "source_records", "kept", "rejected",
+        "corpus", "split", "task", "language", "licence", "licence_class", "fingerprint", "source_records", "kept",
+        "rejected",
     },
-    "mixtures": {"mixture", "fingerprint", "corpus", "split", "available", "records", "draws"},
+    "mixtures": {
+        "mixture", "fingerprint", "corpus", "split", "available", "dropped_leaks", "dropped_duplicates", "records",
+        "draws",
+    },
+    "audits": {"audit", "fingerprint", "counted", "number"},
+    "duplicates": {"record_id", "corpus", "split", "keeper_id", "keeper_corpus", "kind", "similarity"},
+    "contradictions": {"record_id", "keeper_id", "task", "differs", "annotation", "keeper_annotation"},
+    "leaks": {"record_id", "evaluation_id", "evaluation_corpus", "evaluation_split", "kind", "similarity"},
+    "contamination": {"record_id", "evaluation_id", "ngrams", "share", "records", "ngram"},
+    "dropped": {"mixture", "record_id", "corpus", "split", "kept_id", "reason", "kind"},
     "shards": {"mixture", "fingerprint", "encoder", "max_tokens", "path", "rows", "tokens"},
 }  # fmt: skip
 
