@@ -8,6 +8,7 @@ filled by someone else, and is used as it is.
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,6 +140,7 @@ def _bring(
                     f"{fetch.source}: a member has the archive's own name; give it another with `into`"
                 )
         _place(fetch, folder, hashes, staged, record)
+        os.sync()  # once, where a thousand members would each wait for the disk
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Fetched(

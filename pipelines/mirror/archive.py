@@ -15,7 +15,6 @@ from typing import IO, Any, cast
 
 from blake3 import blake3
 
-from pipelines.mirror.disk import to_disk
 from pipelines.mirror.names import Places
 from ubert.schema.errors import UserError
 
@@ -109,7 +108,6 @@ def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int,
                 raise _RefusedError(name, f"takes more than the {room:,} bytes that are left to this archive")
             whole.update(data)
             file.write(data)
-        to_disk(file)
     return size, whole.hexdigest()
 
 
