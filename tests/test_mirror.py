@@ -319,6 +319,12 @@ def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:
     assert said in str(failed.value)
 
 
+def test_a_source_is_fetched_once(mirror: Mirror) -> None:
+    mirror.wants({"url": "https://host/a", "into": "a"}, {"url": "https://host/a", "into": "b"})
+    with pytest.raises(UserError, match="fetch: fetched twice: https://host/a"):
+        mirror.fill()
+
+
 # the commands
 
 
@@ -339,7 +345,7 @@ def test_fetch_goes_on_after_a_failure_and_names_each(mirror: Mirror, web: Web) 
         mirror.spec(name, fetch=[{"url": f"{web.url}/{name}.jsonl"}])
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     with pytest.raises(UserError, match=r"one\.jsonl: .*\n.*two\.jsonl: "):
-        fetch(["one", "two", "toy"], specs=mirror.specs, data=None, root=mirror.root, report=lambda *_: None)
+        list(fetch(["one", "two", "toy"], specs=mirror.specs, data=None, root=mirror.root))
     assert (mirror.root / "raw" / "toy" / "train.jsonl").exists()
 
 

@@ -283,6 +283,7 @@ NAMES = st.text(st.sampled_from("aA./\\-~:\0\n\u00e9 C") | st.characters(codec="
 @settings(max_examples=200)
 @given(names=st.lists(NAMES | st.sampled_from(BAD_NAMES), min_size=1, max_size=5), zipped=st.booleans())
 @example(names=["..."], zipped=False)
+@example(names=["\0"], zipped=True)
 def test_no_name_leads_out(tmp_path_factory: pytest.TempPathFactory, names: list[str], zipped: bool) -> None:
     around = tmp_path_factory.mktemp("around")
     room = around / "room"

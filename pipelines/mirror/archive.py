@@ -120,7 +120,7 @@ def _zip(archive: Path) -> Iterator[Member]:
                 raise _RefusedError(name, "is a link or a device")
             if info.flag_bits & 1:
                 raise _RefusedError(name, "is encrypted")
-            if info.is_dir():
+            if name.endswith("/"):
                 yield name, None
                 continue
             with file.open(info) as content:
