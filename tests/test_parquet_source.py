@@ -202,6 +202,13 @@ def test_two_columns_of_one_name_are_an_error(write: Callable[[pa.Table], Path])
         read(path)
 
 
+def test_a_column_whose_name_is_no_text_is_a_sentence(tmp_path: Path) -> None:
+    path = write_arrow(pa.table({"a name": [1]}), tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"a name", b"a n\xffme"))
+    with pytest.raises(UserError, match="not an Arrow file that can be read"):
+        read(path)
+
+
 @settings(max_examples=200)
 @given(data=st.data(), kind=st.sampled_from(["parquet", "arrow"]))
 def test_a_broken_file_is_a_sentence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import stat
@@ -59,8 +60,8 @@ def unpack(archive: Path, called: str, folder: Path) -> dict[str, str]:
         name, why = refused.args
         raise UserError(f"{called}: member {name!r} {why}; nothing was unpacked: do not trust it") from None
     except _BROKEN as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # of the disk; EINVAL: a place before the beginning of the archive
         where = f" after member {done!r}" if done else ""
         raise UserError(f"{called}: a broken archive{where}: {error or type(error).__name__}") from None
     return hashes

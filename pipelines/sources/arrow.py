@@ -44,7 +44,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             schema, batches = _batches(opened, file)
             columns = chosen(piece, schema, options)
             yield from rows(piece, (part for batch in batches for part in _parts(batch, columns)), found)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not an Arrow file that can be read: {error}; is it complete?") from None
 
 

@@ -40,5 +40,5 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             found = named_classes(piece, (schema.metadata or {}).get(b"huggingface", b""), options)
             columns = chosen(piece, schema, options)
             yield from rows(piece, file.iter_batches(ROWS, columns=columns, use_threads=False), found)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a Parquet file that can be read: {error}; is it complete?") from None
