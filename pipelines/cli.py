@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -18,10 +18,6 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest, CorpusManifest
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
-from ubert.schema.spec import DatasetSpec
-
-if TYPE_CHECKING:
-    from pipelines.mirror.record import Fetched
 
 if TYPE_CHECKING:
     from pipelines.ingest import Work
@@ -151,21 +147,8 @@ def fetch(
     if bool(names) == every:
         raise typer.BadParameter("give the names of datasets, or --all")
     folder = specs_folder(specs)
-    job(names or dataset_names(folder), specs=folder, data=data, root=root, report=_fetched)
-
-
-def _fetched(spec: DatasetSpec, fetched: dict[str, Fetched]) -> None:
-    if not fetched:
-        why = "the files are there already, put there by hand" if spec.fetch else "its spec names nothing to fetch"
-        console.print(f"{spec.name}: {why}", highlight=False)
-    for wanted in spec.fetch if fetched else []:
-        done = fetched[wanted.source]
-        size = sum(file.size for file in done.files.values())
-        what = f"{spec.name}: {wanted.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}"
-        console.print(what, soft_wrap=True, highlight=False, markup=False)
-        if wanted.blake3 is None:
-            pin = f"pin it in {spec.name}.yaml, under `url: {wanted.url}`:\n    blake3: {done.blake3}"
-            console.print(pin, soft_wrap=True, highlight=False, markup=False)
+    for line in job(names or dataset_names(folder), specs=folder, data=data, root=root):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()

@@ -141,7 +141,7 @@ def duplicates(
 
 
 def _compare(
-    connection: duckdb.DuckDBPyConnection, parts: list[Path], near: float, scratch: Path, address: str | None
+    connection: duckdb.DuckDBPyConnection, parts: list[Place], near: float, scratch: Path, address: str | None
 ) -> dict[str, int]:
     """Make the tables that say which rows are alike (`numbered`, `contents`, `near`, `alike`, `stars`)."""
     connection.execute(_NUMBERED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.mirror import fill, mirror_folder
@@ -13,17 +13,15 @@ from pipelines.specs import dataset_spec
 from ubert.schema.errors import UserError
 from ubert.schema.spec import DatasetSpec
 
-Report = Callable[[DatasetSpec, dict[str, Fetched]], None]
 
+def fetch(names: Sequence[str], *, specs: Path, data: Path | None, root: Place) -> Iterator[str]:
+    """Fetch what is missing of these datasets, and hold all that is there against its hashes; yields what there is
+    to say of each.
 
-def fetch(names: Sequence[str], *, specs: Path, data: Path | None, root: Place, report: Report) -> None:
-    """Fetch what is missing of these datasets, and hold all that is there against its hashes.
-
-    What fails for one dataset doesn't keep the others from being fetched. `report` is called with each dataset
-    that is complete.
+    What fails for one dataset doesn't keep the others from being fetched.
 
     Raises:
-        UserError: what went wrong, a line for each dataset.
+        UserError: what went wrong, a line for each dataset; at the end.
     """
     mirror = mirror_folder(data, on_disk(root))
     problems = []
@@ -34,6 +32,19 @@ def fetch(names: Sequence[str], *, specs: Path, data: Path | None, root: Place, 
         except UserError as error:
             problems.append(str(error))
         else:
-            report(spec, fetched)
+            yield from _told(spec, fetched)
     if problems:
         raise UserError("\n".join(problems))
+
+
+def _told(spec: DatasetSpec, fetched: dict[str, Fetched]) -> Iterator[str]:
+    if not fetched:
+        why = "the files are there, put there by hand" if spec.fetch else "its spec names nothing to fetch"
+        yield f"{spec.name}: {why}"
+    for entry in spec.fetch if fetched else []:
+        done = fetched[entry.source]
+        size = sum(file.size for file in done.files.values())
+        yield f"{spec.name}: {entry.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}"
+        if entry.blake3 is None:
+            yield f"it is not pinned yet: put this beside `url: {entry.url}` in {spec.name}.yaml"
+            yield f"    blake3: {done.blake3}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
 import json
 import os
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,13 +170,31 @@ def test_a_killed_download_goes_on(mirror: Mirror, web: Web) -> None:
     web.files["/train.jsonl"] = body = os.urandom(3 << 20)
     web.tags["/train.jsonl"] = '"one"'
     mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(body)})
-    web.faults = [("break", 2 << 20), *[500] * 10]
-    with pytest.raises(UserError, match="gave up"):
-        mirror.fill()
-    assert mirror.files() == {} or not (mirror.data / "toy" / "train.jsonl").exists()
-    web.faults = []
+    web.faults = [("stall", 2 << 20)]
+    command = [sys.executable, "-m", "pipelines.cli", "fetch", "toy"]
+    where = ["--specs", str(mirror.specs), "--data", str(mirror.data)]
+    process = subprocess.Popen([*command, *where], cwd=Path(__file__).parents[1])
+    staging = mirror.data / "toy" / ".fetching"
+    while not any(path.stat().st_size == 2 << 20 for path in staging.rglob("*") if path.is_file()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not (mirror.data / "toy" / "train.jsonl").exists()
     mirror.fill()
     assert web.requests[-1]["Range"] == f"bytes={2 << 20}-"
+    assert mirror.files() == {"train.jsonl": body}
+
+
+def test_two_at_once_do_not_mix(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    lock = mirror.source(b"", ".fetching.lock")
+    with lock.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is fetching into it"):
+            mirror.fill()
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS}
 
 
 def test_an_archive_is_unpacked_beside_itself_and_stays(mirror: Mirror, web: Web) -> None:
@@ -297,6 +319,12 @@ def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:
     assert said in str(failed.value)
 
 
+def test_a_source_is_fetched_once(mirror: Mirror) -> None:
+    mirror.wants({"url": "https://host/a", "into": "a"}, {"url": "https://host/a", "into": "b"})
+    with pytest.raises(UserError, match="fetch: fetched twice: https://host/a"):
+        mirror.fill()
+
+
 # the commands
 
 
@@ -317,7 +345,7 @@ def test_fetch_goes_on_after_a_failure_and_names_each(mirror: Mirror, web: Web) 
         mirror.spec(name, fetch=[{"url": f"{web.url}/{name}.jsonl"}])
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     with pytest.raises(UserError, match=r"one\.jsonl: .*\n.*two\.jsonl: "):
-        fetch(["one", "two", "toy"], specs=mirror.specs, data=None, root=mirror.root, report=lambda *_: None)
+        list(fetch(["one", "two", "toy"], specs=mirror.specs, data=None, root=mirror.root))
     assert (mirror.root / "raw" / "toy" / "train.jsonl").exists()
 
 

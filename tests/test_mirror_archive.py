@@ -268,6 +268,13 @@ def test_what_is_broken_or_no_archive_is_a_sentence(room: Path, called: str, dat
         take_apart(room, data, called)
 
 
+def test_a_directory_that_points_before_the_beginning_is_a_sentence(room: Path) -> None:
+    data = bytearray(zip_of(FILES))
+    data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + 100_000).to_bytes(4, "little")
+    with pytest.raises(UserError, match=r"a\.zip: a broken archive"):
+        take_apart(room, bytes(data), "a.zip")
+
+
 def test_a_broken_header_in_the_middle_is_no_end(room: Path) -> None:
     """Python's tarfile takes it for the end, and the rest of the members would be lost in silence."""
     data = bytearray(tar_of([("a", b"1"), ("b", b"2"), ("c", b"3")]))
@@ -283,6 +290,7 @@ NAMES = st.text(st.sampled_from("aA./\\-~:\0\n\u00e9 C") | st.characters(codec="
 @settings(max_examples=200)
 @given(names=st.lists(NAMES | st.sampled_from(BAD_NAMES), min_size=1, max_size=5), zipped=st.booleans())
 @example(names=["..."], zipped=False)
+@example(names=["\0"], zipped=True)
 def test_no_name_leads_out(tmp_path_factory: pytest.TempPathFactory, names: list[str], zipped: bool) -> None:
     around = tmp_path_factory.mktemp("around")
     room = around / "room"

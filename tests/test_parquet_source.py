@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,17 @@ def test_columns_are_chosen(saved: Path) -> None:
         read(saved, columns=["text"], class_names=True)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [b"", b"{", b"[]", b"1", b'{"info": 1}', b'{"info": {"features": "x"}}', b"[" * 10**6, b'{"features": []}'],
+)
+def test_a_broken_description_of_classes_names_none(tmp_path: Path, told: bytes) -> None:
+    path = write_table(pa.table({"a": [1]}).replace_schema_metadata({b"huggingface": told}), tmp_path)
+    assert contents(read(path)) == [{"a": 1}]
+    with pytest.raises(UserError, match="names no classes"):
+        read(path, class_names=True)
+
+
 def test_older_ways_to_write_features() -> None:
     old = {
         "a": {"feature": {"b": {"names": ["x"], "_type": "ClassLabel"}}, "_type": "Sequence"},
@@ -190,6 +202,13 @@ def test_two_columns_of_one_name_are_an_error(write: Callable[[pa.Table], Path])
         read(path)
 
 
+def test_a_column_whose_name_is_no_text_is_a_sentence(tmp_path: Path) -> None:
+    path = write_arrow(pa.table({"a name": [1]}), tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"a name", b"a n\xffme"))
+    with pytest.raises(UserError, match="not an Arrow file that can be read"):
+        read(path)
+
+
 @settings(max_examples=200)
 @given(data=st.data(), kind=st.sampled_from(["parquet", "arrow"]))
 def test_a_broken_file_is_a_sentence(
@@ -223,6 +242,22 @@ def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
         if row.line % 1000 == 0:
             peak = max(peak, pa.total_allocated_bytes() - before)
     assert peak < 16 << 20
+
+
+def test_a_real_dataset_has_the_rows_of_its_other_form() -> None:
+    folder = Path(os.environ.get("UBERT_DATA", Path(__file__).parents[1] / "../shared/data")) / "rte"
+    if not folder.is_dir():
+        pytest.skip("no mirror of raw sources with rte (set UBERT_DATA to its folder)")
+    form = reader("table")
+    lines = (folder / "train.tsv").stat().st_size
+    table = form.read(
+        Slice(folder, "train.tsv", 0, lines, 1, "utf-8", "0"), form.Options(header=True, quoting="csv")
+    )
+    named = {"0": "entailment", "1": "not_entailment"}
+    expected = [{**row.content, "label": named[row.content["label"]]} for row in table if isinstance(row, RawRow)]
+    found = contents(read(folder / "train.parquet", class_names=True))
+    assert [{key: str(value) for key, value in row.items()} for row in found] == expected
+    assert len(found) == 2490
 
 
 @pytest.mark.ray

@@ -17,7 +17,8 @@ class Web:
     """Serves `files` by their path. `faults` are taken one a request, from the first; None: no fault.
 
     A fault is a status, or (status, headers); ("break", n): the connection ends after n bytes of the body;
-    ("hang", seconds): nothing is said for so long; ("short", n): n bytes less than the length that is said.
+    ("hang", seconds): nothing is said for so long; ("stall", n): nothing comes after n bytes, for ten seconds;
+    ("short", n): n bytes less than the length that is said.
     """
 
     url: str = ""
@@ -97,5 +98,9 @@ def answer(request: BaseHTTPRequestHandler, web: Web) -> None:
         part = part[:value]
     elif kind == "short":
         part = part[:-value]
+    if kind == "stall":
+        request.wfile.write(part[:value])
+        time.sleep(10)
+        return
     request.wfile.write(part)
     request.wfile.flush()

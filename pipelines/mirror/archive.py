@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import stat
@@ -15,7 +16,6 @@ from typing import IO, Any, cast
 
 from blake3 import blake3
 
-from pipelines.mirror.disk import to_disk
 from pipelines.mirror.names import Places
 from ubert.schema.errors import UserError
 
@@ -60,8 +60,8 @@ def unpack(archive: Path, called: str, folder: Path) -> dict[str, str]:
         name, why = refused.args
         raise UserError(f"{called}: member {name!r} {why}; nothing was unpacked: do not trust it") from None
     except _BROKEN as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # of the disk; EINVAL: a place before the beginning of the archive
         where = f" after member {done!r}" if done else ""
         raise UserError(f"{called}: a broken archive{where}: {error or type(error).__name__}") from None
     return hashes
@@ -109,7 +109,6 @@ def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int,
                 raise _RefusedError(name, f"takes more than the {room:,} bytes that are left to this archive")
             whole.update(data)
             file.write(data)
-        to_disk(file)
     return size, whole.hexdigest()
 
 
@@ -122,7 +121,7 @@ def _zip(archive: Path) -> Iterator[Member]:
                 raise _RefusedError(name, "is a link or a device")
             if info.flag_bits & 1:
                 raise _RefusedError(name, "is encrypted")
-            if info.is_dir():
+            if name.endswith("/"):
                 yield name, None
                 continue
             with file.open(info) as content:

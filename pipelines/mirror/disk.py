@@ -1,4 +1,4 @@
-"""What is written is on the disk before it takes its name."""
+"""What is written is on the disk before anything says that it is there."""
 
 from __future__ import annotations
 
@@ -17,11 +17,6 @@ def move(old: Path, new: Path) -> None:
     """Give a finished file its name, in place of what had it."""
     new.parent.mkdir(parents=True, exist_ok=True)
     old.replace(new)
-    descriptor = os.open(new.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write(path: Path, text: str) -> None:
@@ -31,3 +26,8 @@ def write(path: Path, text: str) -> None:
         file.write(text.encode())
         to_disk(file)
     move(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -58,15 +58,20 @@ def chosen(piece: Slice, schema: pa.Schema, options: Options) -> list[str]:
     return wanted
 
 
-def named_classes(piece: Slice, features: Any, options: Options) -> Classes:
-    """The classes that are to be named.
+def named_classes(piece: Slice, description: bytes, options: Options) -> Classes:
+    """The classes that are to be named; `description` is what the `datasets` library writes of a file, as JSON.
 
     Raises:
         UserError: none of the columns has any.
     """
     if not options.class_names:
         return []
-    found = [at for at in classes(features) if options.columns is None or at[0][:1][0] in options.columns]
+    try:
+        described = json.loads(description)
+        found = [*classes((described.get("info") or described)["features"])]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        found = []
+    found = [at for at in found if at[0] and at[0][0] in (options.columns or at[0])]
     if not found:
         raise UserError(
             f"{piece.folder / piece.path}: names no classes (features of the `datasets` library); "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,24 +36,16 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         UserError: the file is broken, or has no such column.
     """
     path = piece.folder / piece.path
-    found = named_classes(piece, _features(path.with_name(INFO)), options)
+    info = path.with_name(INFO)
+    found = named_classes(piece, info.read_bytes() if info.exists() else b"", options)
     try:
         with ExitStack() as opened:
             file = opened.enter_context(pa.memory_map(str(path)))
             schema, batches = _batches(opened, file)
             columns = chosen(piece, schema, options)
             yield from rows(piece, (part for batch in batches for part in _parts(batch, columns)), found)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not an Arrow file that can be read: {error}; is it complete?") from None
-
-
-def _features(info: Path) -> object:
-    try:
-        return json.loads(info.read_bytes()).get("features")
-    except FileNotFoundError:
-        return None
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{info}: not JSON as the `datasets` library writes it: {error}") from None
 
 
 def _batches(opened: ExitStack, file: pa.MemoryMappedFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,9 +37,8 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         # A buffer: or else a column of a whole row group is in memory.
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             schema = file.schema_arrow
-            metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-            found = named_classes(piece, metadata.get("info", {}).get("features"), options)
+            found = named_classes(piece, (schema.metadata or {}).get(b"huggingface", b""), options)
             columns = chosen(piece, schema, options)
             yield from rows(piece, file.iter_batches(ROWS, columns=columns, use_threads=False), found)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a Parquet file that can be read: {error}; is it complete?") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ubert.schema.yaml_file import Strict
 
@@ -92,3 +92,13 @@ class Fetch(Strict):
         if self.name and ({"", ".", ".."} & set(self.name.split("/")) or {"\\", "\0"} & set(self.name)):
             raise ValueError(f"expected `into` to be a path inside the dataset's folder, got {self.name!r}")
         return self
+
+
+def _named_once(given: list[Fetch]) -> list[Fetch]:
+    sources = [fetch.source for fetch in given]
+    if twice := sorted({source for source in sources if sources.count(source) > 1}):
+        raise ValueError(f"fetched twice: {', '.join(twice)}")
+    return given
+
+
+Fetches = Annotated[list[Fetch], AfterValidator(_named_once)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ubert.schema.fetch import Fetch
+from ubert.schema.fetch import Fetches
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
@@ -142,7 +142,7 @@ class DatasetSpec(Strict):
     instruction: str = Field(min_length=1)
     format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
-    fetch: list[Fetch] = Field(default_factory=list)  # how the files come to be there
+    fetch: Fetches = Field(default_factory=list)  # how the files come to be there
     files: list[Files] = Field(min_length=1)
     error_budget: float = Field(default=0.01, ge=0, le=1)  # the share of a split's rows that may be refused
     map: Mapping

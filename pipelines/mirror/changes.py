@@ -1,0 +1,46 @@
+"""What a source that isn't what it was is told with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.mirror.download import Download
+from pipelines.mirror.record import Fetched
+from pipelines.mirror.resume import Origin
+from ubert.schema.fetch import Fetch
+
+
+def changed(fetch: Fetch, got: str, download: Download, then: Fetched | None, place: Path) -> str:
+    """What is wrong with a download, what changed since the last one, and what to do."""
+    now = f"got {got}{_described(download.origins)}"
+    words = [f"{fetch.source}: not the content that is pinned: expected blake3 {fetch.blake3}, {now}"]
+    if not fetch.blake3 and then:
+        words = [f"{fetch.source}: changed since {then.when}: expected blake3 {then.blake3}, {now}"]
+    if then:
+        words.append(f"on {then.when} it was {then.blake3}{_described(then.origins)}")
+        words += _differences(then.parts, download.parts)
+    keep = "revision" if fetch.scheme == "hf" else f"file as {place}" if not fetch.many else f"files in {place}"
+    words.append(f"if the change is meant, put `blake3: {got}` into the spec, else put the earlier {keep}")
+    return "; ".join(words)
+
+
+def _differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
+    kinds = {
+        "changed": [name for name in now if name in then and then[name] != now[name]],
+        "new": [name for name in now if name not in then],
+        "gone": [name for name in then if name not in now],
+    }
+    return [f"{kind}: {', '.join(sorted(names)[:5])} ({len(names)})" for kind, names in kinds.items() if names]
+
+
+def _described(origins: dict[str, Origin]) -> str:
+    """The state of a single file, as its source tells it."""
+    if len(origins) != 1:
+        return ""
+    [origin] = origins.values()
+    said = [
+        "" if origin.size is None else f"{origin.size:,} bytes",
+        origin.etag and f"ETag {origin.etag}",
+        origin.last_modified and f"Last-Modified {origin.last_modified}",
+    ]
+    return f" ({', '.join(filter(None, said))})" if any(said) else ""

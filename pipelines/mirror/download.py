@@ -1,0 +1,102 @@
+"""One entry of `fetch` from its source to a staging folder."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from pipelines.mirror import http, hub, local, s3
+from pipelines.mirror.archive import unpack
+from pipelines.mirror.names import Places
+from pipelines.mirror.resume import Open, Origin, Show, save
+from pipelines.sources import file_hash
+from ubert.schema.errors import UserError
+from ubert.schema.fetch import Fetch
+
+
+class Staged(NamedTuple):
+    """A file that waits for its place, and its hex blake3."""
+
+    path: Path
+    blake3: str
+
+
+class Download(NamedTuple):
+    """What came. `parts` are what is pinned, by name: hashes of files, or of the rows of a split; `files` are by
+    their path in the dataset's folder."""
+
+    parts: dict[str, str]
+    origins: dict[str, Origin]
+    files: dict[str, Staged]
+
+
+def download(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
+    """Bring the files of `fetch` to `staging`, where broken ones of an earlier run are gone on with.
+
+    Raises:
+        UserError: the source refuses, fails again and again, or has a file that cannot lie in a folder.
+    """
+    staging.mkdir(parents=True, exist_ok=True)
+    if fetch.scheme == "hf":
+        parts = hub.write_splits(fetch, specs, staging)
+        files = {_place(fetch, name): Staged(staging / name, file_hash(staging / name)) for name in parts}
+        return Download(parts, {}, files)
+    found = Download({}, {}, {})
+    places, before = Places(), 0
+    for given, open_at in _sources(fetch, specs).items():
+        url = f"{fetch.url}{given}" if fetch.many else fetch.url
+        try:
+            name = places.take(given)
+        except ValueError as error:
+            raise UserError(f"{url}: its name {error}; it cannot be a file of the mirror") from None
+        path = staging / blake3(name.encode()).hexdigest(8)
+        found.origins[name] = save(url, open_at, path, partial(_shown, show, fetch, before))
+        found.parts[name] = file_hash(path)
+        found.files[_place(fetch, name)] = Staged(path, found.parts[name])
+        before += path.stat().st_size
+    return found
+
+
+def at_hand(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
+    """The file of `fetch`, if it is in its place already: put there by hand, or only its members are missing."""
+    path = folder / fetch.name
+    if fetch.many or not path.is_file():
+        return None
+    got = file_hash(path)
+    return Download({path.name: got}, {}, {fetch.name: Staged(path, got)}) if expected in (None, got) else None
+
+
+def members(fetch: Fetch, archive: Path, folder: Path) -> dict[str, Staged]:
+    """Unpack into `folder`; the members by their path in the dataset's folder, beside the archive.
+
+    Raises:
+        UserError: the archive is refused, see `unpack`.
+    """
+    beside = PurePosixPath(fetch.name).parent
+    hashes = unpack(archive, fetch.name, folder)
+    found = {str(beside / name): Staged(folder / name, hash_) for name, hash_ in hashes.items()}
+    if fetch.name in found:
+        raise UserError(f"{fetch.source}: a member has the archive's own name; give it another with `into`")
+    return found
+
+
+def _sources(fetch: Fetch, specs: Path) -> dict[str, Open]:
+    """What opens each file of a download, by its name."""
+    match fetch.scheme:
+        case "http" | "https":
+            return {PurePosixPath(fetch.name).name: partial(http.open_at, fetch.url)}
+        case "s3":
+            return s3.objects(fetch)
+        case _:
+            return local.files(fetch, specs)
+
+
+def _place(fetch: Fetch, name: str) -> str:
+    return str(PurePosixPath(fetch.name, name)) if fetch.many else fetch.name
+
+
+def _shown(show: Show, fetch: Fetch, before: int, here: int, total: int | None) -> None:
+    show(before + here, None if fetch.many else total)
