@@ -13,6 +13,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
+from pipelines.mirror import Show, fill
 from pipelines.sources import Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
@@ -66,19 +67,22 @@ class Plan:
     units: tuple[Unit, ...]
 
 
-def source_folder(spec: DatasetSpec, data: Path | None, specs: Path) -> Path:
-    """Where a dataset's raw files are: in the mirror `data`, else among the samples.
+def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lambda *_: None) -> Path:
+    """Where a dataset's raw files are: in the mirror, to which they are fetched if the spec says from where, else
+    among the samples.
 
     Raises:
-        UserError: in neither.
+        UserError: in neither, or they cannot be fetched.
     """
-    places = [*([data / spec.folder] if data else []), specs / "samples" / spec.folder]
-    for place in places:
+    own, sample = mirror / spec.folder, specs / "samples" / spec.folder
+    if spec.fetch:
+        fill(spec, own.absolute(), specs, show)
+    for place in (own, sample):
         if place.is_dir():
             return place.absolute()
     upstream = f"get it from {spec.upstream.url}" if spec.upstream else "its spec names no upstream"
     raise UserError(
-        f"{spec.name}: no source files: looked in {' and '.join(map(str, places))}; {upstream}, put it into a "
+        f"{spec.name}: no source files: looked in {own} and {sample}; {upstream}, put it into a "
         f"folder {spec.folder!r} and name the folder above it with --data (UBERT_DATA)"
     )
 
@@ -116,7 +120,7 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
         _check_pin(spec, entry, folder, joined_hash(hashes))
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
-    own_name = fingerprint(spec.name, spec.licence, upstream, [unit.name for unit in units])
+    own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
     return Plan(spec, own_name, tuple(files.values()), tuple(units))
 
 

@@ -26,6 +26,8 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
     ("parallel", {"beside": {"b": "x.ann"}}),
+    ("parquet", {}),
+    ("arrow", {}),
 ]
 BITS = [
     b"T1\tA 0 1\ta",

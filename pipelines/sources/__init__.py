@@ -102,14 +102,16 @@ def reader(name: str) -> Reader:
 
 
 def matches(folder: Path, pattern: str) -> list[str]:
-    """Files of a dataset's folder that a path or glob of a spec names, relative to it and sorted.
+    """Files of a dataset's folder that a path or glob of a spec names, relative to it and sorted. A glob finds no
+    name that begins with a dot.
 
     Raises:
         UserError: there are none.
     """
     if (folder / pattern).is_file():
         return [pattern]
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file())
+    paths = [path.relative_to(folder) for path in folder.glob(pattern) if path.is_file()]
+    found = sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
     if not found:
         raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
     return found

@@ -21,7 +21,15 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe tags only; a key given twice is an error, where YAML itself would keep the last."""
+    """Safe tags only; a key given twice is an error, where YAML itself would keep the last; so are aliases, a few
+    lines of which can stand for more than any memory holds."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event: yaml.AliasEvent = self.peek_event()  # type: ignore[no-untyped-call]
+            problem = f"alias *{event.anchor}: aliases are not read, write it out"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

@@ -1,0 +1,87 @@
+"""Input that means harm, or looks like it: refused in one sentence, or kept as the text that it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from worlds import World, numbers
+
+from pipelines.specs import dataset_spec
+from pipelines.warehouse import sql
+from ubert.schema.errors import UserError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_yaml_bomb_is_refused_at_its_first_alias(world: World) -> None:
+    world.spec()
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefghij", "bcdefghijk", strict=False)]
+    (world.specs / "datasets" / "toy.yaml").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"toy\.yaml: not valid YAML: alias \*a: aliases are not read"):
+        dataset_spec("toy", world.specs)
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_yaml_nested_without_end_is_refused(world: World, opening: str) -> None:
+    world.spec()
+    (world.specs / "datasets" / "toy.yaml").write_text(opening * 20_000)
+    with pytest.raises(UserError, match=r"toy\.yaml: not valid YAML"):
+        dataset_spec("toy", world.specs)
+
+
+def test_no_tag_of_yaml_makes_an_object(world: World) -> None:
+    world.spec()
+    (world.specs / "datasets" / "toy.yaml").write_text("name: !!python/object/apply:os.system ['true']")
+    with pytest.raises(UserError, match="could not determine a constructor"):
+        dataset_spec("toy", world.specs)
+
+
+TEXTS = {
+    "null": "number\x00one",
+    "right to left": "number \u202eeno\u202c \u200f\u05d0\u05d7\u05d3",
+    "escapes": "\x1b[31mnumber\x1b[0m\x07",
+    "separators": "one\u2028two\u2029three\u0085four\x0bfive",
+    "byte order mark": "\ufeffnumber",
+    "beyond the plane": "\U0001f600\U0001f468\u200d\U0001f469",
+    "sql": "'; DROP VIEW records; --",
+}
+
+
+def test_strange_characters_are_kept_as_they_are(world: World) -> None:
+    world.spec()
+    world.source("".join(json.dumps({"text": text, "label": 0}) + "\n" for text in TEXTS.values()))
+    world.ingest()
+    assert [row["text"] for row in world.records()] == list(TEXTS.values())
+    lengths = sql(world.root, "SELECT length(text) AS n FROM records ORDER BY source.line")["n"].to_pylist()
+    assert lengths == [len(text) for text in TEXTS.values()]
+
+
+def test_rows_that_no_file_could_hold_or_no_parser_could_read_are_rejects(world: World) -> None:
+    world.spec()
+    bad = [
+        '{"text": "half \\ud800", "label": 0}',
+        '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"text": "a", "label": ' + "9" * 100_000 + "}",
+        '{"text": "a", "label": NaN}',
+        "\x00" * 100,
+    ]
+    world.source("\n".join(bad) + "\n" + numbers([1]))
+    manifest = world.ingest()
+    [file] = manifest.files
+    assert (file.records, file.kept, file.rejected) == (6, 1, 5)
+    assert [row["line"] for row in world.rejects()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["-rf", "--help", "a b", "$(true)", "a;b", "ü", "%s", "*"])
+def test_a_file_may_be_named_like_an_option(world: World, name: str) -> None:
+    world.spec(files=[{"split": "train", "path": f"{name}.jsonl"}])
+    world.source(numbers([3]), f"{name}.jsonl")
+    assert [file.path for file in world.ingest().files] == [f"{name}.jsonl"]
