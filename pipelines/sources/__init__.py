@@ -50,7 +50,9 @@ class Slice:
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
-        return b"".join(self.blocks())
+        with (self.folder / self.path).open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.stop - self.start)
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes of the range in blocks of whole lines: `BLOCK_BYTES` and what it takes to end a line."""
