@@ -104,13 +104,16 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
             if (entry.split, path) in files:
                 raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
             companions = reader(spec.format).companions(folder / path, options)
-            members = [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
+            members = [
+                path,
+                *(companion.as_posix().removeprefix(f"{folder.as_posix()}/") for companion in companions),
+            ]
             pieces, own = _pieces(reader(spec.format).split_at(options), entry.encoding, folder, members)
             files[entry.split, path] = SourceFile(
                 path=path,
                 split=entry.split,
                 blake3=joined_hash(own),
-                bytes=sum(_size(folder / member) for member in members),
+                bytes=sum(piece.stop - piece.start for piece in pieces) + sum(map(_size, companions)),
                 records=0,
                 kept=0,
                 rejected=0,
@@ -145,9 +148,10 @@ def _pieces(cut: Cut, encoding: str, folder: Path, members: list[str]) -> tuple[
     """The slices of a file and its companions, and the hash of each file that they are read from."""
     path, *beside = members
     one_byte_line_feed = "\n".encode(encoding) == b"\n"
-    if cut is None or len(members) > 1 or _size(folder / path) <= UNIT_BYTES or not one_byte_line_feed:
-        hashes = {member: file_hash(folder / member) for member in members}
-        size, sha = _size(folder / path), joined_hash(hashes)
+    size = _size(folder / path)
+    if cut is None or len(members) > 1 or size <= UNIT_BYTES or not one_byte_line_feed:
+        hashes = {member: file_hash(f"{folder}/{member}") for member in members}
+        sha = joined_hash(hashes)
         return [Slice(folder, path, 0, size, 1, encoding, sha, tuple(beside))], hashes
     whole, slices, start, line = blake3(max_threads=blake3.AUTO), [], 0, 1
     for data in _ranges(folder / path, cut):

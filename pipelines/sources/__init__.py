@@ -125,7 +125,7 @@ def content_hash(folder: Path, paths: Sequence[str]) -> str:
     Raises:
         UserError: a file is missing or cannot be read.
     """
-    return joined_hash({path: file_hash(folder / path) for path in paths})
+    return joined_hash({path: file_hash(f"{folder}/{path}") for path in paths})
 
 
 def joined_hash(hashes: Mapping[str, str]) -> str:
@@ -136,7 +136,7 @@ def joined_hash(hashes: Mapping[str, str]) -> str:
     return blake3(listing.encode()).hexdigest()
 
 
-def file_hash(path: Path) -> str:
+def file_hash(path: Path | str) -> str:
     """Hex blake3 of a file. Raises `UserError` where it cannot be read."""
     try:
         return blake3().update_mmap(path).hexdigest()

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ubert.schema.fetch import Fetch
-from ubert.schema.mapping import Mapping
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
+from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.yaml_file import Strict
 
