@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
 from pipelines.mirror import Show, fill
-from pipelines.sources import Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
+from pipelines.sources import BLOCK_BYTES, Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import SourceFile, fingerprint
 from ubert.schema.record import SCHEMA_VERSION, Split
 from ubert.schema.spec import DatasetSpec, Files
 
-UNIT_BYTES = 16 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
+UNIT_BYTES = 8 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
 UNIT_FILES = 2_048  # ... and number
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
@@ -153,26 +154,32 @@ def _pieces(cut: Cut, encoding: str, folder: Path, members: list[str]) -> tuple[
         hashes = {member: file_hash(f"{folder}/{member}") for member in members}
         sha = joined_hash(hashes)
         return [Slice(folder, path, 0, size, 1, encoding, sha, tuple(beside))], hashes
-    whole, slices, start, line = blake3(max_threads=blake3.AUTO), [], 0, 1
-    for data in _ranges(folder / path, cut):
-        whole.update(data)
-        sha = blake3(data, max_threads=blake3.AUTO).hexdigest()
-        slices.append(Slice(folder, path, start, start + len(data), line, encoding, sha))
-        start, line = start + len(data), line + data.count(b"\n")
+    whole, slices, start, line = blake3(), [], 0, 1
+    with (folder / path).open("rb") as file:
+        while start < size:
+            own, first, begin = blake3(), line, start
+            for block in _range(file, cut):
+                own.update(block)
+                whole.update(block)
+                start, line = start + len(block), line + block.count(b"\n")
+            if start == begin:  # the file is shorter than it was
+                break
+            slices.append(Slice(folder, path, begin, start, first, encoding, own.hexdigest()))
     return slices, {path: whole.hexdigest()}
 
 
-def _ranges(path: Path, cut: Cut) -> Iterator[bytes]:
-    """The bytes of a file in ranges of `UNIT_BYTES` and what it takes to end with a whole line or a blank one."""
-    with path.open("rb") as file:
-        while data := file.read(UNIT_BYTES):
-            rest = [file.readline()]
-            if cut == "blank line":
-                for line in file:
-                    rest.append(line)
-                    if not line.strip():
-                        break
-            yield data + b"".join(rest)
+def _range(file: BinaryIO, cut: Cut) -> Iterator[bytes]:
+    """The next `UNIT_BYTES` of a file and what it takes to end with a whole line or a blank one, in blocks."""
+    left = UNIT_BYTES
+    while left and (block := file.read(min(left, BLOCK_BYTES))):
+        left -= len(block)
+        yield block
+    yield file.readline()
+    if cut == "blank line":
+        for line in file:
+            yield line
+            if not line.strip():
+                return
 
 
 def _name(spec: DatasetSpec, entry: Files, slices: list[Slice], code: str) -> str:

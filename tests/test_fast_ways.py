@@ -113,7 +113,9 @@ def test_a_json_line_is_read_as_pythons_own_parser_does(
 
 
 def test_however_deep_a_line_is_nested_it_is_a_record_or_a_reject(tmp_path: Path) -> None:
-    head = dict(name="n", description="d", task="classification", language="en", licence="l", instruction="i")
+    head = dict(
+        name="n", description="d", task="classification", language="en", licence="CC0-1.0", instruction="i"
+    )
     files, fields = [{"split": "train", "path": "x"}], {"text": "text", "label": "label"}
     form = dict(format="jsonl", files=files, map=fields, categories={"label": {"a": "x"}})
     to_record = mapper(DatasetSpec.model_validate({**head, **form}), "train")
