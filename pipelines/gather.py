@@ -126,6 +126,8 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
 
 
 def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool]:
+    if not conditions:
+        return lambda scope: True
     tests = [(value(path), wanted) for path, wanted in conditions.items()]
     return lambda scope: all(as_label(get(scope)) in wanted for get, wanted in tests)
 

@@ -99,12 +99,15 @@ def _label(spec: DatasetSpec) -> Shape:
         labels = given if isinstance(given, list) else [given]
         if ignored:
             labels = [each for each in labels if as_label(each) not in ignored]
-        made = {"text": body(scope).text, "pair": pair(scope)}
+        made: dict[str, Any] = {"text": body(scope).text, "pair": pair(scope)}
         if candidates is None:
-            return {**made, "labels": sorted({category_of(each, index) for each in labels})}
-        own = candidates(scope)
-        found = sorted({chosen(each, own, keyed) for each in labels})
-        return {**made, "labels": found, "categories": tuple(Category(name, "label") for _, name in own)}
+            found = [category_of(each, index) for each in labels]
+        else:
+            own = candidates(scope)
+            found = [chosen(each, own, keyed) for each in labels]
+            made["categories"] = tuple(Category(name, "label") for _, name in own)
+        made["labels"] = sorted(set(found)) if len(found) > 1 else found
+        return made
 
     return fields
 

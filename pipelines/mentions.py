@@ -43,7 +43,9 @@ def given_field(mention: Mention, offsets: Offsets) -> Callable[[Scope, Body, st
         if indices:
             found: Fragments | None = indices(scope)
         elif fragments:
-            found = tuple((s, e + beyond) for s, e in fragments(scope))
+            found = fragments(scope)
+            if beyond:
+                found = tuple((s, e + beyond) for s, e in found)
         elif start is None:
             return Given(kind, name, None, None, said)
         elif end is None:
@@ -214,7 +216,7 @@ def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragme
     if offsets.unit == "token":
         inside = all(0 <= s < e <= len(body.starts) for s, e in pairs)
         return tuple((body.starts[s], body.ends[e - 1]) for s, e in pairs) if inside else None
-    moved = tuple((s - shift, e - shift) for s, e in pairs)
+    moved = tuple((s - shift, e - shift) for s, e in pairs) if shift else pairs
     return moved if all(0 <= s < e <= len(body.text) for s, e in moved) else None
 
 

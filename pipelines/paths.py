@@ -71,7 +71,10 @@ def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[s
             if not isinstance(node, list):
                 raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected a list")
             for item in node:
-                yield from _walk(item, rest, path, row, named)
+                if rest:
+                    yield from _walk(item, rest, path, row, named)
+                else:
+                    yield Scope(item, row, named)
             return
         if step.name and step.name not in named:
             for key, item in _keys(node, path):

@@ -25,7 +25,7 @@ from ubert.schema.manifest import SourceFile, fingerprint
 from ubert.schema.record import SCHEMA_VERSION, Split
 from ubert.schema.spec import DatasetSpec, Files
 
-UNIT_BYTES = 16 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
+UNIT_BYTES = 8 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
 UNIT_FILES = 2_048  # ... and number
 SHARED_BYTES, SHARED_FILES = 4 << 20, 1_024  # what files that share a unit come to on average, whichever is less
 

@@ -51,7 +51,9 @@ class Slice:
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
-        return b"".join(self.blocks())
+        with (self.folder / self.path).open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.stop - self.start)
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes of the range in blocks of whole lines: `BLOCK_BYTES` and what it takes to end a line."""
@@ -124,7 +126,7 @@ def content_hash(folder: Path, paths: Sequence[str]) -> str:
     Raises:
         UserError: a file is missing or cannot be read.
     """
-    return joined_hash({path: file_hash(folder / path) for path in paths})
+    return joined_hash({path: file_hash(f"{folder}/{path}") for path in paths})
 
 
 def joined_hash(hashes: Mapping[str, str]) -> str:
@@ -135,7 +137,7 @@ def joined_hash(hashes: Mapping[str, str]) -> str:
     return blake3(listing.encode()).hexdigest()
 
 
-def file_hash(path: Path) -> str:
+def file_hash(path: Path | str) -> str:
     """Hex blake3 of a file. Raises `UserError` where it cannot be read."""
     try:
         return blake3().update_mmap(path).hexdigest()

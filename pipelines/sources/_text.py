@@ -77,9 +77,11 @@ def _unmarked(data: bytes) -> bytes:
 def _line_by_line(piece: Slice, data: bytes, start: int, first: int) -> list[str | Reject]:
     """The lines of `data`, which begins at byte `start` and line `first` of the file."""
     found: list[str | Reject] = []
+    last = first + data.count(b"\n")  # has no line end
     for number, line in enumerate(data.split(b"\n"), first):
         try:
-            found.append(line.decode(piece.encoding).removesuffix("\r"))
+            read = line.decode(piece.encoding)
+            found.append(read if number == last else read.removesuffix("\r"))
         except UnicodeDecodeError as error:
             detail = _explain(error, start + error.start, piece.encoding)
             raw = line.decode(piece.encoding, "backslashreplace")

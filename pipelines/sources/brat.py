@@ -14,7 +14,6 @@ A row is {"text", "standoff"}; a standoff is
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,19 +68,21 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         document = text(piece, at)
         for ending in options.annotations:
             beside = Path(piece.path).with_suffix(ending).as_posix()
-            if not (piece.folder / beside).is_file():
+            try:
+                annotations = text(piece, beside)
+            except FileNotFoundError:
                 yield Reject(piece.path, 1, "no annotation file", f"{beside} is missing", document)
                 return
-            _annotations(beside, text(piece, beside), standoff)
+            _annotations(beside, annotations, standoff)
     except UserError as error:
         yield Reject(piece.path, 1, "wrong encoding", str(error), document)
     except _BadLineError as error:
         yield Reject(piece.path, 1, "bad annotation", str(error), document)
     else:
-        ids = Counter(mention["id"] for mention in standoff["spans"])
-        twice = [name for name, count in ids.items() if count > 1]
-        if twice:
-            yield Reject(piece.path, 1, "bad annotation", f"two mentions have the same id {twice[0]}", document)
+        ids = [mention["id"] for mention in standoff["spans"]]
+        if len(set(ids)) < len(ids):
+            twice = next(name for name in ids if ids.count(name) > 1)
+            yield Reject(piece.path, 1, "bad annotation", f"two mentions have the same id {twice}", document)
         else:
             yield RawRow(1, piece.path, {"text": document, "standoff": standoff})
 

@@ -19,6 +19,10 @@ from pipelines.sources._text import lines
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
+# A line with more may be nested so deeply that the fast parser can read it but nothing can write it as a reject.
+# Python's own parser, called from further down the stack, refuses these.
+MOST_BRACKETS = 500
+
 
 class Options(Strict):
     """`decode`: fields that hold JSON written as a string. `beside`: another such file, joined by a field."""
@@ -55,10 +59,14 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
             yield line
             continue
         try:
-            yield RawRow(number, f"{path}:{number}", decode(line))
+            if len(line) > MOST_BRACKETS and line.count("[") + line.count("{") > MOST_BRACKETS:
+                raise RecursionError
+            row: RawRow | Reject = RawRow(number, f"{path}:{number}", decode(line))
         except (MsgspecError, UnicodeEncodeError, RecursionError):
-            if line and not line.isspace():
-                yield _second_look(path, number, line)
+            if not line or line.isspace():
+                continue
+            row = _second_look(path, number, line)
+        yield row
 
 
 def _second_look(path: str, number: int, line: str) -> RawRow | Reject:

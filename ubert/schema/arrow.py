@@ -6,10 +6,11 @@ Columns are built flat (offsets beside values), several times faster than from n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ubert.schema.record import (
@@ -129,6 +130,9 @@ def _shared_categories(lists: pa.ListArray | pa.ChunkedArray) -> Iterator[tuple[
 
 
 def _words(values: list[str]) -> pa.Array:
+    """A dictionary column; mostly its rows share one word."""
+    if values and values.count(values[0]) == len(values):
+        return pa.DictionaryArray.from_arrays(np.zeros(len(values), np.int32), values[:1])
     return pa.array(values, pa.string()).dictionary_encode()
 
 
@@ -140,8 +144,10 @@ def _structs(items: Sequence[Any], kind: pa.StructType) -> pa.StructArray:
 
 def _lists(rows: Sequence[Sequence[Any]], build: Any) -> pa.ListArray:
     """A list column: offsets beside the column that `build` makes of all rows' items in one."""
-    offsets = pa.array(list(accumulate(map(len, rows), initial=0)), pa.int32())
-    return pa.ListArray.from_arrays(offsets, build(list(chain.from_iterable(rows))))
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    if any(rows):  # most kinds of annotation are in no row
+        np.cumsum(list(map(len, rows)), out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), build(list(chain.from_iterable(rows))))
 
 
 def _events(events: list[Event]) -> pa.StructArray:

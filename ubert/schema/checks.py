@@ -57,6 +57,8 @@ def _wrong_spans(record: Record) -> tuple[str, str] | None:
 
 
 def _wrong_links(record: Record) -> tuple[str, str] | None:
+    if not record.relations and not record.events:
+        return None
     spans, events, categories = len(record.spans), len(record.events), len(record.categories)
     for relation in record.relations:
         if not (0 <= relation.head < spans and 0 <= relation.tail < spans):
