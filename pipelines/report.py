@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pipelines.progress import progress
@@ -58,7 +58,7 @@ def write_report(root: Path, path: Path) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("pipelines"),
         autoescape=True,
@@ -86,6 +86,7 @@ def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Reco
         },
         "lengths": _lengths(found["measures"]),
         "rejects": found["rejects"],
+        "mismatches": found["mismatches"],
         "duplicates": found["duplicates"],
         "mixtures": {
             name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}

@@ -110,6 +110,12 @@ _REJECTS = """
 SELECT corpus, split, reason, count(*) AS times, min({path: path, line: line, detail: detail[:300]}) AS first
 FROM rejects GROUP BY corpus, split, reason ORDER BY corpus, times DESC, split, reason
 """
+# Mentions that were not where their row says: moved to where their words are, or nowhere.
+_MISMATCHES = """
+SELECT corpus, split, kind, count(found) AS moved, count(*) - count(found) AS lost,
+       min({path: path, line: line, words: words[:200]}) AS first
+FROM mismatches GROUP BY corpus, split, kind ORDER BY corpus, split, kind
+"""
 _DUPLICATES = """
 SELECT corpus, split, keeper_corpus, keeper_split, kind, count(*) AS times
 FROM duplicates GROUP BY ALL ORDER BY times DESC, corpus, split, keeper_corpus, keeper_split, kind
@@ -156,6 +162,7 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
         "values": _VALUES,
         "categories": _CATEGORIES,
         "rejects": _REJECTS,
+        "mismatches": _MISMATCHES,
         "duplicates": _DUPLICATES if _has(connection, "duplicates") else _EXACT,
         "mixtures": _MIXTURES,
     }
