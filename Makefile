@@ -7,12 +7,13 @@ UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: help setup quickstart format check lint types test test-slow schemas constraints clean
+.PHONY: fuzz help setup quickstart format check lint types test test-slow schemas constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
 	@echo "make test         set up, then all tests but the slow ones"
 	@echo "make test-slow    the slow tests"
+	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make format       apply formatting and lint fixes"
 
@@ -52,6 +53,10 @@ types: setup
 
 test: setup
 	$(BIN)/pytest -m "not slow"
+
+fuzz: setup
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
+	PYTHONPATH=. $(BIN)/python tests/fuzz.py --seconds $(or $(SECONDS),600)
 
 test-slow: setup
 	$(BIN)/pytest -m slow

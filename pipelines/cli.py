@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -17,6 +17,10 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
+from ubert.schema.spec import DatasetSpec
+
+if TYPE_CHECKING:
+    from pipelines.mirror.record import Fetched
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
@@ -25,7 +29,10 @@ errors = Console(stderr=True)
 Root = Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store: where corpora, shards and runs lie.")]
 Specs = Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder of specs, instead of our own.")]
 Data = Annotated[
-    Path | None, typer.Option(envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset.")
+    Path | None,
+    typer.Option(
+        envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset; else raw/ in the store."
+    ),
 ]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
 Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
@@ -104,6 +111,42 @@ def ingest(
 def _ingested(manifest: CorpusManifest) -> None:
     kept, rejected = (sum(getattr(file, count) for file in manifest.files) for count in ("kept", "rejected"))
     console.print(f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint})")
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of datasets.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All datasets that have a spec.")] = False,
+    data: Data = None,
+    root: Root = STORE,
+    specs: Specs = None,
+) -> None:
+    """Fill the mirror of raw sources (--data, else raw/ in the store), and check what is there. `ubert ingest`
+    does so too where something is missing; this is for machines that ingest without a network.
+
+    Example: ubert fetch trec --data ../mirror
+    """
+    from pipelines.fetch import fetch as job
+    from pipelines.specs import dataset_names, specs_folder
+
+    if bool(names) == every:
+        raise typer.BadParameter("give the names of datasets, or --all")
+    folder = specs_folder(specs)
+    job(names or dataset_names(folder), specs=folder, data=data, root=root, report=_fetched)
+
+
+def _fetched(spec: DatasetSpec, fetched: dict[str, Fetched]) -> None:
+    if not fetched:
+        why = "the files are there already, put there by hand" if spec.fetch else "its spec names nothing to fetch"
+        console.print(f"{spec.name}: {why}", highlight=False)
+    for wanted in spec.fetch if fetched else []:
+        done = fetched[wanted.source]
+        size = sum(file.size for file in done.files.values())
+        what = f"{spec.name}: {wanted.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}"
+        console.print(what, soft_wrap=True, highlight=False, markup=False)
+        if wanted.blake3 is None:
+            pin = f"pin it in {spec.name}.yaml, under `url: {wanted.url}`:\n    blake3: {done.blake3}"
+            console.print(pin, soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()

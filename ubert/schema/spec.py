@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ubert.schema.fetch import Fetch
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.yaml_file import Strict
@@ -139,6 +140,7 @@ class DatasetSpec(Strict):
     instruction: str = Field(min_length=1)
     format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
+    fetch: list[Fetch] = Field(default_factory=list)  # how the files come to be there
     files: list[Files] = Field(min_length=1)
     map: Mapping
     categories: Categories = Field(default=Categories(), validate_default=True)
