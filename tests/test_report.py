@@ -14,11 +14,14 @@ import pytest
 from worlds import put_corpus
 
 from pipelines import cli
+from pipelines.duplicates import duplicates
 from pipelines.ingest import ingest
 from pipelines.mix import mix
 from pipelines.report import RECORDS, write_report
+from pipelines.report_numbers import records
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.visible import visible
+from pipelines.warehouse import connect, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 
@@ -72,6 +75,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
     ingest([n for n in dataset_names(specs) if n.startswith("sample_")], specs=specs, data=SAMPLES, root=root)
     mix(mixture("quickstart", specs), root=root)
     put_corpus(root, "wild", WILD, rejected=[("train", ATTACK), ("train", ATTACK)])
+    duplicates(root=root)
     return root
 
 
@@ -128,9 +132,6 @@ def test_the_policy_lets_no_other_script_run(report: Path) -> None:
 
 
 def test_marks_cover_the_words_of_their_mentions(page: browser.Page, root: Path) -> None:
-    from pipelines.report_numbers import records
-    from pipelines.warehouse import connect
-
     with connect(root) as connection:
         drawn = [record for some in records(connection, RECORDS).values() for record in some]
     assert len(drawn) == 8 * RECORDS
@@ -183,6 +184,16 @@ def test_the_words_of_a_picture_are_those_of_the_corpus(page: browser.Page) -> N
     words = page.value("[...document.querySelectorAll('#corpora svg text')].map(t => t.textContent)")
     assert "$a^{b" in words
     assert "人 [U+202E]evil" in words
+
+
+def test_the_evidence_of_an_audit_is_counted(page: browser.Page, root: Path) -> None:
+    [row] = sql(
+        root, "SELECT (SELECT count(*) FROM duplicates) AS d, (SELECT count(*) FROM leaks) AS l"
+    ).to_pylist()
+    assert row["d"] > 0 and row["l"] > 0
+    heads = page.value("[...document.querySelectorAll('#duplicates h3')].map(h => h.textContent)")
+    assert f"Duplicates: {row['d']} records" in heads
+    assert f"Leaks: {row['l']} records" in heads
 
 
 def test_the_filter_hides_what_does_not_match(page: browser.Page) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pipelines.report_records import BEFORE, CHARACTERS, ITEMS, Passage, shown
 from pipelines.visible import fitted, shortened, visible

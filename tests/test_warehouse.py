@@ -7,11 +7,11 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
 from pipelines import cli, warehouse

@@ -107,16 +107,17 @@ class Record(Struct, gc=False):
     events: list[Event] = []
 
 
-def content_hash(text: str, pair: str | None) -> bytes:
-    """16 bytes that are equal for texts which differ in case, width or white space only: for duplicates."""
-    normal = _normal(text) if pair is None else f"{_normal(text)}\x1f{_normal(pair)}"
-    return xxhash.xxh3_128_digest(normal.encode("utf-8", "surrogatepass"))
-
-
-def _normal(text: str) -> str:
+def normal_form(text: str) -> str:
+    """The text without what makes no other text of it: case, width, and how much white space there is."""
     if text.isascii() and text.isprintable() and "  " not in text:  # most English: the same in half the time
         return text.lower().strip(" ")
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def content_hash(text: str, pair: str | None) -> bytes:
+    """16 bytes that are equal for texts of one normal form: for duplicates."""
+    normal = normal_form(text) if pair is None else f"{normal_form(text)}\x1f{normal_form(pair)}"
+    return xxhash.xxh3_128_digest(normal.encode("utf-8", "surrogatepass"))
 
 
 def sampling_key(record_id: str) -> int:
