@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pipelines.place import Place
@@ -59,7 +59,7 @@ def write_report(root: Place, path: Path) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("pipelines"),
         autoescape=True,
@@ -85,9 +85,10 @@ def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Rec
             aspect: {"rows": rows, "picture": _picture(rows, "name")}
             for aspect, rows in _grouped(found["groups"], "aspect").items()
         },
-        "lengths": _lengths(found["measures"]),
+        "lengths": _lengths(found["measures"]) if found["measures"] else "",
         "rejects": found["rejects"],
-        "duplicates": found["duplicates"],
+        "mismatches": found["mismatches"],
+        "matches": _grouped(found["matches"], "what"),
         "mixtures": {
             name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}
             for name, rows in _grouped(found["mixtures"], "mixture").items()
@@ -95,7 +96,7 @@ def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Rec
         "sections": [
             {
                 **corpus,
-                "measures": measures[corpus["corpus"]],
+                "measures": measures.get(corpus["corpus"], []),
                 "pictures": pictures,
                 "records": [shown(record) for record in drawn.get(corpus["corpus"], [])],
             }
@@ -114,7 +115,7 @@ def _pictures(found: dict[str, list[Row]]) -> list[list[tuple[str, Markup]]]:
         kinds = _grouped(categories.get(name, []), "kind")
         pictures = [_balance(kind, kinds[kind]) for kind in KINDS if kind in kinds]
         pictures += [_values(values[name])] if name in values else []
-        pictures += [_measure(row) for row in measures[name] if row["least"] < row["most"]]
+        pictures += [_measure(row) for row in measures.get(name, []) if row["least"] < row["most"]]
         made.append(pictures)
     return made
 

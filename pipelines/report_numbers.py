@@ -31,8 +31,8 @@ FROM corpora GROUP BY corpus ORDER BY corpus
 _GROUPS = """
 SELECT aspect, name, count(DISTINCT corpus) AS corpora, sum(kept)::BIGINT AS kept,
        sum(rejected)::BIGINT AS rejected
-FROM (UNPIVOT (SELECT corpus, task, split, language, licence, kept, rejected FROM corpora)
-      ON task, split, language, licence INTO NAME aspect VALUE name)
+FROM (UNPIVOT (SELECT corpus, task, split, language, licence, licence_class AS class, kept, rejected FROM corpora)
+      ON task, split, language, licence, class INTO NAME aspect VALUE name)
 GROUP BY aspect, name ORDER BY aspect, kept DESC, name
 """
 # Whole numbers of each record. Characters: text and pair. Density: spans in 10,000 of them.
@@ -110,11 +110,24 @@ _REJECTS = """
 SELECT corpus, split, reason, count(*) AS times, min({path: path, line: line, detail: detail[:300]}) AS first
 FROM rejects GROUP BY corpus, split, reason ORDER BY corpus, times DESC, split, reason
 """
-_DUPLICATES = """
-SELECT corpus, split, keeper_corpus, keeper_split, kind, count(*) AS times
-FROM duplicates GROUP BY ALL ORDER BY times DESC, corpus, split, keeper_corpus, keeper_split, kind
+# Mentions that were not where their row says: moved to where their words are, or nowhere.
+_MISMATCHES = """
+SELECT corpus, split, kind, count(found) AS moved, count(*) - count(found) AS lost,
+       min({path: path, line: line, words: words[:200]}) AS first
+FROM mismatches GROUP BY corpus, split, kind ORDER BY corpus, split, kind
 """
-# Without the evidence of a search for duplicates: texts that are equal but for case, width and white space. The
+_MATCHES = """
+SELECT 'duplicates' AS what, corpus, split, keeper_corpus AS other_corpus, keeper_split AS other_split, kind,
+       count(*) AS times FROM duplicates GROUP BY ALL
+UNION ALL SELECT 'contradictions', corpus, split, keeper_corpus, keeper_split, differs, count(*)
+    FROM contradictions GROUP BY ALL
+UNION ALL SELECT 'leaks', corpus, split, evaluation_corpus, evaluation_split, kind, count(*)
+    FROM leaks GROUP BY ALL
+UNION ALL SELECT 'contamination', corpus, split, evaluation_corpus, evaluation_split, 'n-gram', count(*)
+    FROM contamination GROUP BY ALL
+ORDER BY what, times DESC, corpus, split, other_corpus, other_split, kind
+"""
+# Where no search has left its evidence: texts that are equal but for case, width and white space. The
 # keeper is the first by corpus and split.
 _EXACT = """
 WITH repeated AS (SELECT content_hash, min({corpus: corpus::VARCHAR, split: split::VARCHAR}) AS keeper
@@ -122,15 +135,16 @@ WITH repeated AS (SELECT content_hash, min({corpus: corpus::VARCHAR, split: spli
 copies AS (SELECT records.corpus, records.split, keeper, count(*) AS times
            FROM records JOIN repeated USING (content_hash) GROUP BY ALL),
 kept AS (SELECT keeper, count(*) AS times FROM repeated GROUP BY keeper)
-SELECT copies.corpus, copies.split, keeper.corpus AS keeper_corpus, keeper.split AS keeper_split, 'exact' AS kind,
+SELECT 'duplicates' AS what, copies.corpus, copies.split, keeper.corpus AS other_corpus,
+       keeper.split AS other_split, 'exact' AS kind,
        copies.times - if(copies.corpus = keeper.corpus AND copies.split = keeper.split, kept.times, 0) AS times
 FROM copies JOIN kept USING (keeper)
 WHERE copies.times > kept.times OR copies.corpus <> keeper.corpus OR copies.split <> keeper.split
-ORDER BY times DESC, copies.corpus, copies.split, keeper_corpus, keeper_split
+ORDER BY times DESC, copies.corpus, copies.split, other_corpus, other_split
 """
 _MIXTURES = """
-SELECT mixture, corpus, split, available, records, draws, draws / records AS epochs,
-       draws / sum(draws) OVER (PARTITION BY mixture) AS share
+SELECT mixture, corpus, split, available, dropped_leaks + dropped_duplicates AS dropped, records, draws,
+       draws / records AS epochs, draws / sum(draws) OVER (PARTITION BY mixture) AS share
 FROM mixtures ORDER BY mixture, draws DESC, corpus, split
 """
 
@@ -156,12 +170,16 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
         "values": _VALUES,
         "categories": _CATEGORIES,
         "rejects": _REJECTS,
-        "duplicates": _DUPLICATES if _audited(connection) else _EXACT,
+        "mismatches": _MISMATCHES,
+        "matches": _MATCHES,
         "mixtures": _MIXTURES,
     }
-    return {
+    found = {
         name: _rows(connection, name, query) for name, query in progress(queries.items(), len(queries), "count")
     }
+    if not any(row["what"] == "duplicates" for row in found["matches"]):
+        found["matches"] += _rows(connection, "duplicates", _EXACT)
+    return found
 
 
 def records(connection: DuckDBPyConnection, count: int) -> dict[str, list[Record]]:
@@ -183,7 +201,3 @@ def _rows(connection: DuckDBPyConnection, name: str, query: str) -> list[Row]:
     with explained(connection, f"report: {name}"):
         rows: list[Row] = connection.sql(query).to_arrow_table().to_pylist()
     return rows
-
-
-def _audited(connection: DuckDBPyConnection) -> bool:
-    return bool(_rows(connection, "audits", "SELECT 1 FROM audits WHERE audit = 'duplicates'"))

@@ -191,11 +191,11 @@ def _facts(record: Record) -> Iterator[Fact]:
 def _answers(record: Record) -> Iterator[Fact]:
     match record.task:
         case "qa":
-            yield from (Fact("question", [("category", visible(c.name))]) for c in record.categories)
+            yield from (Fact("question", [("category", shortened(c.name, CHARACTERS))]) for c in record.categories)
             answers = [("chosen", shortened(covered(record, span), WORDS)) for span in record.spans[:ITEMS]]
             yield Fact("answer", answers or [("words", "none in the text")])
         case "choice":
-            for i, option in enumerate(record.categories):
+            for i, option in enumerate(record.categories[:ITEMS]):
                 role = "chosen" if i in record.labels else "words"
                 yield Fact(f"option {i + 1}", [(role, shortened(option.name, WORDS))])
         case "classification" | "multilabel" | "pair":

@@ -11,20 +11,25 @@ from typing import Any
 
 import browser
 import pytest
+from msgspec.structs import replace
 from worlds import put_corpus
 
 from pipelines import cli
+from pipelines.duplicates import duplicates
 from pipelines.ingest import ingest
 from pipelines.mix import mix
 from pipelines.report import RECORDS, write_report
+from pipelines.report_numbers import records
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.visible import visible
+from pipelines.warehouse import connect, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 
 REPO = Path(__file__).parents[1]
 SAMPLES = REPO / "corpus_specs" / "samples"
 ARTEFACTS = Path(os.environ.get("UBERT_ARTEFACTS", REPO / "tests" / "artefacts"))
+CORPORA = 9
 SCRIPT = "<script>document.title = 'taken'</script>"
 ATTACK = f"{SCRIPT}</div></mark><img src=x onerror=\"document.title='taken'\"> & 'x' \"y\" </style> http://evil.example/"
 HEBREW = "שלום \u202eevil\u202c עולם \x00 \x1b[31m red"
@@ -66,12 +71,17 @@ WILD = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
-    """The committed samples and their mixture, with a corpus that means harm."""
+    """The committed samples and their mixture, with a corpus that means harm and one that holds its texts out."""
     root = tmp_path_factory.mktemp("report") / "store"
     specs = specs_folder(None)
     ingest([n for n in dataset_names(specs) if n.startswith("sample_")], specs=specs, data=SAMPLES, root=root)
     mix(mixture("quickstart", specs), root=root)
     put_corpus(root, "wild", WILD, rejected=[("train", ATTACK), ("train", ATTACK)])
+    held_out = [
+        replace(record, record_id=f"held/{i}", corpus="held", split="test") for i, record in enumerate(WILD)
+    ]
+    put_corpus(root, "held", held_out)
+    duplicates(root=root)
     return root
 
 
@@ -128,12 +138,9 @@ def test_the_policy_lets_no_other_script_run(report: Path) -> None:
 
 
 def test_marks_cover_the_words_of_their_mentions(page: browser.Page, root: Path) -> None:
-    from pipelines.report_numbers import records
-    from pipelines.warehouse import connect
-
     with connect(root) as connection:
         drawn = [record for some in records(connection, RECORDS).values() for record in some]
-    assert len(drawn) == 8 * RECORDS
+    assert len(drawn) == CORPORA * RECORDS
     shown = page.value(
         """Object.fromEntries([...document.querySelectorAll('[data-record]')].map(article => [
             article.dataset.record,
@@ -185,14 +192,24 @@ def test_the_words_of_a_picture_are_those_of_the_corpus(page: browser.Page) -> N
     assert "人 [U+202E]evil" in words
 
 
+def test_the_evidence_of_an_audit_is_counted(page: browser.Page, root: Path) -> None:
+    [row] = sql(
+        root, "SELECT (SELECT count(*) FROM duplicates) AS d, (SELECT count(*) FROM leaks) AS l"
+    ).to_pylist()
+    assert row["d"] > 0 and row["l"] > 0
+    heads = page.value("[...document.querySelectorAll('#duplicates h3')].map(h => h.textContent)")
+    assert f"Duplicates: {row['d']} records" in heads
+    assert f"Leaks: {row['l']} records" in heads
+
+
 def test_the_filter_hides_what_does_not_match(page: browser.Page) -> None:
     count = "[...document.querySelectorAll('details.corpus')].filter(d => !d.hidden).length"
     enter = "filter.value = '{}'; filter.dispatchEvent(new Event('input'))"
-    assert page.value(count) == 8
+    assert page.value(count) == CORPORA
     page.value(enter.format("QUESTIONS"))
     assert page.value(count) == 1
     page.value(enter.format(""))
-    assert page.value(count) == 8
+    assert page.value(count) == CORPORA
 
 
 @pytest.mark.parametrize(("name", "media", "scheme"), [("light", "screen", "light"), ("dark", "screen", "dark")])
@@ -230,4 +247,4 @@ def test_what_cannot_be_reported_is_a_sentence(root: Path, tmp_path: Path) -> No
 
 
 def test_a_page_of_sixty_corpora_stays_below_3_mb(report: Path) -> None:
-    assert report.stat().st_size / 8 * 60 < 3_000_000
+    assert report.stat().st_size / CORPORA * 60 < 3_000_000

@@ -128,7 +128,7 @@ def test_questions_and_options_are_counted_by_answer(found: Numbers) -> None:
 
 def test_counts_by_task_split_language_and_licence_add_up(found: Numbers) -> None:
     kept = sum(row["kept"] for row in found["corpora"])
-    for aspect in ("task", "split", "language", "licence"):
+    for aspect in ("task", "split", "language", "licence", "class"):
         assert sum(row["kept"] for row in of(found, "groups", aspect=aspect)) == kept
         assert sum(row["rejected"] for row in of(found, "groups", aspect=aspect)) == 3
 
@@ -140,7 +140,7 @@ def test_rejects_have_their_first_place(found: Numbers) -> None:
 
 def test_records_that_repeat_others_are_counted_once_each(found: Numbers) -> None:
     """`number 0` … stand in several corpora; the first by name keeps, whatever is in it twice is counted there."""
-    rows = [(r["corpus"], r["split"], r["keeper_corpus"], r["times"]) for r in found["duplicates"]]
+    rows = [(r["corpus"], r["split"], r["other_corpus"], r["times"]) for r in found["matches"]]
     assert sorted(rows) == [
         ("chosen", "train", "asked", 5),
         ("copy", "test", "asked", 2),
