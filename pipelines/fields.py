@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from pipelines.paths import Scope, value
 from pipelines.refused import RefusedError, short
@@ -66,11 +66,16 @@ def words_field(path: str) -> Field[list[str]]:
         found = get(scope)
         if isinstance(found, str):
             return [word for word in found.split(" ") if word]
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        if not is_words(found):
             raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a list of strings")
         return found
 
     return words
+
+
+def is_words(found: Any) -> TypeGuard[list[str]]:
+    """Whether a value is a list of strings."""
+    return isinstance(found, list) and {*map(type, found)} <= {str}
 
 
 def joined_field(paths: list[str], between: str) -> Field[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from pipelines.body import Body
 from pipelines.fields import as_label, text_field
@@ -17,7 +18,7 @@ from ubert.schema.record import Task
 Reference = str | int  # the id of a mention or an event, or the place of a mention among those gathered
 
 
-class Found(NamedTuple):
+class Found(Struct, frozen=True, gc=False):
     """A mention; without a label it is the labelled one at the same place, if there is one."""
 
     id: str | None
@@ -25,7 +26,7 @@ class Found(NamedTuple):
     given: Given
 
 
-class Link(NamedTuple):
+class Link(Struct, frozen=True, gc=False):
     """A relation of a label, or a link of no label between mentions of one cluster."""
 
     label: str
@@ -33,7 +34,7 @@ class Link(NamedTuple):
     tail: Reference
 
 
-class Happening(NamedTuple):
+class Happening(Struct, frozen=True, gc=False):
     """An event; its arguments are roles and what has them."""
 
     id: str

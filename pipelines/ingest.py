@@ -14,6 +14,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pipelines.mirror import mirror_folder
+from pipelines.progress import transfer
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
@@ -61,7 +63,9 @@ def ingest(
         for name, spec in wanted.items():
             try:
                 locks.enter_context(store.working_on("corpora", name))
-                plans[name] = plan(spec, source_folder(spec, data, specs))
+                with transfer() as show:
+                    folder = source_folder(spec, mirror_folder(data, store.root), specs, show)
+                plans[name] = plan(spec, folder)
                 missing = _missing(store, plans[name])
             except UserError as error:
                 problems[name] = error

@@ -29,36 +29,31 @@ Shape = Callable[[Scope], dict[str, Any]]
 def mapper(
     spec: DatasetSpec,
     split: Split,
-    piece: Slice,
     misplaced: Callable[[Misplaced], None] = lambda misplaced: None,
-) -> Callable[[RawRow], Record | Reject]:
-    """What takes the raw rows of a slice to records, or to rejects with their reason. `misplaced` is called with
+) -> Callable[[Slice, RawRow], Record | Reject]:
+    """What takes the raw rows of slices to records, or to rejects with their reason. `misplaced` is called with
     each mention that is not where its row says."""
     shape = _shape(spec)
-    shared = {
-        "corpus": spec.name,
-        "split": split,
-        "language": spec.language,
-        "task": spec.task,
-        "instruction": spec.instruction,
-        "categories": spec.categories.all(),
-    }
+    shared = (spec.name, split, spec.language, spec.task, spec.instruction)
+    categories = spec.categories.all()
     prefix = f"{spec.name}/{split}/"
 
-    def report(row: RawRow, mismatches: list[Mismatch]) -> None:
+    def report(piece: Slice, row: RawRow, mismatches: list[Mismatch]) -> None:
         for mismatch in mismatches:
             misplaced(Misplaced(piece.path, row.line, row.locator, mismatch))
 
-    def to_record(row: RawRow) -> Record | Reject:
+    def to_record(piece: Slice, row: RawRow) -> Record | Reject:
         try:
             fields = shape(Scope(row.content, row.content, {}))
         except RefusedError as refused:
             if isinstance(refused, MisplacedError):
-                report(row, refused.mismatches)
+                report(piece, row, refused.mismatches)
             return _reject(piece.path, row, refused.reason, refused.detail)
-        report(row, fields.pop("mismatches", []))
+        if mismatches := fields.pop("mismatches", None):
+            report(piece, row, mismatches)
+        fields.setdefault("categories", categories)
         source = Source(piece.path, row.line, piece.sha)
-        record = Record(record_id=prefix + row.locator, source=source, **{**shared, **fields})
+        record = Record(prefix + row.locator, *shared, source=source, **fields)
         wrong = problem(record)
         return record if wrong is None else _reject(piece.path, row, *wrong)
 
@@ -89,9 +84,9 @@ def _label(spec: DatasetSpec) -> Shape:
         given = label(scope)
         if separator is not None and isinstance(given, str):
             given = given.split(separator) if given else []
-        labels = [
-            each for each in (given if isinstance(given, list) else [given]) if as_label(each) not in ignored
-        ]
+        labels = given if isinstance(given, list) else [given]
+        if ignored:
+            labels = [each for each in labels if as_label(each) not in ignored]
         made = {"text": body(scope).text, "pair": pair(scope)}
         if candidates is None:
             return {**made, "labels": sorted({category_of(each, index) for each in labels})}

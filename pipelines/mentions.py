@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from pipelines.body import Body
 from pipelines.fields import Field, text_field, whole_field
@@ -16,7 +18,7 @@ from ubert.schema.record import Mismatch
 Fragments = tuple[tuple[int, int], ...]
 
 
-class Given(NamedTuple):
+class Given(Struct, frozen=True, gc=False):
     """What a row says of a mention: `fragments` [start, end) in characters or tokens of the whole text, or `start`
     alone, or neither; `words` where it says them. `kind` is what it is in its row (mention, trigger, argument,
     ...), `name` which one of these."""

@@ -14,13 +14,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from pipelines.refused import RefusedError, short
 
 PATH = r"^/?(\.|[^.\[\]{}?/]+|\{\w+\})(\?|\[\]|\.(?=[^.])|[^.\[\]{}?/]+|\{\w+\})*$"
 _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
 
 
-class Scope(NamedTuple):
+class Scope(Struct, frozen=True, gc=False):
     """Where paths are looked up: an item of a row, the row itself, and the keys named on the way to the item."""
 
     item: Any

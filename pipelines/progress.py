@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 
@@ -37,3 +42,21 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
         for item in items:
             yield item
             bar.advance(task)
+
+
+@contextmanager
+def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
+    """What shows downloads on the terminal's error stream: the name of one, its bytes that are here and in all."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = Console(stderr=True)
+    tasks: dict[str, TaskID] = {}
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+
+        def show(name: str, here: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(escape(name), total=total)
+            bar.update(tasks[name], completed=here, total=total)
+
+        yield show

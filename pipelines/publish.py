@@ -44,6 +44,7 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
             task=plan.spec.task,
             language=plan.spec.language,
             licence=plan.spec.licence,
+            licence_class=plan.spec.licence_class or "unstated",
             upstream=plan.spec.upstream.url if plan.spec.upstream else None,
             files=files,
             parts=[unit.part for unit in plan.units],

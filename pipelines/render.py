@@ -10,20 +10,34 @@ from typing import Literal
 
 import pyarrow as pa
 from rich.box import SIMPLE
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines.visible import visible
+
+LONG, NARROW = 20, 12  # cells: a column wider than LONG may be wrapped, to NARROW if need be
+GAP = 2  # cells between columns
+
 
 def table(rows: pa.Table, title: str | None = None) -> None:
-    """Print rows for people; numbers to the right, with thousands."""
-    shown = Table(box=SIMPLE, title=title, title_justify="left")
-    for field in rows.schema:
+    """Print rows for people; numbers to the right, with thousands. Only long texts are wrapped, where that is
+    enough for the table to fit."""
+    console = Console()
+    shown = Table(box=SIMPLE, title=title, title_justify="left", title_style="bold", show_edge=False)
+    shown.pad_edge, shown.collapse_padding = False, True
+    cells = [[_cell(value) for value in column.to_pylist()] for column in rows.columns]
+    widths = [max(map(cell_len, [name, *column])) for name, column in zip(rows.column_names, cells, strict=True)]
+    fits = sum((width if width <= LONG else NARROW) + GAP for width in widths) - GAP <= console.width
+    for field, width in zip(rows.schema, widths, strict=True):
         justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
-        shown.add_column(field.name, justify=justify, overflow="fold")
-    for row in rows.to_pylist():
-        shown.add_row(*(escape(_cell(value)) for value in row.values()))
-    Console().print(shown)
+        whole = fits and width <= LONG
+        shown.add_column(escape(field.name), justify=justify, overflow="fold", no_wrap=whole)
+    for row in zip(*cells, strict=True):
+        shown.add_row(*map(escape, row))
+    console.print(shown)
+    console.print()
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -33,7 +47,9 @@ def _is_number(kind: pa.DataType) -> bool:
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return f"{value:,}"
+    return visible(str(value))
 
 
 def csv_lines(rows: pa.Table) -> None:

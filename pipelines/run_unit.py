@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.mapping import mapper
@@ -18,10 +19,33 @@ from pipelines.specs import file_options
 from pipelines.store import atomic
 from pipelines.units import Unit, check_unchanged
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
-from ubert.schema.record import MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Misplaced, Record, Reject
+from ubert.schema.record import (
+    CATEGORY,
+    MISMATCH_SCHEMA,
+    RECORD_SCHEMA,
+    REJECT_SCHEMA,
+    Misplaced,
+    Record,
+    Reject,
+)
 from ubert.schema.spec import DatasetSpec
 
-CHUNK = 10_000  # rows that are built into columns at a time
+# Rows are built into columns so many at a time, fewer where they are long: memory doesn't grow with the source.
+CHUNK_ROWS = 10_000
+CHUNK_CHARACTERS = 4 << 20
+
+# Columns of few values, and those that queries look for: a dictionary of the others' values, or their least and
+# greatest, cost time and gain nothing.
+_CATEGORIES = [f"categories.list.element.{field.name}" for field in CATEGORY]
+_WORDS = ["corpus", "split", "language", "task", "instruction", "source.path", "source.sha", "path", "reason"]
+_DICTIONARIES = [
+    *_WORDS,
+    *_CATEGORIES,
+    "labels.list.element",
+    "spans.list.element.category",
+    "spans.list.element.side",
+]
+_STATISTICS = [*_WORDS, "record_id", "key", "source.line", "line"]
 
 
 def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
@@ -32,25 +56,20 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
     Raises:
         UserError: a source file cannot be read or has changed, or the store cannot be written.
     """
-    counts: dict[str, list[int]] = {piece.path: [0, 0] for piece in unit.slices}
+    kept_of, rejected_of = Counter[str](), Counter[str]()
     with (
         _collector_paused(),
         atomic(directory / unit.part) as part,
         atomic(directory / unit.reject_part) as reject_part,
         atomic(directory / unit.mismatch_part) as mismatch_part,
-        pq.ParquetWriter(part, RECORD_SCHEMA, compression="zstd") as kept_file,
-        pq.ParquetWriter(reject_part, REJECT_SCHEMA, compression="zstd") as rejects_file,
-        pq.ParquetWriter(mismatch_part, MISMATCH_SCHEMA, compression="zstd") as mismatches_file,
+        _writer(part, RECORD_SCHEMA) as kept_file,
+        _writer(reject_part, REJECT_SCHEMA) as rejects_file,
+        _writer(mismatch_part, MISMATCH_SCHEMA) as mismatches_file,
     ):
         mismatches: list[Misplaced] = []
-        rows = _rows(unit, spec, mismatches)
-        while chunk := list(islice(rows, CHUNK)):
-            kept = [row for row in chunk if isinstance(row, Record)]
-            rejects = [row for row in chunk if isinstance(row, Reject)]
-            for record in kept:
-                counts[record.source.path][0] += 1
-            for reject in rejects:
-                counts[reject.path][1] += 1
+        for kept, rejects in _chunks(_rows(unit, spec, mismatches)):
+            kept_of.update(record.source.path for record in kept)
+            rejected_of.update(reject.path for reject in rejects)
             if kept:
                 kept_file.write_batch(records_to_batch(kept))
             if rejects:
@@ -58,8 +77,15 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Path) -> int:
             if mismatches:
                 mismatches_file.write_batch(mismatches_to_batch(mismatches, spec.name, unit.entry.split))
                 mismatches.clear()
+        counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in unit.slices}
         kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
-    return sum(map(sum, counts.values()))
+    return kept_of.total() + rejected_of.total()
+
+
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        path, schema, compression="zstd", use_dictionary=_DICTIONARIES, write_statistics=_STATISTICS
+    )
 
 
 @contextmanager
@@ -76,8 +102,26 @@ def _collector_paused() -> Iterator[None]:
 
 def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterator[Record | Reject]:
     read, options = reader(spec.format).read, file_options(spec, unit.entry)
+    to_record = mapper(spec, unit.entry.split, mismatches.append)
     for piece in unit.slices:
-        check_unchanged(piece, spec, unit.entry)
-        to_record = mapper(spec, unit.entry.split, piece, mismatches.append)
         for row in read(piece, options):
-            yield row if isinstance(row, Reject) else to_record(row)
+            yield row if isinstance(row, Reject) else to_record(piece, row)
+        check_unchanged(piece)
+
+
+def _chunks(rows: Iterable[Record | Reject]) -> Iterator[tuple[list[Record], list[Reject]]]:
+    """Rows to build into columns together, apart: kept ones and rejects."""
+    kept: list[Record] = []
+    rejects: list[Reject] = []
+    characters = 0
+    for row in rows:
+        if isinstance(row, Record):
+            kept.append(row)
+            characters += len(row.text)
+        else:
+            rejects.append(row)
+            characters += len(row.raw)
+        if characters >= CHUNK_CHARACTERS or len(kept) + len(rejects) >= CHUNK_ROWS:
+            yield kept, rejects
+            kept, rejects, characters = [], [], 0
+    yield kept, rejects

@@ -67,14 +67,15 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas of the three kinds of spec, for editors; a dataset's `options` follow its `format`."""
     dataset = DatasetSpec.model_json_schema()
     dataset["properties"]["format"]["enum"] = formats()
-    # A spec that extends another states what differs, and takes categories away with nothing.
+    # A spec that extends another states what differs, and takes parts of its map and categories away with nothing.
     dataset["properties"]["extends"] = {"type": "string"}
-    kinds = dataset["$defs"]["Categories"]["properties"]
-    kinds.update({kind: {"anyOf": [schema, {"type": "null"}]} for kind, schema in kinds.items()})
+    for name in ("Mapping", "Categories"):
+        keys = dataset["$defs"][name]["properties"]
+        keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
     needed = {"required": dataset.pop("required")}
     of_format = [
         {
-            "if": {"properties": {"format": {"const": name}}},
+            "if": {"properties": {"format": {"const": name}}, "not": {"required": ["extends"]}},
             "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
         }
         for name in formats()

@@ -9,39 +9,59 @@ import pyarrow as pa
 from pipelines.specs import dataset_names, dataset_spec
 from pipelines.warehouse import sql
 
-_SOURCES = """
-SELECT corpus, split, task, language, licence, source_records AS rows, kept, rejected
-FROM corpora ORDER BY corpus, split
+# No table has more columns than a terminal of 80 characters can show.
+_RECORDS = """
+SELECT corpus, task, (sum(kept) FILTER (split = 'train'))::BIGINT AS train,
+       (sum(kept) FILTER (split = 'validation'))::BIGINT AS validation,
+       (sum(kept) FILTER (split = 'test'))::BIGINT AS test, sum(rejected)::BIGINT AS rejected
+FROM corpora GROUP BY corpus, task ORDER BY corpus
 """
-# Lengths are in characters. Duplicates have the same text but for case, width and white space.
-_CONTENT = """
-SELECT corpus, split, max(len(categories)) AS categories, sum(len(labels)) AS labels, sum(len(spans)) AS spans,
-       sum(len(relations)) AS relations, sum(len(events)) AS events, round(avg(length(text)), 1) AS mean_length,
-       max(length(text)) AS longest, count(*) - count(DISTINCT content_hash) AS duplicates
-FROM records GROUP BY corpus, split ORDER BY corpus, split
+_LICENCES = """
+SELECT licence, language, count(DISTINCT corpus) AS corpora, sum(kept)::BIGINT AS kept
+FROM corpora GROUP BY licence, language ORDER BY kept DESC, licence, language
+"""
+_ANNOTATIONS = """
+SELECT corpus, max(len(categories)) AS categories, sum(len(labels))::BIGINT AS labels,
+       sum(len(spans))::BIGINT AS spans, sum(len(relations))::BIGINT AS relations,
+       sum(len(events))::BIGINT AS events
+FROM records GROUP BY corpus ORDER BY corpus
+"""
+# Lengths are in characters. Repeated: the same text, but for case, width and white space, as an earlier record of
+# the corpus.
+_TEXTS = """
+SELECT corpus, min(length(text)) AS shortest, quantile_disc(length(text), 0.5) AS median,
+       round(avg(length(text)), 1) AS mean, max(length(text)) AS longest,
+       count(*) - count(DISTINCT content_hash) AS repeated
+FROM records GROUP BY corpus ORDER BY corpus
 """
 _REJECTS = """
-SELECT corpus, split, reason, count(*) AS rows, arg_min(detail, line) AS example
-FROM rejects GROUP BY corpus, split, reason ORDER BY corpus, split, rows DESC, reason
+SELECT corpus, split, reason, count(*) AS rows, arg_min(path || ':' || line, {path: path, line: line}) AS first
+FROM rejects GROUP BY corpus, split, reason ORDER BY corpus, rows DESC, split, reason
 """
 _PLACED = """
 SELECT *, row_number() OVER (PARTITION BY split, reason ORDER BY path, line) AS place FROM rejects
 """
 _INGESTED = """
-SELECT corpus, fingerprint, sum(kept) AS kept, sum(rejected) AS rejected
-FROM corpora GROUP BY corpus, fingerprint
+SELECT corpus, sum(kept)::BIGINT AS kept, sum(rejected)::BIGINT AS rejected FROM corpora GROUP BY corpus
 """
 _SPECS = pa.schema(
     {
-        **dict.fromkeys(("corpus", "task", "language", "licence", "fingerprint"), pa.string()),
+        **dict.fromkeys(("corpus", "task", "language", "licence"), pa.string()),
         **dict.fromkeys(("kept", "rejected"), pa.int64()),
     }
 )
 
 
 def overview(root: Path) -> dict[str, pa.Table]:
-    """Tables `sources` and `content`, with a row for each corpus and split, and `rejects`, by reason too."""
-    return {"sources": sql(root, _SOURCES), "content": sql(root, _CONTENT), "rejects": sql(root, _REJECTS)}
+    """Tables by title: a row for each corpus, for each licence and language, and for each reason of rejects."""
+    queries = {
+        "records": _RECORDS,
+        "annotations": _ANNOTATIONS,
+        "texts": _TEXTS,
+        "licences": _LICENCES,
+        "rejects": _REJECTS,
+    }
+    return {title: sql(root, query) for title, query in queries.items()}
 
 
 def refused(root: Path, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:

@@ -3,6 +3,7 @@
     corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet, manifest.json
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
+    audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
 
 A directory exists once its manifest does; the newest one of a name is the current one.
@@ -23,6 +24,8 @@ from typing import Literal, overload
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
     MANIFEST,
+    AnyManifest,
+    AuditManifest,
     CorpusManifest,
     Manifest,
     MixtureManifest,
@@ -30,14 +33,20 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 
-Kind = Literal["corpora", "mixtures", "shards"]
+Kind = Literal["corpora", "mixtures", "shards", "audits"]
 
 _MANIFESTS: dict[Kind, type[Manifest]] = {
     "corpora": CorpusManifest,
     "mixtures": MixtureManifest,
     "shards": ShardManifest,
+    "audits": AuditManifest,
 }
-_COMMANDS: dict[Kind, str] = {"corpora": "ubert ingest", "mixtures": "ubert mix", "shards": "ubert shard"}
+_COMMANDS: dict[Kind, str] = {
+    "corpora": "ubert ingest",
+    "mixtures": "ubert mix",
+    "shards": "ubert shard",
+    "audits": "ubert",
+}
 _RESIDUE = ".tmp-"
 
 
@@ -65,6 +74,8 @@ class Store:
     def current(self, kind: Literal["mixtures"], name: str) -> tuple[Path, MixtureManifest]: ...
     @overload
     def current(self, kind: Literal["shards"], name: str) -> tuple[Path, ShardManifest]: ...
+    @overload
+    def current(self, kind: Literal["audits"], name: str) -> tuple[Path, AuditManifest]: ...
     def current(self, kind: Kind, name: str) -> tuple[Path, Manifest]:
         """The newest finished directory of a name, and its manifest.
 
@@ -106,6 +117,13 @@ class Store:
         with atomic(directory / MANIFEST) as path:
             path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
         return directory
+
+    def again(self, kind: Kind, manifest: AnyManifest) -> AnyManifest:
+        """Make a finished directory the current one of its name, where a newer one is; returns its manifest."""
+        if self.current(kind, manifest.name)[1].fingerprint != manifest.fingerprint:
+            manifest = manifest.model_copy(update={"created": now()})
+            self.publish(kind, manifest)
+        return manifest
 
 
 def now() -> str:

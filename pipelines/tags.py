@@ -20,6 +20,8 @@ def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
     found: list[tuple[int, int, str]] = []
     start, label = -1, ""  # of the open span; -1: none is
     for i, tag in enumerate([*tags, "O"]):
+        if tag == "O" and start < 0:
+            continue
         mark, _, kind = tag.partition("-")
         goes_on = start >= 0 and kind == label
         if mark == inside and goes_on:

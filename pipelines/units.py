@@ -13,6 +13,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
+from pipelines.mirror import Show, fill
 from pipelines.sources import Cut, Slice, content_hash, file_hash, joined_hash, matches, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
@@ -21,7 +22,7 @@ from ubert.schema.record import SCHEMA_VERSION, Split
 from ubert.schema.spec import DatasetSpec, Files
 
 UNIT_BYTES = 16 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
-UNIT_FILES = 512  # ... and number
+UNIT_FILES = 2_048  # ... and number
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
@@ -66,19 +67,22 @@ class Plan:
     units: tuple[Unit, ...]
 
 
-def source_folder(spec: DatasetSpec, data: Path | None, specs: Path) -> Path:
-    """Where a dataset's raw files are: in the mirror `data`, else among the samples.
+def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lambda *_: None) -> Path:
+    """Where a dataset's raw files are: in the mirror, to which they are fetched if the spec says from where, else
+    among the samples.
 
     Raises:
-        UserError: in neither.
+        UserError: in neither, or they cannot be fetched.
     """
-    places = [*([data / spec.folder] if data else []), specs / "samples" / spec.folder]
-    for place in places:
+    own, sample = mirror / spec.folder, specs / "samples" / spec.folder
+    if spec.fetch:
+        fill(spec, own.absolute(), specs, show)
+    for place in (own, sample):
         if place.is_dir():
             return place.absolute()
     upstream = f"get it from {spec.upstream.url}" if spec.upstream else "its spec names no upstream"
     raise UserError(
-        f"{spec.name}: no source files: looked in {' and '.join(map(str, places))}; {upstream}, put it into a "
+        f"{spec.name}: no source files: looked in {own} and {sample}; {upstream}, put it into a "
         f"folder {spec.folder!r} and name the folder above it with --data (UBERT_DATA)"
     )
 
@@ -95,11 +99,13 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
     for entry in spec.files:
         hashes: dict[str, str] = {}
         slices: list[Slice] = []
+        options = file_options(spec, entry)
         for path in matches(folder, entry.path):
             if (entry.split, path) in files:
                 raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
-            members = _members(spec, entry, folder, path)
-            pieces, own = _pieces(spec, entry, folder, members)
+            companions = reader(spec.format).companions(folder / path, options)
+            members = [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
+            pieces, own = _pieces(reader(spec.format).split_at(options), entry.encoding, folder, members)
             files[entry.split, path] = SourceFile(
                 path=path,
                 split=entry.split,
@@ -114,45 +120,40 @@ def plan(spec: DatasetSpec, folder: Path) -> Plan:
         _check_pin(spec, entry, folder, joined_hash(hashes))
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
-    own_name = fingerprint(spec.name, spec.licence, upstream, [unit.name for unit in units])
+    own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
     return Plan(spec, own_name, tuple(files.values()), tuple(units))
 
 
-def check_unchanged(piece: Slice, spec: DatasetSpec, entry: Files) -> None:
+def check_unchanged(piece: Slice) -> None:
     """Hold the bytes of a slice against those that were planned.
 
     Raises:
         UserError: they differ, or cannot be read.
     """
     if piece.start == 0 and piece.stop == _size(piece.folder / piece.path):
-        sha = content_hash(piece.folder, _members(spec, entry, piece.folder, piece.path))
+        sha = content_hash(piece.folder, [piece.path, *piece.beside])
     else:
-        sha = blake3(piece.read_bytes()).hexdigest()
+        own = blake3()
+        for block in piece.blocks():
+            own.update(block)
+        sha = own.hexdigest()
     if sha != piece.sha:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
-def _members(spec: DatasetSpec, entry: Files, folder: Path, path: str) -> list[str]:
-    """A source file and those that are read together with it."""
-    companions = reader(spec.format).companions(folder / path, file_options(spec, entry))
-    return [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
-
-
-def _pieces(
-    spec: DatasetSpec, entry: Files, folder: Path, members: list[str]
-) -> tuple[list[Slice], dict[str, str]]:
-    """The slices of a file, and the hash of each file that they are read from."""
-    path = members[0]
-    cut = reader(spec.format).split_at(file_options(spec, entry))
-    one_byte_line_feed = "\n".encode(entry.encoding) == b"\n"
+def _pieces(cut: Cut, encoding: str, folder: Path, members: list[str]) -> tuple[list[Slice], dict[str, str]]:
+    """The slices of a file and its companions, and the hash of each file that they are read from."""
+    path, *beside = members
+    one_byte_line_feed = "\n".encode(encoding) == b"\n"
     if cut is None or len(members) > 1 or _size(folder / path) <= UNIT_BYTES or not one_byte_line_feed:
         hashes = {member: file_hash(folder / member) for member in members}
-        return [Slice(folder, path, 0, _size(folder / path), 1, entry.encoding, joined_hash(hashes))], hashes
+        size, sha = _size(folder / path), joined_hash(hashes)
+        return [Slice(folder, path, 0, size, 1, encoding, sha, tuple(beside))], hashes
     whole, slices, start, line = blake3(max_threads=blake3.AUTO), [], 0, 1
     for data in _ranges(folder / path, cut):
         whole.update(data)
         sha = blake3(data, max_threads=blake3.AUTO).hexdigest()
-        slices.append(Slice(folder, path, start, start + len(data), line, entry.encoding, sha))
+        slices.append(Slice(folder, path, start, start + len(data), line, encoding, sha))
         start, line = start + len(data), line + data.count(b"\n")
     return slices, {path: whole.hexdigest()}
 

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from pipelines.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATES, LEAKS, evidence_files
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -23,19 +24,22 @@ from ubert.schema.record import MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
 MEMORY = "50%"  # of the machine's, at most, for a query
+SPILLING = "1GiB"  # at most in memory, where the rest may go to disk
 
 _WORD, _COUNT = pa.string(), pa.int64()
 _TABLES = {
     "corpora": pa.schema(
         {
-            **dict.fromkeys(("corpus", "split", "task", "language", "licence", "fingerprint"), _WORD),
+            **dict.fromkeys(
+                ("corpus", "split", "task", "language", "licence", "licence_class", "fingerprint"), _WORD
+            ),
             **dict.fromkeys(("source_records", "kept", "rejected"), _COUNT),
         }
     ),
     "mixtures": pa.schema(
         {
             **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
-            **dict.fromkeys(("available", "records", "draws"), _COUNT),
+            **dict.fromkeys(("available", "dropped_leaks", "dropped_duplicates", "records", "draws"), _COUNT),
         }
     ),
     "shards": pa.schema(
@@ -44,6 +48,14 @@ _TABLES = {
             **dict.fromkeys(("max_tokens", "rows", "tokens"), _COUNT),
         }
     ),
+}
+
+_EVIDENCE = {
+    "duplicates": DUPLICATES,
+    "leaks": LEAKS,
+    "contradictions": CONTRADICTIONS,
+    "contamination": CONTAMINATION,
+    "dropped": DROPPED,
 }
 
 # Lists of a record become rows. An index counts from 0, as in the record; lists of SQL count from 1.
@@ -89,8 +101,11 @@ FROM (SELECT record_id, corpus, split, text, pair, categories, spans, event, unn
 
 
 @contextmanager
-def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(
+    root: Path, corpora: Collection[str] | None = None, scratch: Path | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection with the views over the current state of the store, or of just some of its corpora.
+    With a folder `scratch`, it holds little in memory and spills the rest there.
 
     Raises:
         UserError: one of `corpora` is not in the store, or a manifest cannot be read.
@@ -111,9 +126,12 @@ def connect(root: Path, corpora: Collection[str] | None = None) -> Iterator[duck
         }
         for name, rows in tables.items():
             connection.register(name, pa.Table.from_pylist(list(rows), schema=_TABLES[name]))
+        for name, schema in _EVIDENCE.items():
+            files = [str(file) for file in evidence_files(store, name)]
+            connection.register(name, ds.dataset(files, schema=schema, format="parquet"))
         connection.execute(_VIEWS)
-        connection.execute(f"SET memory_limit = '{MEMORY}'")
-        connection.execute("SET temp_directory = ''")  # no spilling to disk
+        connection.execute(f"SET memory_limit = '{SPILLING if scratch else MEMORY}'")
+        connection.execute(f"SET temp_directory = '{scratch or ''}'")
         connection.execute("SET python_enable_replacements = false")  # no reading of Python variables
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -144,10 +162,8 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except duckdb.InterruptException:
         raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
     except duckdb.Error as error:
-        views = (
-            "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, "
-            + ", ".join(_TABLES)
-        )
+        views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, "
+        views += ", ".join([*_TABLES, *_EVIDENCE])
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
     finally:
         timer.cancel()
@@ -158,7 +174,7 @@ def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]
         for split in dict.fromkeys(file.split for file in manifest.files):
             files = [file for file in manifest.files if file.split == split]
             yield {
-                **manifest.model_dump(include={"task", "language", "licence", "fingerprint"}),
+                **manifest.model_dump(include={"task", "language", "licence", "licence_class", "fingerprint"}),
                 "corpus": manifest.name,
                 "split": split,
                 "source_records": sum(file.records for file in files),

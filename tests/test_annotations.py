@@ -34,8 +34,8 @@ def run(
         **more,
     }
     misplaced: list[Misplaced] = []
-    to_record = mapper(DatasetSpec.model_validate(spec), "train", PIECE, misplaced.append)
-    return to_record(RawRow(7, "a/file:7", content)), misplaced
+    to_record = mapper(DatasetSpec.model_validate(spec), "train", misplaced.append)
+    return to_record(PIECE, RawRow(7, "a/file:7", content)), misplaced
 
 
 def kept(task: str, fields: dict[str, Any], content: dict[str, Any], **more: Any) -> Record:

@@ -34,6 +34,8 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("genia_xml", {}),
     ("xml", {"rows": ["."]}),
     ("parallel", {"beside": {"b": "x.ann"}}),
+    ("parquet", {}),
+    ("arrow", {}),
 ]
 BITS = [
     b"T1\tA 0 1\ta",
@@ -182,7 +184,7 @@ ROWS = st.fixed_dictionaries(
     content={"text": "a", "standoff": {"events": [{"id": "a", "label": "b", "trigger": [], "arguments": []}]}},
 )
 def test_no_row_breaks_the_mapping(spec: DatasetSpec, content: dict[str, Any]) -> None:
-    row = mapper(spec, "train", Slice(Path(), "x", 0, 1, 1, "utf-8", "0"))(RawRow(1, "x:1", content))
+    row = mapper(spec, "train")(Slice(Path(), "x", 0, 1, 1, "utf-8", "0"), RawRow(1, "x:1", content))
     if isinstance(row, Record):
         records_to_batch([row])
     else:

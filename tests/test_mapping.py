@@ -36,7 +36,7 @@ def spec_of(task: str, fields: dict[str, Any], categories: dict[str, Any] | None
 
 
 def take(spec: DatasetSpec, content: dict[str, Any]) -> Record | Reject:
-    return mapper(spec, "train", PIECE)(RawRow(7, "a/file:7", content))
+    return mapper(spec, "train")(PIECE, RawRow(7, "a/file:7", content))
 
 
 def kept(spec: DatasetSpec, content: dict[str, Any]) -> Record:

@@ -59,8 +59,8 @@ def ingested(name: str) -> dict[tuple[str, str], Taken]:
         options = file_options(spec, entry)
         for path in matches(folder, entry.path):
             piece = Slice(folder, path, 0, (folder / path).stat().st_size, 1, entry.encoding, "0" * 64)
-            to_record = mapper(spec, entry.split, piece)
-            rows = [row if isinstance(row, Reject) else to_record(row) for row in form.read(piece, options)]
+            to_record = mapper(spec, entry.split)
+            rows = [row if isinstance(row, Reject) else to_record(piece, row) for row in form.read(piece, options)]
             taken[entry.split, path] = Taken(
                 [row for row in rows if isinstance(row, Record)], [row for row in rows if isinstance(row, Reject)]
             )

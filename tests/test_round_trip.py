@@ -47,8 +47,12 @@ def records(spec: DatasetSpec, limit: int | None) -> Iterator[Record]:
     for unit in plan(spec, folder).units:
         options = file_options(spec, unit.entry)
         for piece in unit.slices:
-            to_record = mapper(spec, unit.entry.split, piece)
-            rows = (to_record(row) for row in reader(spec.format).read(piece, options) if isinstance(row, RawRow))
+            to_record = mapper(spec, unit.entry.split)
+            rows = (
+                to_record(piece, row)
+                for row in reader(spec.format).read(piece, options)
+                if isinstance(row, RawRow)
+            )
             yield from islice((row for row in rows if isinstance(row, Record)), limit)
 
 

@@ -132,7 +132,7 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ({"map": {"label": "l"}}, "map: expected one of chunks, text, tokens, got none of them"),
         ({"map": {"text": "a..b", "label": "l"}}, "map.text.0: expected keys joined by dots"),
         ({"categories": {}}, "categories: task classification needs `label`"),
-        ({"format": "tabel"}, "format: expected one of aste, brat, conll, "),
+        ({"format": "tabel"}, "format: expected one of arrow, aste, brat, "),
         ({"options": {}}, "options: expected `columns`, or `header: true`"),
         ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
         ({"files": GOOD["files"] * 2}, "files: named twice in one split: train.tsv of train"),

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -254,14 +255,16 @@ def test_some_corpora_alone_can_be_seen(root: Path) -> None:
 
 def test_overview_counts_what_is_there(root: Path) -> None:
     tables = {name: table.to_pylist() for name, table in overview(root).items()}
-    assert [(row["split"], row["rows"], row["kept"], row["rejected"]) for row in tables["sources"]] == [
-        ("test", 1, 1, 0),
-        ("train", 3, 1, 2),
-    ]
-    [quiet, busy] = tables["content"]
-    assert (quiet["split"], quiet["labels"], quiet["spans"]) == ("test", 1, 0)
-    assert (busy["spans"], busy["relations"], busy["events"], busy["longest"]) == (4, 1, 2, 20)
-    assert [(row["reason"], row["rows"]) for row in tables["rejects"]] == [("bad row", 2)]
+    [row] = tables["records"]
+    assert (row["train"], row["validation"], row["test"], row["rejected"]) == (1, None, 1, 2)
+    [row] = tables["annotations"]
+    assert (row["labels"], row["spans"], row["relations"], row["events"]) == (1, 4, 1, 2)
+    [row] = tables["texts"]
+    assert (row["shortest"], row["median"], row["longest"], row["repeated"]) == (17, 17, 20, 0)
+    [row] = tables["licences"]
+    assert (row["licence"], row["corpora"], row["kept"]) == ("CC0-1.0", 1, 2)
+    [row] = tables["rejects"]
+    assert (row["reason"], row["rows"], row["first"]) == ("bad row", 2, "source:1")
 
 
 def test_refused_rows_are_shown_by_reason(root: Path) -> None:
@@ -309,3 +312,32 @@ def test_sql_is_printed_as_a_table_as_csv_and_as_json(ubert: Command, root: Path
 
 def test_a_wrong_statement_exits_with_1(ubert: Command, root: Path) -> None:
     assert ubert("sql", "DROP VIEW spans", "--root", root)[0] == 1
+
+
+@pytest.mark.parametrize("command", [("stats",), ("corpora",), ("rejects", "news")])
+def test_tables_of_the_store_fit_a_terminal_of_80_columns(
+    command: tuple[str, ...], ubert: Command, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    many = [replace(r, corpus="bionlp_st_2013_ge", task="classification") for r in corpus("big", 1000)]
+    put_corpus(root, "bionlp_st_2013_ge", many)
+    code, text = ubert(*command, "--root", root)
+    assert code == 0
+    assert max(map(len, text.splitlines())) <= 80
+    rows = [line.split() for line in text.splitlines()]
+    assert command[0] == "rejects" or ["bionlp_st_2013_ge"] in [row[:1] for row in rows]
+    assert not any(row and row[0] in ("ge", "n", "ed") for row in rows), text
+
+
+def test_rejects_are_counted_before_they_are_shown_and_do_not_steer_the_terminal(
+    ubert: Command, root: Path
+) -> None:
+    put_corpus(root, "odd", corpus("odd", 1), rejected=[("train", "bad\x1b[31m")] * 5)
+    code, text = ubert("rejects", "odd", "--limit", "2", "--root", root)
+    assert code == 0
+    assert text.count("source:") == 1 + 2  # an example of the reason, then two rows
+    assert text.index("reason") < text.index("a detail")
+    assert "bad␛[31m" in text
+    assert "\x1b" not in text
+    put_corpus(root, "clean", corpus("clean", 1))
+    assert ubert("rejects", "clean", "--root", root) == (0, "clean: no row was refused\n")

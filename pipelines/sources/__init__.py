@@ -13,15 +13,19 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from blake3 import blake3
+from msgspec import Struct
 
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
+
+BLOCK_BYTES = 1 << 20
 
 Cut = Literal["line", "blank line"] | None
 
@@ -31,7 +35,8 @@ class Slice:
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
-    of these bytes (of the whole file and its companions, where the file is not cut).
+    of these bytes (of the whole file and its companions, where the file is not cut), `beside` the paths of these
+    companions.
     """
 
     folder: Path
@@ -41,15 +46,24 @@ class Slice:
     line: int
     encoding: str
     sha: str
+    beside: tuple[str, ...] = ()
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
+        return b"".join(self.blocks())
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes of the range in blocks of whole lines: `BLOCK_BYTES` and what it takes to end a line."""
         with (self.folder / self.path).open("rb") as file:
             file.seek(self.start)
-            return file.read(self.stop - self.start)
+            left = self.stop - self.start
+            while block := file.read(min(BLOCK_BYTES, left)):
+                block += file.readline(left - len(block)) if block[-1] != ord("\n") else b""
+                left -= len(block)
+                yield block
 
 
-class RawRow(NamedTuple):
+class RawRow(Struct, frozen=True, gc=False):
     """One raw record: where it is, a locator unique in its dataset and split (`path:line`, with `#n` where a line
     or a file holds several), and its content as the format names it."""
 
@@ -75,6 +89,7 @@ def formats() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+@cache
 def reader(name: str) -> Reader:
     """The reader of a format.
 
@@ -87,14 +102,16 @@ def reader(name: str) -> Reader:
 
 
 def matches(folder: Path, pattern: str) -> list[str]:
-    """Files of a dataset's folder that a path or glob of a spec names, relative to it and sorted.
+    """Files of a dataset's folder that a path or glob of a spec names, relative to it and sorted. A glob finds no
+    name that begins with a dot.
 
     Raises:
         UserError: there are none.
     """
     if (folder / pattern).is_file():
         return [pattern]
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file())
+    paths = [path.relative_to(folder) for path in folder.glob(pattern) if path.is_file()]
+    found = sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
     if not found:
         raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.sources import Slice
@@ -11,16 +12,17 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
 
-def lines(piece: Slice) -> list[str | Reject]:
+def lines(piece: Slice) -> Iterator[str | Reject]:
     """The lines of a slice, without LF or CRLF; one that cannot be decoded is a reject in its place."""
-    data = _unmarked(piece, piece.read_bytes())
-    try:
-        found: list[str | Reject] = [*data.decode(piece.encoding).replace("\r\n", "\n").split("\n")]
-    except UnicodeDecodeError:
-        found = _line_by_line(piece, data)
-    if found[-1] == "":  # what follows the last line end is no line
-        found.pop()
-    return found
+    start, line = piece.start, piece.line
+    for block in piece.blocks():
+        data = _unmarked(block) if start == 0 else block
+        try:
+            found: Sequence[str | Reject] = data.decode(piece.encoding).replace("\r\n", "\n").split("\n")
+        except UnicodeDecodeError:
+            found = _line_by_line(piece, data, start + len(block) - len(data), line)
+        yield from found if found[-1] else found[:-1]  # what follows the last line end is no line
+        start, line = start + len(block), line + block.count(b"\n")
 
 
 def text(piece: Slice, path: str | None = None) -> str:
@@ -30,7 +32,7 @@ def text(piece: Slice, path: str | None = None) -> str:
         UserError: a byte is not of the encoding; says which byte and line.
     """
     data = piece.read_bytes() if path is None else (piece.folder / path).read_bytes()
-    data = _unmarked(piece, data)
+    data = _unmarked(data) if path is not None or piece.start == 0 else data
     try:
         return data.decode(piece.encoding)
     except UnicodeDecodeError as error:
@@ -55,14 +57,14 @@ def json_value(piece: Slice) -> Any:
         raise UserError(f"{file}: JSON that cannot be read: {error}") from None
 
 
-def _unmarked(piece: Slice, data: bytes) -> bytes:
-    return data.removeprefix(codecs.BOM_UTF8) if piece.start == 0 else data
+def _unmarked(data: bytes) -> bytes:
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
-def _line_by_line(piece: Slice, data: bytes) -> list[str | Reject]:
+def _line_by_line(piece: Slice, data: bytes, start: int, first: int) -> list[str | Reject]:
+    """The lines of `data`, which begins at byte `start` and line `first` of the file."""
     found: list[str | Reject] = []
-    start = piece.stop - len(data)
-    for number, line in enumerate(data.split(b"\n"), piece.line):
+    for number, line in enumerate(data.split(b"\n"), first):
         try:
             found.append(line.decode(piece.encoding).removesuffix("\r"))
         except UnicodeDecodeError as error:

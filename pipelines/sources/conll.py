@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -46,7 +47,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     skipped = tuple(options.comments)
     sentence: list[str | Reject] = []
     first = piece.line
-    for number, line in enumerate([*lines(piece), ""], piece.line):
+    for number, line in enumerate(chain(lines(piece), [""]), piece.line):
         if isinstance(line, str):
             if not line or line.isspace():
                 if sentence:
@@ -61,21 +62,31 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 def _sentence(piece: Slice, options: Options, first: int, sentence: list[str | Reject]) -> RawRow | Reject:
-    raw = "\n".join(line if isinstance(line, str) else line.raw for line in sentence)
+    fields_of = _tabbed if options.separator == "tab" else _words
+    width = len(options.columns)
     rows = []
     for line in sentence:
         if isinstance(line, Reject):
-            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw)
-        fields = line.split("\t") if options.separator == "tab" else _words(line)
-        if len(fields) != len(options.columns):
-            detail = f"expected {len(options.columns)} columns, got {len(fields)} in {line!r}"
-            return Reject(piece.path, first, "wrong column count", detail, raw)
+            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", _raw(sentence))
+        fields = fields_of(line)
+        if len(fields) != width:
+            detail = f"expected {width} columns, got {len(fields)} in {line!r}"
+            return Reject(piece.path, first, "wrong column count", detail, _raw(sentence))
         rows.append(fields)
-    content = {name: list(column) for name, column in zip(options.columns, zip(*rows, strict=True), strict=True)}
+    content = dict(zip(options.columns, map(list, zip(*rows, strict=True)), strict=True))
     content.pop("_", None)
     return RawRow(first, f"{piece.path}:{first}", content)
 
 
+def _raw(sentence: list[str | Reject]) -> str:
+    return "\n".join(line if isinstance(line, str) else line.raw for line in sentence)
+
+
+def _tabbed(line: str) -> list[str]:
+    return line.split("\t")
+
+
 def _words(line: str) -> list[str]:
     # str.split() would also split at a no-break space, which may be part of a token.
-    return [word for word in line.replace("\t", " ").split(" ") if word]
+    words = line.replace("\t", " ").split(" ")
+    return [word for word in words if word] if "" in words else words

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 import jsonlines
+from msgspec import MsgspecError
+from msgspec.json import Decoder
 
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._text import lines
@@ -31,22 +33,28 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a line; blank lines are no rows."""
-    # The reader is handed one line at a time: it ends at its first error, and a bad line must not end the file.
-    waiting: list[str] = []
-    reader = jsonlines.Reader(iter(waiting.pop, None), loads=json.loads)
+    path, decode = piece.path, Decoder(dict).decode
     for number, line in enumerate(lines(piece), piece.line):
         if isinstance(line, Reject):
             yield line
             continue
-        if not line or line.isspace():
-            continue
-        waiting.append(line)
         try:
-            yield RawRow(number, f"{piece.path}:{number}", reader.read(type=dict))
-        except jsonlines.InvalidLineError as error:
-            yield Reject(piece.path, number, *_problem(error), line)
-        except RecursionError:
-            yield Reject(piece.path, number, "not JSON", "the values are nested too deeply to be read", line)
+            yield RawRow(number, f"{path}:{number}", decode(line))
+        except (MsgspecError, UnicodeEncodeError, RecursionError):
+            if line and not line.isspace():
+                yield _second_look(path, number, line)
+
+
+def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
+    """A line that the fast parser refuses: it may hold what JSON does not allow but Python reads (NaN, half of a
+    surrogate pair), and if not, this parser says where it is wrong."""
+    try:
+        content = jsonlines.Reader([line], loads=json.loads).read(type=dict)
+    except jsonlines.InvalidLineError as error:
+        return Reject(path, number, *_problem(error), line)
+    except RecursionError:
+        return Reject(path, number, "not JSON", "the values are nested too deeply to be read", line)
+    return RawRow(number, f"{path}:{number}", content)
 
 
 def _problem(error: jsonlines.InvalidLineError) -> tuple[str, str]:

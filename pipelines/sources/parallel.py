@@ -38,9 +38,9 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     Raises:
         UserError: the files differ in their number of lines.
     """
-    columns = {options.column: lines(piece)}
+    columns = {options.column: list(lines(piece))}
     for column, name in options.beside.items():
-        columns[column] = lines(_beside(piece, name))
+        columns[column] = list(lines(_beside(piece, name)))
     counts = {column: len(found) for column, found in columns.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{column} {count}" for column, count in counts.items())

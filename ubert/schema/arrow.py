@@ -6,6 +6,8 @@ Columns are built flat (offsets beside values), several times faster than from n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -124,19 +126,15 @@ def _words(values: list[str]) -> pa.Array:
 
 
 def _structs(items: Sequence[Any], kind: pa.StructType) -> pa.StructArray:
-    """Dataclass instances to a struct array, field by field."""
-    columns = [pa.array([getattr(item, f.name) for item in items], f.type) for f in kind]
+    """Structs of msgspec to a struct array, field by field."""
+    columns = [pa.array(list(map(attrgetter(f.name), items)), f.type) for f in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 
 def _lists(rows: Sequence[Sequence[Any]], build: Any) -> pa.ListArray:
     """A list column: offsets beside the column that `build` makes of all rows' items in one."""
-    offsets, total = [0], 0
-    for row in rows:
-        total += len(row)
-        offsets.append(total)
-    values = build([item for row in rows for item in row])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    offsets = pa.array(list(accumulate(map(len, rows), initial=0)), pa.int32())
+    return pa.ListArray.from_arrays(offsets, build(list(chain.from_iterable(rows))))
 
 
 def _events(events: list[Event]) -> pa.StructArray:

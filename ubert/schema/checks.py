@@ -13,20 +13,21 @@ def problem(record: Record) -> tuple[str, str] | None:
     `reason` is a short phrase to group rejects by; `detail` names the offending value.
     """
     # Of all names of categories only a question, its record's one category, comes from the row.
-    questions = (category.name for category in record.categories[:1])
-    for side in (record.text, record.pair, record.target, *questions):
-        if side is not None and not _is_utf8(side):
+    question = record.categories[0].name if record.categories else None
+    for side in (record.text, record.pair, record.target, question):
+        if side is not None and not side.isascii() and not _is_utf8(side):
             return "lone surrogate", "the text holds half of a surrogate pair and cannot be written as UTF-8"
-    if not record.text.strip():
+    if not record.text or record.text.isspace():
         return "empty text", f"text is {record.text!r}"
     return _wrong_labels(record) or _wrong_spans(record) or _wrong_links(record)
 
 
 def _is_utf8(text: str) -> bool:
     try:
-        return text.isascii() or text.encode() is not None
+        text.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def _wrong_labels(record: Record) -> tuple[str, str] | None:

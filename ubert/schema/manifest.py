@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from blake3 import blake3
 
 from ubert.schema.errors import UserError
+from ubert.schema.licence import LicenceClass
 from ubert.schema.record import SCHEMA_VERSION, Split, Task
 from ubert.schema.yaml_file import Strict, validate
 
@@ -48,6 +49,7 @@ class CorpusManifest(Manifest):
     task: Task
     language: str
     licence: str
+    licence_class: LicenceClass = "unstated"
     upstream: str | None
     files: list[SourceFile]
     parts: list[str]
@@ -56,12 +58,16 @@ class CorpusManifest(Manifest):
 
 
 class RealisedSource(Strict):
-    """What a mixture took from one source: records that matched, distinct records and draws taken."""
+    """What a mixture took from one source. Of the records that matched (`available`), those that are in an
+    evaluation split too (`dropped_leaks`) and those that another record of the mixture repeats
+    (`dropped_duplicates`) are not drawn; `records` are distinct ones, `draws` count their copies."""
 
     corpus: str
     split: Split
     corpus_fingerprint: str
     available: int
+    dropped_leaks: int = 0
+    dropped_duplicates: int = 0
     records: int
     draws: int
 
@@ -71,6 +77,20 @@ class MixtureManifest(Manifest):
 
     sql: str
     sources: list[RealisedSource]
+
+    @property
+    def dropped(self) -> int:
+        """Records that match and are not drawn; they are in `dropped.parquet`, each with its reason."""
+        return sum(source.dropped_leaks + source.dropped_duplicates for source in self.sources)
+
+
+class AuditManifest(Manifest):
+    """`audits/<name>/<fingerprint>/manifest.json`: what was found among `corpora` (name -> fingerprint),
+    with which `parameters`; `counts` of what was compared and found."""
+
+    corpora: dict[str, str]
+    parameters: dict[str, str | int | float | list[str]]
+    counts: dict[str, int]
 
 
 class Alignment(Strict):

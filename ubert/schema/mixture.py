@@ -27,6 +27,12 @@ class Mixture(Strict):
 
     proportional: n_i. temperature: in proportion to n_i^(1/temperature). equal: the same for each source.
     `size` is the number of draws in all; default: the sum of n_i.
+
+    What n_i doesn't count: `leaks`, records whose text is in an evaluation split of any corpus too (drop, refuse
+    the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says what
+    is one text: `exact`, what differs in case, width and white space at most; `audited`, also what
+    `ubert duplicates` and `ubert contamination` found. `licences`: what every corpus must meet: `commercial`, a
+    class of licences, or a licence itself.
     """
 
     name: str = Field(pattern=NAME)
@@ -35,7 +41,16 @@ class Mixture(Strict):
     temperature: float = Field(default=2.0, ge=1.0)
     size: int | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0)
+    leaks: Literal["drop", "refuse", "allow"] = "drop"
+    duplicates: Literal["drop", "keep"] = "drop"
+    evidence: Literal["exact", "audited"] = "exact"
+    licences: list[str] = Field(default_factory=list)  # none: any
     sources: list[MixtureSource] = Field(min_length=1)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether some records that match may not be drawn."""
+        return self.leaks != "allow" or self.duplicates != "keep"
 
     @model_validator(mode="after")
     def _sources_differ(self) -> Mixture:

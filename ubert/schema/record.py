@@ -2,16 +2,19 @@
 
 Offsets are half-open [start, end) in Unicode code points of `text`, or of `pair` where `side` says so.
 Nothing is normalised away: `text` is the source's text.
+
+Rows of a corpus are made by the million: msgspec's structs are made several times faster than dataclasses, and
+`gc=False` keeps them from the collector, for they hold no cycles.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import pyarrow as pa
 import xxhash
+from msgspec import Struct
 
 SCHEMA_VERSION = 1
 
@@ -27,8 +30,7 @@ TASKS: tuple[Task, ...] = get_args(Task)
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-@dataclass(slots=True, frozen=True)
-class Category:
+class Category(Struct, frozen=True, gc=False):
     """A candidate category, in natural words. `head`, `tail`: the entity types that a relation joins;
     `event`: the event type that a role belongs to."""
 
@@ -39,8 +41,7 @@ class Category:
     event: str | None = None
 
 
-@dataclass(slots=True)
-class Span:
+class Span(Struct, gc=False):
     """A mention. `category` indexes the record's categories; `group` joins the fragments of a discontinuous
     mention, or the mentions of one cluster."""
 
@@ -51,8 +52,7 @@ class Span:
     group: int | None = None
 
 
-@dataclass(slots=True)
-class Relation:
+class Relation(Struct, gc=False):
     """`head` and `tail` index the record's spans, `category` its categories."""
 
     head: int
@@ -60,8 +60,7 @@ class Relation:
     category: int
 
 
-@dataclass(slots=True)
-class Argument:
+class Argument(Struct, gc=False):
     """`role` indexes the record's categories; exactly one of `span` and `event` (another event) is set."""
 
     role: int
@@ -69,17 +68,15 @@ class Argument:
     event: int | None = None
 
 
-@dataclass(slots=True)
-class Event:
+class Event(Struct, gc=False):
     """`category` indexes the record's categories, `trigger` its spans."""
 
     category: int
     trigger: int | None = None
-    arguments: list[Argument] = field(default_factory=list)
+    arguments: list[Argument] = []
 
 
-@dataclass(slots=True, frozen=True)
-class Source:
+class Source(Struct, frozen=True, gc=False):
     """Where a record came from: path relative to the dataset's folder, first line (1-based), and the
     hex blake3 of the file, of the group of files, or of the range of a large file that it was read from."""
 
@@ -88,8 +85,7 @@ class Source:
     sha: str
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct, gc=False):
     """One row of a corpus. `labels` are the positive categories of a classification; `value` a regression
     target; `target` a text to generate."""
 
@@ -103,18 +99,24 @@ class Record:
     source: Source
     pair: str | None = None
     categories: tuple[Category, ...] = ()
-    labels: list[int] = field(default_factory=list)
+    labels: list[int] = []
     value: float | None = None
     target: str | None = None
-    spans: list[Span] = field(default_factory=list)
-    relations: list[Relation] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    spans: list[Span] = []
+    relations: list[Relation] = []
+    events: list[Event] = []
+
+
+def normal_form(text: str) -> str:
+    """The text without what makes no other text of it: case, width, and how much white space there is."""
+    if text.isascii() and text.isprintable() and "  " not in text:  # most English: the same in half the time
+        return text.lower().strip(" ")
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def content_hash(text: str, pair: str | None) -> bytes:
-    """16 bytes that are equal for texts which differ in case, width or white space only: for duplicates."""
-    parts = [text] if pair is None else [text, pair]
-    normal = "\x1f".join(" ".join(unicodedata.normalize("NFKC", part).casefold().split()) for part in parts)
+    """16 bytes that are equal for texts of one normal form: for duplicates."""
+    normal = normal_form(text) if pair is None else f"{normal_form(text)}\x1f{normal_form(pair)}"
     return xxhash.xxh3_128_digest(normal.encode("utf-8", "surrogatepass"))
 
 
@@ -210,8 +212,7 @@ REJECT_SCHEMA = pa.schema(
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Reject:
+class Reject(Struct, frozen=True, gc=False):
     """A raw row that was refused. `reason` is a short phrase to group by; `detail` says it in full, with the
     offending value; `raw` is the row as it was read."""
 
@@ -241,8 +242,7 @@ MISMATCH_SCHEMA = pa.schema(
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True, gc=False):
     """A mention that was not where its row says, or whose row does not say where it is and has it several times or
     never. `kind`: mention, trigger, argument, ...; `there`: the text at its offsets; `places`: how often its words
     are in the text; `found`: where it was put, None where it could not be."""
@@ -256,8 +256,7 @@ class Mismatch:
     found: int | None
 
 
-@dataclass(slots=True, frozen=True)
-class Misplaced:
+class Misplaced(Struct, frozen=True, gc=False):
     """A mismatch and its row."""
 
     path: str

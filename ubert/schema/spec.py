@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ubert.schema.fetch import Fetch
+from ubert.schema.licence import CLASSES, LicenceClass, licence_class
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.yaml_file import Strict
@@ -135,10 +137,12 @@ class DatasetSpec(Strict):
     task: Task
     language: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
     licence: str
+    licence_class: LicenceClass | None = Field(default=None, validate_default=True)  # default: by `licence`
     upstream: Upstream | None = None
     instruction: str = Field(min_length=1)
     format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
+    fetch: list[Fetch] = Field(default_factory=list)  # how the files come to be there
     files: list[Files] = Field(min_length=1)
     map: Mapping
     categories: Categories = Field(default=Categories(), validate_default=True)
@@ -147,6 +151,17 @@ class DatasetSpec(Strict):
     def folder(self) -> str:
         """Name of the dataset's folder of raw files."""
         return self.dataset or self.name
+
+    @field_validator("licence_class")
+    @classmethod
+    def _is_classed(cls, given: LicenceClass | None, info: ValidationInfo) -> LicenceClass | None:
+        licence = info.data.get("licence")
+        found = given or (licence and licence_class(licence))
+        if licence and not found:
+            raise ValueError(
+                f"licence {licence!r} is not a well-known one; say which of {', '.join(CLASSES)} it is"
+            )
+        return found
 
     @field_validator("files")
     @classmethod

@@ -1,0 +1,231 @@
+"""Near duplicates among generated records: `pipelines.duplicates` against rensa's own deduplicator.
+
+The records: sentences of 20 to 60 words, drawn by Zipf's law from 50,000 words, in two corpora. One in a hundred
+is a planted near duplicate: a copy of another record with 3 % of the words, one at least, replaced, dropped or
+added (similarity above 0.8). Another one in a hundred is a look-alike: a copy with a tenth of the words and one
+more replaced (similarity below 0.8), which is not to be found. So the truth is known.
+
+Theirs is what a user of rensa would write: `datasets` reads the same files, and one `RMinHashDeduplicator` with
+128 permutations and LSH takes the same shingles of all texts, one after another. It says which records are
+duplicates; ours also says of what, verified in full, with leaks and contradictions. A side runs in a process of
+its own, with all that it starts; memory is the sum of the resident sets of these processes: shared pages count
+more than once.
+
+    python benchmarks/duplicates.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow.parquet as pq
+
+from pipelines.duplicates import duplicates
+from pipelines.shingles import jaccard, shingles
+from pipelines.store import Store, now
+from pipelines.warehouse import sql
+from ubert.schema.arrow import records_to_batch
+from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
+from ubert.schema.record import RECORD_SCHEMA, Category, Record, Source
+
+NEAR = 0.8
+CORPORA = ("first", "second")
+PART = 25_000  # records of a file
+WORDS = [f"w{number:x}" for number in range(50_000)]
+WEIGHTS = list(accumulate(1 / (rank + 10) for rank in range(len(WORDS))))
+CATEGORIES = (Category("even", "label"), Category("odd", "label"))
+
+
+def make_store(root: Path, size: int) -> set[frozenset[str]]:
+    """Write both corpora; the same ones for the same size. Returns the pairs that are to be found."""
+    draw = random.Random(size)
+    planted: set[frozenset[str]] = set()
+    made = {corpus: Parts(root, corpus, size) for corpus in CORPORA}
+    for start in range(0, size, 100):
+        texts = [draw.choices(WORDS, cum_weights=WEIGHTS, k=draw.randint(20, 60)) for _ in range(100)]
+        texts[1] = edited(texts[0], max(1, round(0.03 * len(texts[0]))), draw, "replace drop add")
+        texts[3] = edited(texts[2], len(texts[2]) // 10 + 1, draw, "replace")
+        near = jaccard(shingles(" ".join(texts[0]), None), shingles(" ".join(texts[1]), None))
+        alike = jaccard(shingles(" ".join(texts[2]), None), shingles(" ".join(texts[3]), None))
+        assert alike < NEAR <= near, (alike, near)
+        # A copy is far from its original, now in the same corpus, now in the other.
+        ids = [made[draw.choice(CORPORA)].add(start + place, " ".join(words)) for place, words in enumerate(texts)]
+        planted.add(frozenset(ids[:2]))
+    for parts in made.values():
+        parts.publish()
+    return planted
+
+
+class Parts:
+    """The files of one corpus, as they fill."""
+
+    def __init__(self, root: Path, corpus: str, size: int) -> None:
+        self.store, self.corpus, self.mark = Store(root), corpus, fingerprint(corpus, size)
+        self.directory = self.store.directory("corpora", corpus, self.mark)
+        self.directory.mkdir(parents=True)
+        self.names: list[str] = []
+        self.records: list[Record] = []
+        self.size = 0
+
+    def add(self, number: int, text: str) -> str:
+        """Add a record; returns its id."""
+        record = Record(
+            record_id=f"{self.corpus}/train/{number * 7919 % 10_000_019}",  # neighbours are not of one file
+            corpus=self.corpus,
+            split="train",
+            language="en",
+            task="classification",
+            instruction="parity",
+            text=text,
+            source=Source("made", number + 1, "00"),
+            categories=CATEGORIES,
+            labels=[0],
+        )
+        self.records.append(record)
+        self.size += 1
+        if len(self.records) == PART:
+            self.write()
+        return record.record_id
+
+    def write(self) -> None:
+        self.names.append(f"part-{len(self.names)}.parquet")
+        with pq.ParquetWriter(self.directory / self.names[-1], RECORD_SCHEMA, compression="zstd") as file:
+            file.write_batch(records_to_batch(self.records))
+        self.records = []
+
+    def publish(self) -> None:
+        if self.records:
+            self.write()
+        n = self.size
+        source = SourceFile(path="made", split="train", blake3="00", bytes=1, records=n, kept=n, rejected=0)
+        manifest = CorpusManifest(
+            name=self.corpus,
+            fingerprint=self.mark,
+            created=now(),
+            task="classification",
+            language="en",
+            licence="CC0-1.0",
+            upstream=None,
+            files=[source],
+            parts=self.names,
+            reject_parts=[],
+        )
+        self.store.publish("corpora", manifest)
+
+
+def edited(words: list[str], edits: int, draw: random.Random, kinds: str) -> list[str]:
+    """The words with so many of them replaced, dropped or added, no place twice."""
+    changed = list(words)
+    for place in sorted(draw.sample(range(len(words)), edits), reverse=True):
+        new = draw.choice(WORDS)
+        match draw.choice(kinds.split()):
+            case "replace":
+                changed[place] = new
+            case "drop":
+                del changed[place]
+            case "add":
+                changed.insert(place, new)
+    return changed
+
+
+def ours(root: Path) -> set[str]:
+    """Ids of the near duplicates."""
+    duplicates(root=root, near=NEAR)
+    return set(sql(root, "SELECT record_id FROM duplicates WHERE kind = 'near'").column(0).to_pylist())
+
+
+def theirs(root: Path) -> set[str]:
+    """Ids of the records that the deduplicator knows already when they come."""
+    import datasets
+    from rensa import RMinHash, RMinHashDeduplicator
+
+    datasets.disable_progress_bars()
+    files = sorted(str(path) for path in (root / "corpora").glob("*/*/part-*.parquet"))
+    rows = datasets.load_dataset("parquet", data_files=files, split="train", columns=["record_id", "text"])
+    # 16 bands of 8 rows: the usual ones for a threshold of 0.8.
+    seen = RMinHashDeduplicator(NEAR, 128, True, 16, 42)
+    found = set()
+    for row in rows:
+        signature = RMinHash(128, 42)
+        signature.update(list(shingles(row["text"], None)))
+        if not seen.add(row["record_id"], signature):
+            found.add(row["record_id"])
+    return found
+
+
+class Cost(NamedTuple):
+    """`cpu_seconds` of all processes together; `peak` MiB of them at any time."""
+
+    seconds: float
+    cpu_seconds: float
+    peak: float
+
+
+def measured(work: Callable[[Path], set[str]], root: Path) -> tuple[Cost, set[str]]:
+    """What work costs in a process of its own, and its result."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+        start = time.perf_counter()
+        result = process.submit(work, root)
+        cpu: dict[int, float] = {}
+        peak = 0.0
+        while not result.done():
+            resident = 0
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    resident += child.memory_info().rss
+                    cpu[child.pid] = sum(child.cpu_times()[:2])
+                except psutil.NoSuchProcess:
+                    continue
+            peak = max(peak, resident / 2**20)
+            time.sleep(0.2)
+        return Cost(time.perf_counter() - start, sum(cpu.values()), peak), result.result()
+
+
+def scores(found: set[str], planted: set[frozenset[str]]) -> dict[str, float]:
+    """Recall: planted pairs of which a record was found. Precision: found records that are of such a pair, each
+    pair counted once."""
+    hit = sum(bool(pair & found) for pair in planted)
+    return {"recall": hit / len(planted), "precision": hit / max(1, len(found))}
+
+
+def show(case: str, ours: float, theirs: float, unit: str, n: int, *, more: bool = False) -> None:
+    ratio = ours / theirs if more else theirs / ours
+    numbers = {"ours": round(ours, 4), "theirs": round(theirs, 4), "ratio": round(ratio, 3)}
+    print(json.dumps({"benchmark": "duplicates", "case": case, **numbers, "unit": unit, "n": n}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--quick", action="store_true", help="50,000 records: ends within a minute")
+    arguments = parser.parse_args()
+    size = 50_000 if arguments.quick else arguments.records // 100 * 100
+    with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
+        os.environ |= {"HF_HOME": folder, "HF_DATASETS_OFFLINE": "1"}
+        root = Path(folder) / "store"
+        planted = make_store(root, size)
+        ours_cost, ours_found = measured(ours, root)
+        theirs_cost, theirs_found = measured(theirs, root)
+        show("time", ours_cost.seconds, theirs_cost.seconds, "s", size)
+        show("time of all processors", ours_cost.cpu_seconds, theirs_cost.cpu_seconds, "s", size)
+        show("peak memory", ours_cost.peak, theirs_cost.peak, "MiB", size)
+        ours_scores, theirs_scores = scores(ours_found, planted), scores(theirs_found, planted)
+        for name in ours_scores:
+            show(name, ours_scores[name], theirs_scores[name], "share", size, more=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The same text, asked the same, with other annotations.
+
+Annotations are compared as sets, by what they say: categories by their names, spans by their words and by the
+number of characters other than white space before them in the normal form of the text. So neither the order of
+spans or categories nor case or white space makes a difference; a label, a boundary, a type or a link does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from pipelines.evidence import CONTRADICTIONS
+from ubert.schema.arrow import batch_to_records
+from ubert.schema.checks import covered
+from ubert.schema.record import RECORD_SCHEMA, Argument, Event, Record, Span, normal_form
+
+_REPEATED = """
+SELECT id, first, records.* FROM records JOIN (
+    SELECT id, first, record_id FROM alike QUALIFY count(*) OVER (PARTITION BY first) > 1
+) USING (record_id)
+"""
+_DIFFERING = """
+SELECT one.record_id, one.corpus, one.split, keeper.record_id, keeper.corpus, keeper.split, here.task,
+       here.annotation, there.annotation
+FROM annotations AS here JOIN annotations AS there ON there.id = here.first
+JOIN numbered AS one ON one.id = here.id JOIN numbered AS keeper ON keeper.id = here.first
+WHERE here.annotation <> there.annotation ORDER BY one.id
+"""
+_ANNOTATIONS = pa.schema(
+    [("id", pa.uint32()), ("first", pa.uint32()), ("task", pa.string()), ("annotation", pa.string())]
+)
+
+
+_FIELDS = ("labels", "value", "target", "spans", "relations", "events")
+
+
+def contradictions(connection: duckdb.DuckDBPyConnection, scratch: Path) -> pa.Table:
+    """The rows of the table `alike` that say otherwise than the first one of their text, with both annotations."""
+    path = scratch / "annotations.parquet"
+    with pq.ParquetWriter(path, _ANNOTATIONS) as writer:
+        for batch in connection.sql(_REPEATED).to_arrow_reader(1_000):
+            table = pa.Table.from_batches([batch])
+            records = list(batch_to_records(table.select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)))
+            said = [json.dumps(annotation(record), ensure_ascii=False) for record in records]
+            columns = [table.column("id"), table.column("first"), [record.task for record in records], said]
+            writer.write_table(pa.table(columns, schema=_ANNOTATIONS))
+    connection.register("annotations", ds.dataset(path, format="parquet"))
+    rows = connection.sql(_DIFFERING).to_arrow_table()
+    columns = [*rows.columns[:7], pa.array(_differs(rows), pa.string()), *rows.columns[7:]]
+    return pa.table(
+        [column.cast(f.type) for column, f in zip(columns, CONTRADICTIONS, strict=True)], CONTRADICTIONS
+    )
+
+
+def annotation(record: Record) -> dict[str, Any]:
+    """What is said of a text, in one form: equal for records that say the same."""
+    names = [normal_form(category.name) for category in record.categories]
+    spans = [_span(record, span, names) for span in record.spans]
+
+    def of_event(event: Event) -> tuple[Any, ...]:
+        return names[event.category], None if event.trigger is None else spans[event.trigger]
+
+    def filler(argument: Argument) -> tuple[Any, ...]:
+        return of_event(record.events[argument.event]) if argument.event is not None else spans[argument.span or 0]
+
+    said: dict[str, list[Any]] = {
+        "labels": [names[label] for label in record.labels],
+        "value": [] if record.value is None else [record.value],
+        "target": [] if record.target is None else [record.target],
+        "spans": spans,
+        "relations": [(names[link.category], spans[link.head], spans[link.tail]) for link in record.relations],
+        "events": [
+            (*of_event(event), _ordered((names[each.role], filler(each)) for each in event.arguments))
+            for event in record.events
+        ],
+    }
+    return {key: _ordered(values) for key, values in said.items() if values}
+
+
+def _span(record: Record, span: Span, names: list[str]) -> tuple[Any, ...]:
+    """Its category, words and place, and the places of the other spans of its group."""
+    group = [_place(record, other) for other in record.spans if other.group == span.group is not None]
+    category = None if span.category is None else names[span.category]
+    return (
+        category,
+        normal_form(covered(record, span)),
+        *_place(record, span),
+        *([_ordered(group)] if group else []),
+    )
+
+
+def _place(record: Record, span: Span) -> tuple[str, int, int]:
+    text = record.text if span.side == "text" else record.pair or ""
+    start, end = (len(normal_form(text[:offset]).replace(" ", "")) for offset in (span.start, span.end))
+    return span.side, start, end
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    """Each once, in an order of their own."""
+    return [value for _, value in sorted({repr(value): value for value in values}.items())]
+
+
+def _differs(rows: pa.Table) -> list[str]:
+    """The fields in which both annotations differ."""
+    pairs = zip(*(map(json.loads, column.to_pylist()) for column in rows.columns[7:]), strict=True)
+    return [", ".join(key for key in _FIELDS if here.get(key) != there.get(key)) for here, there in pairs]

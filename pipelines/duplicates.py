@@ -1,0 +1,153 @@
+"""Duplicates: which records repeat which, inside and across corpora and splits, with one row of evidence a match.
+
+Similarity is of texts (text and pair), so texts are compared, each once; then records. A duplicate has the same
+text as its keeper, or a near one, and the same is asked of it (`pipelines/same.py`). The keeper is the first in
+order: test, validation, train; then corpus, then record_id. Stars, not chains: every duplicate is itself near
+enough to a keeper that is a duplicate of nothing, so that each row of evidence stands alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.code_hash import code_hash
+from pipelines.contradictions import contradictions
+from pipelines.evidence import DUPLICATES, LEAKS
+from pipelines.near import find_near
+from pipelines.same import ASKED, KEEPER_ORDER, RANK
+from pipelines.store import Store, atomic, now
+from pipelines.warehouse import connect, explained
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST, AuditManifest, fingerprint, read_manifest
+
+SECONDS = 24 * 3600.0  # a longer audit is interrupted
+
+# Rows are numbered in keeper order; a text has the number of its first row.
+_NUMBERED = f"""
+CREATE TABLE numbered AS
+SELECT row_number() OVER (ORDER BY {KEEPER_ORDER})::UINTEGER AS id, record_id, corpus, split, content_hash
+FROM (SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash FROM records);
+
+CREATE TABLE contents AS
+SELECT content_hash, min(id) AS id, count(*) AS copies FROM numbered GROUP BY content_hash;
+"""
+# Rows whose text is not alone; `first` is the first row of the same text of which the same is asked.
+_ALIKE = f"""
+CREATE TABLE alike AS
+SELECT id, record_id, text_id, asked, min(id) OVER (PARTITION BY text_id, asked) AS first
+FROM (
+    SELECT id, record_id, text_id, {ASKED} AS asked
+    FROM records JOIN (
+        SELECT numbered.id, record_id, contents.id AS text_id FROM numbered JOIN contents USING (content_hash)
+        WHERE copies > 1 OR contents.id IN (SELECT a FROM near UNION SELECT b FROM near)
+    ) USING (record_id)
+)
+"""
+_NEAR_FIRSTS = """
+WITH firsts AS (SELECT DISTINCT text_id, asked, first FROM alike)
+SELECT least(one.first, other.first), greatest(one.first, other.first) AS later, similarity
+FROM near JOIN firsts AS one ON one.text_id = a
+JOIN firsts AS other ON other.text_id = b AND other.asked = one.asked
+ORDER BY later, similarity DESC, 1
+"""
+_MATCHES = """
+SELECT one.record_id, one.corpus, one.split,
+       keeper.record_id AS keeper_id, keeper.corpus AS keeper_corpus, keeper.split AS keeper_split,
+       if(star.later IS NULL, 'exact', 'near') AS kind, coalesce(star.similarity, 1)::FLOAT AS similarity
+FROM alike LEFT JOIN stars AS star ON star.later = alike.first
+JOIN numbered AS one USING (id) JOIN numbered AS keeper ON keeper.id = coalesce(star.keeper, alike.first)
+WHERE alike.id <> keeper.id ORDER BY one.id
+"""
+# Of each record in a split that comes after an evaluation split with its text, the nearest one there.
+_LEAKS = f"""
+WITH pairs AS (
+    SELECT a, b, similarity FROM near UNION ALL SELECT b, a, similarity FROM near
+    UNION ALL SELECT id, id, 1 FROM contents WHERE copies > 1),
+evaluation AS (
+    SELECT text_id AS b, split, min(id) AS id FROM alike JOIN numbered USING (id)
+    WHERE split <> 'train' GROUP BY ALL),
+found AS (
+    SELECT alike.id, evaluation.id AS evaluation, text_id = b AS exact, similarity
+    FROM alike JOIN numbered USING (id) JOIN pairs ON a = text_id JOIN evaluation USING (b)
+    WHERE {RANK.replace("split", "evaluation.split")} < {RANK.replace("split", "numbered.split")}
+    QUALIFY row_number() OVER (PARTITION BY alike.id ORDER BY exact DESC, similarity DESC, evaluation.id) = 1)
+SELECT one.record_id, one.corpus, one.split,
+       other.record_id AS evaluation_id, other.corpus AS evaluation_corpus, other.split AS evaluation_split,
+       if(exact, 'exact', 'near') AS kind, similarity::FLOAT AS similarity
+FROM found JOIN numbered AS one USING (id) JOIN numbered AS other ON other.id = evaluation ORDER BY one.id
+"""
+
+
+def duplicates(
+    names: Sequence[str] = (), *, root: Path, near: float = 0.8, address: str | None = None
+) -> AuditManifest:
+    """Find the duplicates, leaks and contradictions among these corpora, by default all of the store.
+
+    near: the Jaccard similarity of shingles (`pipelines/shingles.py`) from which texts are near, 0.3 to 1. What
+    was found already for the same corpora in the same state is left as it is.
+
+    Raises:
+        UserError: a corpus is not in the store, or there is none; the store cannot be written.
+    """
+    if not 0.3 <= near <= 1:
+        raise UserError(f"--near {near:g}: expected a similarity from 0.3 to 1")
+    store = Store(root.absolute())
+    chosen = sorted({*names} or store.names("corpora"))
+    if not chosen:
+        raise UserError(f"{store.root}: no corpus in the store; run `ubert ingest` first")
+    current = {name: store.current("corpora", name) for name in chosen}
+    corpora = {name: manifest.fingerprint for name, (_, manifest) in current.items()}
+    mark = fingerprint(corpora, near, code_hash("pipelines.duplicates"))
+    directory = store.directory("audits", "duplicates", mark)
+    if (directory / MANIFEST).exists():
+        return store.again("audits", read_manifest(AuditManifest, directory))
+    parts = [place / part for place, manifest in current.values() for part in manifest.parts]
+    with (
+        store.working_on("audits", "duplicates"),
+        tempfile.TemporaryDirectory(prefix="ubert-") as folder,
+        connect(store.root, chosen, Path(folder)) as connection,
+        explained(connection, "duplicates", SECONDS),
+    ):
+        connection.execute(_NUMBERED)
+        [(records, texts)] = connection.execute("SELECT sum(copies)::BIGINT, count(*) FROM contents").fetchall()
+        compared = find_near(connection, parts, near, Path(folder), address)
+        connection.execute(_ALIKE)
+        connection.register("stars", _stars(connection.sql(_NEAR_FIRSTS).to_arrow_reader()))
+        tables = {
+            "matches": connection.sql(_MATCHES).to_arrow_table().cast(DUPLICATES),
+            "leaks": connection.sql(_LEAKS).to_arrow_table().cast(LEAKS),
+            "contradictions": contradictions(connection, Path(folder)),
+        }
+        for name, table in tables.items():
+            with atomic(directory / f"{name}.parquet") as path:
+                pq.write_table(table, path, compression="zstd")
+        near_ones = tables["matches"].column("kind").to_pylist().count("near")
+        counts = {"exact": len(tables["matches"]) - near_ones, "near": near_ones}
+        counts |= {name: len(tables[name]) for name in ("leaks", "contradictions")}
+        manifest = AuditManifest(
+            name="duplicates",
+            fingerprint=mark,
+            created=now(),
+            corpora=corpora,
+            parameters={"near": near},
+            counts={"records": records, "texts": texts, **compared, **counts},
+        )
+        store.publish("audits", manifest)
+    return manifest
+
+
+def _stars(pairs: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Each first row that is a duplicate, with its keeper: the nearest of the rows before it that are none."""
+    found: dict[int, tuple[int, float]] = {}
+    for batch in pairs:
+        for one, later, similarity in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
+            if later not in found and one not in found:
+                found[later] = one, similarity
+    keepers, similarities = zip(*found.values(), strict=True) if found else ((), ())
+    schema = pa.schema([("later", pa.uint32()), ("keeper", pa.uint32()), ("similarity", pa.float32())])
+    return pa.table([list(found), list(keepers), list(similarities)], schema=schema)

@@ -1,0 +1,78 @@
+"""Evidence: a row for each match of an audit and for each record that a mixture drops, as tables of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.store import Store
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import AuditManifest
+
+
+def _pairs(other: str, *more: pa.Field) -> pa.Schema:
+    """A record, and another one that is the reason for what is said of it."""
+    names = ("record_id", "corpus", "split", f"{other}_id", f"{other}_corpus", f"{other}_split")
+    return pa.schema([*(pa.field(name, pa.string(), nullable=False) for name in names), *more])
+
+
+_KIND = pa.field("kind", pa.string(), nullable=False)  # exact, near or n-gram
+_SIMILARITY = pa.field("similarity", pa.float32(), nullable=False)  # Jaccard's, of the shingles: 0 to 1
+
+# A record that repeats another one, its keeper, which repeats none.
+DUPLICATES = _pairs("keeper", _KIND, _SIMILARITY)
+# A record whose text is in an evaluation split too, whatever is asked of it there.
+LEAKS = _pairs("evaluation", _KIND, _SIMILARITY)
+# A record that says otherwise than the first one of the same text and question. `differs`: in which field.
+CONTRADICTIONS = _pairs(
+    "keeper",
+    pa.field("task", pa.string(), nullable=False),
+    pa.field("differs", pa.string(), nullable=False),
+    pa.field("annotation", pa.string(), nullable=False),  # JSON
+    pa.field("keeper_annotation", pa.string(), nullable=False),
+)
+# A training record that shares n-grams with an evaluation split, and the record there that shares most.
+CONTAMINATION = _pairs(
+    "evaluation",
+    pa.field("ngrams", pa.int64(), nullable=False),  # that both share, distinct ones
+    pa.field("share", pa.float32(), nullable=False),  # of the evaluation record's n-grams
+    pa.field("records", pa.int64(), nullable=False),  # of that split that share any
+    pa.field("ngram", pa.string(), nullable=False),  # the first one, in normal form
+)
+# What a mixture doesn't draw, and why. `reason`: leak (of the evaluation record) or duplicate (of the keeper).
+DROPPED = pa.schema(
+    [pa.field("mixture", pa.string(), nullable=False), *_pairs("kept"), pa.field("reason", pa.string()), _KIND]
+)
+
+_FILES = {
+    "duplicates": ("duplicates", "matches.parquet"),
+    "leaks": ("duplicates", "leaks.parquet"),
+    "contradictions": ("duplicates", "contradictions.parquet"),
+    "contamination": ("contamination", "matches.parquet"),
+}
+
+
+def evidence_files(store: Store, view: str) -> list[Path]:
+    """The files of a view of evidence: of the current audit, or of all current mixtures."""
+    if view == "dropped":
+        mixtures = [store.current("mixtures", name) for name in store.names("mixtures")]
+        return [directory / "dropped.parquet" for directory, manifest in mixtures if manifest.dropped]
+    audit, file = _FILES[view]
+    return [store.current("audits", audit)[0] / file] if audit in store.names("audits") else []
+
+
+def audit_of_all(store: Store, audit: str) -> AuditManifest:
+    """The current audit, where it is of the whole store as it is now.
+
+    Raises:
+        UserError: there is none, or corpora were added, changed or left out.
+    """
+    cure = f"run `ubert {audit}`"
+    if audit not in store.names("audits"):
+        raise UserError(f"{store.root}: no audit of {audit} yet; {cure}")
+    manifest = store.current("audits", audit)[1]
+    for name in store.names("corpora"):
+        if manifest.corpora.get(name) != store.current("corpora", name)[1].fingerprint:
+            raise UserError(f"{store.root}: the audit of {audit} is not of {name} as it is now; {cure}")
+    return manifest

@@ -1,0 +1,126 @@
+"""What a mixture doesn't draw: records that leak an evaluation split, and records that repeat another one of it.
+
+A leak is a record whose text is in a split that comes before its own (test, validation, train) of any corpus of
+the store, whatever is asked of it there; splits that the mixture itself draws from don't count. A duplicate has
+the same text as a record that the mixture may draw, and the same is asked of it; the first in keeper order stays.
+With `evidence: audited`, near texts and shared n-grams count too, as the audits found them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.evidence import DROPPED, audit_of_all
+from pipelines.same import ASKED, KEEPER_ORDER, RANK
+from pipelines.store import Store
+from pipelines.warehouse import connect
+from ubert.schema.errors import UserError
+from ubert.schema.mixture import Mixture
+
+_OTHER = "other_id, other_corpus, other_split"
+_EARLIER = f"{RANK.replace('split', 'other_split')} < {RANK}"
+_LEAKS = f"""
+    SELECT record_id, corpus, split, {_OTHER}, 'leak' AS reason, 'exact' AS kind, 0 AS place
+    FROM pool JOIN evaluation USING (content_hash) WHERE {_EARLIER}
+"""
+_AUDITED_LEAKS = """
+    UNION ALL
+    SELECT record_id, corpus, split, evaluation_id, evaluation_corpus, evaluation_split, 'leak', kind, 1
+    FROM leaks SEMI JOIN pool USING (record_id) WHERE kind = 'near' AND {outside}
+    UNION ALL
+    SELECT record_id, corpus, split, evaluation_id, evaluation_corpus, evaluation_split, 'leak', 'n-gram', 2
+    FROM contamination SEMI JOIN pool USING (record_id) WHERE {outside}
+"""
+_DUPLICATES = f"""
+    SELECT record_id, corpus, split, {_OTHER}, 'duplicate' AS reason, 'exact' AS kind, 3 AS place FROM (
+        SELECT record_id, corpus, split, first_value(record_id) OVER same AS other_id,
+               first_value(corpus) OVER same AS other_corpus, first_value(split) OVER same AS other_split
+        FROM rest JOIN (
+            SELECT record_id, {ASKED} AS asked FROM records SEMI JOIN (
+                SELECT record_id FROM rest QUALIFY count(*) OVER (PARTITION BY content_hash) > 1
+            ) USING (record_id)
+        ) USING (record_id)
+        WINDOW same AS (PARTITION BY content_hash, asked ORDER BY {KEEPER_ORDER}))
+    WHERE record_id <> other_id
+"""
+_AUDITED_DUPLICATES = """
+    UNION ALL
+    SELECT record_id, corpus, split, keeper_id, keeper_corpus, keeper_split, 'duplicate', kind, 4
+    FROM duplicates SEMI JOIN rest USING (record_id)
+    SEMI JOIN rest AS kept ON kept.record_id = keeper_id WHERE kind = 'near'
+"""
+_NONE = f"""
+    SELECT record_id, corpus, split, {_OTHER}, '' AS reason, '' AS kind, 0 AS place FROM pool, evaluation LIMIT 0
+"""
+
+
+def dropped(
+    connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, pool: Sequence[str]
+) -> pa.Table:
+    """Rows of `DROPPED`: one for each record among `pool` (a SELECT for each source) that is not to be drawn.
+
+    Raises:
+        UserError: there is a leak and the mixture refuses them, or an audit that it asks for is missing.
+    """
+    if not mixture.guarded:
+        return DROPPED.empty_table()
+    if mixture.evidence == "audited":
+        for audit in ("duplicates", "contamination"):
+            audit_of_all(store, audit)
+    with connect(store.root) as whole:
+        connection.register("evaluation", whole.sql(evaluation_sql(mixture)).to_arrow_table())
+    rows = connection.sql(dropped_sql(mixture, pool)).to_arrow_table().cast(DROPPED)
+    leaks = [row for row in rows.to_pylist() if row["reason"] == "leak"]
+    if leaks and mixture.leaks == "refuse":
+        one = leaks[0]
+        raise UserError(
+            f"mixture {mixture.name}: {len(leaks)} records are in an evaluation split too, such as "
+            f"{one['record_id']} ({one['kind']}: {one['kept_id']}); `leaks: drop` leaves them out, `leaks: allow` "
+            "draws them"
+        )
+    return rows
+
+
+def counts(rows: pa.Table) -> Counter[tuple[str, str, str]]:
+    """How many rows there are of each corpus, split and reason."""
+    return Counter(zip(*(rows.column(name).to_pylist() for name in ("corpus", "split", "reason")), strict=True))
+
+
+def evaluation_sql(mixture: Mixture) -> str:
+    """The evaluation records of the store that guard a mixture; of one text in one split rank, the first."""
+    return (
+        "SELECT content_hash, record_id AS other_id, corpus::VARCHAR AS other_corpus,\n"
+        "       split::VARCHAR AS other_split\n"
+        f"FROM records WHERE split <> 'train' AND {_outside(mixture, 'corpus', 'split')}\n"
+        f"QUALIFY row_number() OVER (PARTITION BY content_hash ORDER BY {KEEPER_ORDER}) = 1"
+    )
+
+
+def dropped_sql(mixture: Mixture, pool: Sequence[str]) -> str:
+    """The SQL that finds what is not drawn, over `evaluation` and the views."""
+    audited = mixture.evidence == "audited"
+    outside = _outside(mixture, "evaluation_corpus", "evaluation_split")
+    leaks = _LEAKS + (_AUDITED_LEAKS.format(outside=outside) if audited else "")
+    duplicates = _DUPLICATES + (_AUDITED_DUPLICATES if audited else "")
+    return (
+        f"WITH pool AS (\n{' UNION ALL '.join(pool)}\n),\n"
+        f"leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n"
+        "rest AS (FROM pool ANTI JOIN leaking USING (record_id)),\n"
+        f"repeating AS ({_NONE if mixture.duplicates == 'keep' else duplicates})\n"
+        f"SELECT '{mixture.name}' AS mixture, record_id, corpus, split,\n"
+        "       other_id AS kept_id, other_corpus AS kept_corpus, other_split AS kept_split, reason, kind\n"
+        "FROM (FROM leaking UNION ALL FROM repeating)\n"
+        "QUALIFY row_number() OVER (\n"
+        "    PARTITION BY record_id ORDER BY place, other_corpus, other_split, other_id) = 1\n"
+        "ORDER BY corpus, split, record_id"
+    )
+
+
+def _outside(mixture: Mixture, corpus: str, split: str) -> str:
+    """Not among the splits that the mixture itself draws from."""
+    drawn = ", ".join(f"('{source.corpus}', '{source.split}')" for source in mixture.sources)
+    return f"({corpus}, {split}) NOT IN ({drawn})"

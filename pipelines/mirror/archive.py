@@ -1,0 +1,186 @@
+"""Archives taken apart: every member lies in the given folder, none is a link, and a bomb is a refusal."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from blake3 import blake3
+
+from pipelines.mirror.disk import to_disk
+from pipelines.mirror.names import Places
+from ubert.schema.errors import UserError
+
+MEMBERS = 500_000
+BYTES = 256 << 30  # of all members together
+RATIO, FLOOR = 250, 64 << 20  # unpacked, at most RATIO times the archive's size + FLOOR; text reaches 30 to 50
+CHUNK = 1 << 20
+
+Member = tuple[str, IO[bytes] | None]  # name and content; None: a folder
+
+
+class _RefusedError(Exception):
+    """A member, and why an archive with it is not unpacked."""
+
+
+def unpack(archive: Path, called: str, folder: Path) -> dict[str, str]:
+    """Write the members of a zip, tar (.gz, .bz2, .xz) or .gz into a new `folder`; their hex blake3 by their path.
+    The end of what it is `called` says what it is.
+
+    Raises:
+        UserError: the archive is broken, or a member is refused: it would lie outside, is a link or a device, has
+            a name like another's, or they are too many or too large; the message names it. What was written of the
+            others is for the caller to remove.
+    """
+    room = min(BYTES, FLOOR + RATIO * archive.stat().st_size)
+    hashes: dict[str, str] = {}
+    places = Places()
+    written, done = 0, ""
+    try:
+        for number, (name, content) in enumerate(_members(archive, called, room), 1):
+            if number > MEMBERS:
+                raise _RefusedError(name, f"is the last of more than {MEMBERS:,} members")
+            path = _place(places, name, folder=content is None)
+            target = folder / path
+            if content is None:
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            size, hashes[path] = _write(name, content, target, room - written)
+            written, done = written + size, path
+    except _RefusedError as refused:
+        name, why = refused.args
+        raise UserError(f"{called}: member {name!r} {why}; nothing was unpacked: do not trust it") from None
+    except _BROKEN as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk
+        where = f" after member {done!r}" if done else ""
+        raise UserError(f"{called}: a broken archive{where}: {error or type(error).__name__}") from None
+    return hashes
+
+
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    ValueError,
+    NotImplementedError,  # a compression that zipfile doesn't know
+    RecursionError,  # a chain of headers
+)
+
+
+def _members(archive: Path, called: str, room: int) -> Iterator[Member]:
+    kind = called.lower()
+    if kind.endswith(".zip"):
+        return _zip(archive)
+    if kind.endswith((".tar", ".tgz", ".tbz2", ".txz")) or ".tar." in kind:
+        return _tar(archive, kind, room)
+    return _gz(archive, called)
+
+
+def _place(places: Places, name: str, *, folder: bool) -> str:
+    try:
+        path = places.take(name, folder=folder)
+    except ValueError as error:
+        raise _RefusedError(name, str(error)) from None
+    if not path and not folder:
+        raise _RefusedError(name, "has no name")
+    return path
+
+
+def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int, str]:
+    """Size and hash of what was written."""
+    whole, size = blake3(), 0
+    with target.open("xb") as file:
+        while data := content.read(CHUNK):
+            size += len(data)
+            if size > room:
+                raise _RefusedError(name, f"takes more than the {room:,} bytes that are left to this archive")
+            whole.update(data)
+            file.write(data)
+        to_disk(file)
+    return size, whole.hexdigest()
+
+
+def _zip(archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            # zipfile ends a name at a NUL.
+            name = info.orig_filename if "\0" in info.orig_filename else info.filename
+            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _RefusedError(name, "is a link or a device")
+            if info.flag_bits & 1:
+                raise _RefusedError(name, "is encrypted")
+            if info.is_dir():
+                yield name, None
+                continue
+            with file.open(info) as content:
+                yield name, content
+
+
+def _tar(archive: Path, kind: str, room: int) -> Iterator[Member]:
+    with _decompressed(archive, kind) as stream:
+        bounded = _Bounded(stream, room)
+        with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r:") as tar:
+            for info in tar:
+                if not info.isdir() and info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                    raise _RefusedError(info.name, "is a link or a device")
+                try:  # a second wall: Python's own opinion of the member
+                    tarfile.data_filter(info, str(archive.parent))
+                except tarfile.FilterError:
+                    raise _RefusedError(info.name, "leads out of its folder") from None
+                except ValueError:
+                    raise _RefusedError(info.name, "has a name that no file can have") from None
+                content = None if info.isdir() else tar.extractfile(info)
+                yield info.name, content
+                if content is not None and content.tell() != info.size:
+                    raise _RefusedError(info.name, "is cut off")
+        # tarfile takes a broken header for the end: behind the end there may be nothing but zeros.
+        rest = bounded.last
+        while not rest.strip(b"\0"):
+            if not (rest := bounded.read(CHUNK)):
+                return
+        raise tarfile.ReadError("a header in its middle cannot be read")
+
+
+def _decompressed(archive: Path, kind: str) -> IO[bytes]:
+    opened: dict[str, Any] = {"gz": gzip.open, "z2": bz2.open, "xz": lzma.open}
+    return cast(IO[bytes], opened.get(kind[-2:], open)(archive, "rb"))
+
+
+class _Bounded:
+    """A stream that ends in a refusal at `room` bytes, headers and gaps between members included."""
+
+    def __init__(self, stream: IO[bytes], room: int) -> None:
+        self.stream, self.room = stream, room
+        self.last = b""  # what was read last
+
+    def read(self, size: int) -> bytes:
+        if size > CHUNK:  # tarfile reads an extended header at once, whatever it says that its size is
+            raise tarfile.ReadError(f"a header says that it has {size:,} bytes")
+        if self.stream.tell() > self.room:
+            raise tarfile.ReadError(f"it unpacks to more than {self.room:,} bytes")
+        self.last = self.stream.read(size)
+        return self.last
+
+    def seek(self, place: int) -> int:
+        return self.stream.seek(place)
+
+    def tell(self) -> int:
+        return self.stream.tell()
+
+
+def _gz(archive: Path, called: str) -> Iterator[Member]:
+    with gzip.open(archive) as content:
+        yield called.rsplit("/", 1)[-1].removesuffix(".gz"), cast(IO[bytes], content)

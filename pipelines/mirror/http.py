@@ -1,0 +1,117 @@
+"""Files of web servers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import requests
+import urllib3.exceptions
+
+from pipelines.mirror import resume
+from pipelines.mirror.resume import CHUNK, BrokenError, Opened, Origin
+from ubert.schema.errors import UserError
+
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that may pass
+SLOWEST = 1024  # bytes a second over READ seconds; a slower answer is a broken one
+
+
+def open_at(url: str, have: int, known: Origin | None) -> Opened:
+    """Open a file at byte `have`, or at 0 where it is no longer as `known`, or the server cannot do so.
+
+    Raises:
+        BrokenError: no answer, or one that may be another the next time.
+        UserError: the server refuses it, or sends on to an address that is less safe.
+    """
+    headers = {"Accept-Encoding": "identity", "User-Agent": "ubert"}
+    unchanged = known and _condition(known)
+    if have and unchanged:
+        headers |= {"Range": f"bytes={have}-", "If-Range": unchanged}
+    try:
+        response = requests.get(url, headers=headers, stream=True, timeout=(resume.CONNECT, resume.READ))
+    except (requests.exceptions.SSLError, requests.exceptions.TooManyRedirects) as error:
+        raise UserError(f"{url}: {error}") from None
+    except (requests.ConnectionError, requests.Timeout) as error:
+        raise BrokenError(_cause(error)) from None
+    except (requests.RequestException, ValueError) as error:
+        raise UserError(f"{url}: {error}; correct the address in the spec") from None
+    if response.status_code in PASSING:
+        response.close()
+        raise BrokenError(_status(response), _retry_after(response))
+    if response.status_code == 206 and _continues(response, have, known):
+        return Opened(have, _origin(response), _chunks(response))
+    if response.status_code in (206, 416):  # not the range that was asked for: from the beginning
+        response.close()
+        if not have:
+            raise BrokenError(_status(response))
+        return open_at(url, 0, None)
+    if response.status_code != 200 or (url.startswith("https:") and not response.url.startswith("https:")):
+        response.close()
+        what = _status(response) if response.url == url else f"{_status(response)} at {response.url}"
+        raise UserError(
+            f"{url}: {what}; correct the address in the spec, or put the file into the mirror yourself"
+        )
+    return Opened(0, _origin(response), _chunks(response))
+
+
+def _condition(origin: Origin) -> str | None:
+    """By what the server can tell that a file is unchanged; a weak tag doesn't speak of bytes."""
+    if origin.etag and not origin.etag.startswith("W/"):
+        return origin.etag
+    return origin.last_modified
+
+
+def _origin(response: requests.Response) -> Origin:
+    said = response.headers
+    whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", said.get("Content-Range", ""))
+    length = whole[1] if whole else said.get("Content-Length", "") if response.status_code == 200 else ""
+    return Origin(
+        size=int(length) if length.isdecimal() else None,
+        etag=said.get("ETag"),
+        last_modified=said.get("Last-Modified"),
+    )
+
+
+def _continues(response: requests.Response, have: int, known: Origin | None) -> bool:
+    """Whether it is the range from byte `have` of the same file: some servers don't look at the condition."""
+    begins_there = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+    return begins_there and _origin(response) == known
+
+
+def _chunks(response: requests.Response) -> Generator[bytes, None, None]:
+    mark, received = time.monotonic(), 0
+    with response:
+        try:
+            while data := response.raw.read1(CHUNK, decode_content=False):
+                yield data
+                received += len(data)
+                if (passed := time.monotonic() - mark) > resume.READ:
+                    if received < SLOWEST * passed:
+                        raise BrokenError(f"{received:,} bytes in {passed:.0f} s")
+                    mark, received = time.monotonic(), 0
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise BrokenError(_cause(error)) from None
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    said = response.headers.get("Retry-After", "")
+    if said.isdecimal():
+        return float(said)
+    try:
+        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):  # no date, or one without a time zone
+        return None
+
+
+def _status(response: requests.Response) -> str:
+    return f"the server says {response.status_code} {response.reason}"
+
+
+def _cause(error: Exception) -> str:
+    """The innermost reason, without the names of those that wrap it."""
+    while isinstance(inner := getattr(error, "reason", None) or (error.args or [None])[0], Exception):
+        error = inner
+    return (inner if isinstance(inner, str) else str(error)).rpartition(": ")[2]

@@ -1,0 +1,63 @@
+"""Datasets of the Hugging Face hub: their rows, as the `datasets` library gives them, one parquet file a split."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from pipelines.mirror.local import place
+from pipelines.sources._columns import classes
+from ubert.schema.errors import UserError
+from ubert.schema.fetch import Fetch
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+ROWS = 1000  # of a batch
+
+
+def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
+    """Write the splits into `folder`; the hex blake3 of their rows by the name of their file.
+
+    It is that of the rows as JSON lines, after the names of their classes, because the bytes of a Parquet file
+    differ from one version of its library to the next. The library runs no code of a dataset, and tries again by
+    itself when the hub fails.
+
+    Raises:
+        UserError: there is no such dataset, config, revision or split, or the hub cannot be reached.
+    """
+    import datasets
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    # Without this beginning a local folder of the dataset's name would be taken instead.
+    remote = fetch.url.replace("hf://", "hf://datasets/") if fetch.url.startswith("hf://") else None
+    path = remote or str(place(fetch, specs).absolute())
+    try:
+        loaded = datasets.load_dataset(
+            path, fetch.config, revision=fetch.revision, cache_dir=str(folder / "cache")
+        )
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise UserError(f"{fetch.source}: {' '.join(str(error).split())}") from None
+    wanted = fetch.splits or sorted(loaded)
+    if missing := sorted({*wanted} - {*loaded}):
+        raise UserError(f"{fetch.source}: no split {', '.join(missing)}; there are {', '.join(loaded)}")
+    names = {split: f"{fetch.config}/{split}.parquet" if fetch.config else f"{split}.parquet" for split in wanted}
+    return {name: _write(loaded[split], folder / name) for split, name in names.items()}
+
+
+def _write(split: Dataset, path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = split.features.arrow_schema
+    whole = blake3(json.dumps([*classes(split.features.to_dict())]).encode())
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+        for table in split.with_format("arrow").iter(ROWS):
+            file.write_table(table.cast(schema))
+            for row in table.to_pylist():
+                whole.update(json.dumps(row, sort_keys=True, default=repr).encode() + b"\n")
+    return whole.hexdigest()

@@ -1,0 +1,115 @@
+"""One file from afar to disk: goes on after a break where it was, as long as the source is still the same."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from pipelines.mirror.disk import to_disk, write
+from ubert.schema.errors import UserError
+from ubert.schema.yaml_file import Strict
+
+CHUNK = 1 << 20
+CONNECT, READ = 10.0, 60.0  # seconds that a connection, or its next byte, may take
+ATTEMPTS = 6  # in a row that bring less than GROUND new bytes; waiting doubles from FIRST_WAIT
+SECONDS = 600.0  # since the last such attempt that brought more
+GROUND = 1 << 20
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+
+Show = Callable[[int, int | None], None]  # bytes that are here, bytes in all
+
+
+class Origin(Strict):
+    """What a source says of the state of a file: by this a later state is told from it."""
+
+    size: int | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+class Opened(NamedTuple):
+    """A file of a source, open at byte `start`."""
+
+    start: int
+    origin: Origin
+    chunks: Generator[bytes, None, None]
+
+
+class BrokenError(Exception):
+    """A failure that may pass. `wait`: seconds that the source asks to be left alone; `mixed`: what came is not
+    all of one state of the file."""
+
+    def __init__(self, why: str, wait: float | None = None, *, mixed: bool = False) -> None:
+        super().__init__(why)
+        self.wait, self.mixed = wait, mixed
+
+
+# Opens a file at a byte, if the source is still in the state that is given, else at byte 0.
+Open = Callable[[int, Origin | None], Opened]
+
+
+def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
+    """Write a file of a source to `path`, which may hold the beginning of it from an earlier run.
+
+    Raises:
+        UserError: the source refuses it, or fails again and again.
+    """
+    ground, mark, failures = 0, time.monotonic(), 0
+    while True:
+        try:
+            return _go_on(open_at, path, show)
+        except BrokenError as broken:
+            if broken.mixed:
+                path.unlink()
+            here = path.stat().st_size if path.exists() else 0
+            if here >= ground + GROUND:
+                ground, mark, failures = here, time.monotonic(), 0
+            failures += 1
+            wait = max(_wait(failures), broken.wait or 0.0)
+            if failures >= ATTEMPTS or time.monotonic() + wait - mark > SECONDS:
+                asked = f" (it asks to wait {broken.wait:.0f} s)" if broken.wait else ""
+                raise UserError(
+                    f"{url}: {broken}{asked}; gave up after {failures} attempts with {here:,} bytes here; the "
+                    "same command goes on from there"
+                ) from None
+            time.sleep(wait)
+
+
+def _go_on(open_at: Open, path: Path, show: Show) -> Origin:
+    """One attempt."""
+    said = path.with_name(f"{path.name}.origin")
+    known = _read_origin(said) if path.exists() else None
+    have = path.stat().st_size if known else 0
+    if known and have == known.size:
+        return known
+    start, origin, chunks = open_at(have, known)
+    with closing(chunks), path.open("r+b" if start else "wb") as file:
+        write(said, origin.model_dump_json())
+        file.seek(start)
+        file.truncate()
+        for data in chunks:
+            file.write(data)
+            show(file.tell(), origin.size)
+        to_disk(file)
+        if origin.size not in (None, file.tell()):
+            raise BrokenError(f"ended after {file.tell():,} of {origin.size:,} bytes")
+    return origin
+
+
+def _read_origin(path: Path) -> Origin | None:
+    try:
+        return Origin.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _wait(failures: int) -> float:
+    """Seconds before the next attempt: doubled each time, and not the same for all who wait."""
+    longest = min(FIRST_WAIT * 2 ** (failures - 1), LONGEST_WAIT)
+    return random.SystemRandom().uniform(longest / 2, longest)

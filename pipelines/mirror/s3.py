@@ -1,0 +1,91 @@
+"""Objects of S3-compatible stores. Where they are and who asks is said by the usual variables: AWS_ENDPOINT_URL,
+AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or by ~/.aws."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pipelines.mirror import resume
+from pipelines.mirror.resume import CHUNK, BrokenError, Open, Opened, Origin
+from ubert.schema.errors import UserError
+from ubert.schema.fetch import Fetch
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
+
+BLOCK = 8 * CHUNK  # of one request
+# What no second attempt will change.
+_FINAL = re.compile("ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|NO_SUCH|NOT_FOUND|INVALID_(BUCKET|OBJECT)")
+
+
+def objects(fetch: Fetch) -> dict[str, Open]:
+    """The object, or the objects under the prefix, by their name below it.
+
+    Raises:
+        UserError: there are none, or the store refuses to list them.
+    """
+    from pyarrow.fs import FileSelector, FileType
+
+    path, store = fetch.url.removeprefix("s3://"), filesystem()
+    if not fetch.many:
+        return {path.rsplit("/", 1)[-1]: partial(_open_at, store, path)}
+    try:
+        found = store.get_file_info(FileSelector(path, recursive=True))
+    except OSError as error:
+        raise UserError(f"{fetch.url}: {error}") from None
+    files = {info.path.removeprefix(path): info.path for info in found if info.type == FileType.File}
+    if not files:
+        raise UserError(f"{fetch.url}: there is no object under this prefix; correct the address in the spec")
+    return {name: partial(_open_at, store, files[name]) for name in sorted(files)}
+
+
+def filesystem() -> S3FileSystem:
+    """The object store that the environment names. Arrow itself doesn't read the endpoint's variables."""
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    said = os.environ
+    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
+    return S3FileSystem(
+        endpoint_override=endpoint,
+        region=said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else None),
+        connect_timeout=resume.CONNECT,
+        request_timeout=resume.READ,
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3),
+    )
+
+
+def _open_at(store: S3FileSystem, path: str, have: int, known: Origin | None) -> Opened:
+    origin = _origin(store, path)
+    start = have if origin == known else 0
+    return Opened(start, origin, _chunks(store, path, start, origin))
+
+
+def _origin(store: S3FileSystem, path: str) -> Origin:
+    try:
+        with store.open_input_file(path) as file:
+            said = {key: value.decode() for key, value in (file.metadata() or {}).items()}
+            return Origin(size=file.size(), etag=said.get("ETag"), last_modified=said.get("Last-Modified"))
+    except OSError as error:
+        raise _explained(path, error) from None
+
+
+def _chunks(store: S3FileSystem, path: str, start: int, origin: Origin) -> Generator[bytes, None, None]:
+    try:
+        with store.open_input_file(path) as file:
+            file.seek(start)
+            while data := file.read(BLOCK):
+                yield data
+    except OSError as error:
+        raise _explained(path, error) from None
+    if _origin(store, path) != origin:
+        raise BrokenError("it changed while it was being fetched", mixed=True)
+
+
+def _explained(path: str, error: OSError) -> Exception:
+    if isinstance(error, FileNotFoundError | PermissionError) or _FINAL.search(str(error)):
+        return UserError(f"s3://{path}: {error}; correct the address in the spec, or the AWS_ variables")
+    return BrokenError(str(error))

@@ -1,0 +1,169 @@
+"""Pictures as SVG that stands inside a page: no address, font or style of its own; the same bytes each time."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from rich.cells import cell_len
+
+from pipelines.visible import fitted
+
+# Okabe and Ito's colours, which colour-blind people tell apart.
+BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"
+_ROW, _WIDTH, _TOP, _BOTTOM = 0.21, 4.3, 0.1, 0.22  # inches
+_SPREAD = 50  # from this ratio of the largest to the smallest on, bars have a logarithmic axis
+_STYLE: dict[Any, object] = {
+    "svg.fonttype": "none",  # letters stay letters: the browser has a font for every script
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8,
+    "text.parse_math": False,  # a $ of a category's name is a $
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.spines.bottom": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GREY,
+    "grid.alpha": 0.35,
+    "grid.linewidth": 0.5,
+    "xtick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+}
+# Nothing is drawn outside its axes, so nothing needs clipping.
+_SUPERFLUOUS = [
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"<style.*?</style>",
+        r"<defs>\s*(<clipPath.*?</clipPath>)?\s*</defs>",
+        r' clip-path="[^"]*"',
+        r' transform="rotate\(-0 [^"]*"',
+        r" font-family: 'DejaVu Sans', sans-serif;",
+        r'<g id="[^"]*"/>',
+        r"(?<=>)\s+(?=<)",
+    )
+]
+
+
+def bars(names: Sequence[str], series: dict[str, Sequence[int]], tail: str | None = None) -> str:
+    """Horizontal bars, for each name one of each series; `tail` says what the last value sums, whose bar is grey.
+    The axis is logarithmic where most bars would vanish otherwise."""
+    labels = [fitted(name, 28) for name in [*names, *([tail] if tail else [])]]
+    positive = [value for values in series.values() for value in values if value] or [1]
+    logarithmic = max(positive) > _SPREAD * min(positive)
+    low = min(positive) / 2 if logarithmic else 0
+
+    def draw(axes: Axes) -> None:
+        height = 0.8 / len(series)
+        for i, ((label, values), colour) in enumerate(zip(series.items(), (BLUE, ORANGE), strict=False)):
+            places = [row + (i + 0.5) * height - 0.4 for row in range(len(labels))]
+            colours = [GREY if tail and row == len(names) else colour for row in range(len(labels))]
+            lengths = [max(0, value - low) for value in values]
+            drawn = axes.barh(places, lengths, height * 0.92, low, color=colours, label=label)
+            axes.bar_label(drawn, [f"{value:,}" if value else "" for value in values], padding=2, fontsize=7)
+        if logarithmic:
+            axes.set_xscale("log")
+            axes.set_xlabel("logarithmic", fontsize=7, labelpad=1)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_xlim(low, max(positive) * (3 if logarithmic else 1.18))
+        axes.xaxis.set_major_formatter(_short)
+        axes.set_yticks(range(len(labels)), labels=labels)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        if len(series) > 1:
+            axes.legend(loc="lower right", fontsize=7, frameon=False, ncols=2, bbox_to_anchor=(1, 1))
+
+    row, legend = (_ROW, 0.0) if len(series) == 1 else (_ROW * 1.35, 0.2)
+    below = _BOTTOM + (0.12 if logarithmic else 0)
+    size = (_WIDTH, row * len(labels) + _TOP + legend + below)
+    return _svg(draw, size, left=_label_width(labels), top=_TOP + legend, bottom=below)
+
+
+def histogram(counts: Sequence[int], edges: Sequence[float], *, whole: bool = True) -> str:
+    """How many items lie between each two edges, of whole numbers or of others."""
+
+    def draw(axes: Axes) -> None:
+        axes.stairs(counts, edges, fill=True, color=BLUE)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
+        axes.xaxis.set_major_formatter(_short)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_formatter(_short)
+        axes.grid(visible=False, axis="x")
+
+    return _svg(draw, (2.9, 1.5), left=0.45)
+
+
+def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]]) -> str:
+    """Of each name a line from the 5th to the 95th percentile, a bar from the 25th to the 75th, a dot at the
+    median; the axis is logarithmic."""
+    labels = [fitted(name, 34) for name in names]
+
+    def draw(axes: Axes) -> None:
+        rows = range(len(names))
+        p5, p25, p50, p75, p95 = zip(*quantiles, strict=True)
+        axes.hlines(rows, p5, p95, color=BLUE, linewidth=1)
+        axes.hlines(rows, p25, p75, color=BLUE, linewidth=5)
+        axes.plot(p50, rows, "o", color=ORANGE, markersize=4.5, markeredgecolor="white", markeredgewidth=0.6)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(_short)
+        axes.set_yticks(rows, labels=labels)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+
+    return _svg(draw, (6.5, _ROW * len(names) + _TOP + _BOTTOM), left=_label_width(labels))
+
+
+def _short(number: float, _: float) -> str:
+    """A number of an axis, in thousands or millions where that is shorter."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g}{unit}"
+    return f"{number:.6g}"
+
+
+def _label_width(labels: Sequence[str]) -> float:
+    return 0.12 + 0.072 * max(map(cell_len, labels))
+
+
+def _svg(
+    draw: Callable[[Axes], None],
+    size: tuple[float, float],
+    left: float,
+    top: float = _TOP,
+    bottom: float = _BOTTOM,
+    right: float = 0.1,
+) -> str:
+    """Draw on axes with margins of so many inches."""
+    width, height = size
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
+        figure = Figure(figsize=size)
+        axes = figure.add_axes(
+            (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
+        )
+        draw(axes)
+        return _inline(figure)
+
+
+def _inline(figure: Figure) -> str:
+    """The SVG of a figure without what only a file needs: prologue, namespaces, ids that nothing refers to."""
+    file = StringIO()
+    nothing: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.hashsalt": "ubert"}):
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    text = file.getvalue()
+    head, body = text[text.index("<svg") :].split(">", 1)
+    head = re.sub(r' (xmlns(:xlink)?|version|width|height)="[^"]*"', "", head)
+    for superfluous in _SUPERFLUOUS:
+        body = superfluous.sub("", body)
+    return head + ">" + re.sub(r'<g id="[^"]*">', "<g>", body)

@@ -1,0 +1,14 @@
+"""SQL for what makes two records the same, and which of them is kept."""
+
+from __future__ import annotations
+
+# Splits in keeper order: what evaluates is never displaced by what trains.
+RANK = "list_position(['test', 'validation', 'train'], split)"
+KEEPER_ORDER = f"{RANK}, corpus, record_id"
+
+# What is asked of a text: the task and the candidate categories, in any order and case; where there are none, the
+# instruction. Two records are the same only where the same is asked of the same text: topics and names of one
+# sentence, two and five degrees of one sentiment, two questions on one page are not duplicates.
+ASKED = """md5_number(task || chr(30) || if(len(categories) = 0, lower(instruction), array_to_string(
+    list_sort(list_transform(categories, lambda c:
+        concat_ws(chr(31), c.kind, lower(c.name), lower(c.head), lower(c.tail), lower(c.event)))), chr(30))))"""

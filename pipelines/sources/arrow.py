@@ -1,0 +1,90 @@
+"""Arrow files (IPC streams or files), such as the `data-*.arrow` of a folder that `save_to_disk` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+__all__ = ["Options", "companions", "read", "split_at"]
+
+INFO = "dataset_info.json"  # beside the files; says which numbers are classes
+
+
+def split_at(options: Options) -> None:
+    """A file is read whole, a batch of rows at a time."""
+    return
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """The names of classes are beside the file."""
+    info = path.with_name(INFO)
+    return [info] if options.class_names and info.exists() else []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a row.
+
+    Raises:
+        UserError: the file is broken, or has no such column.
+    """
+    path = piece.folder / piece.path
+    found = named_classes(piece, _features(path.with_name(INFO)), options)
+    try:
+        with ExitStack() as opened:
+            file = opened.enter_context(pa.memory_map(str(path)))
+            schema, batches = _batches(opened, file)
+            columns = chosen(piece, schema, options)
+            yield from rows(piece, (part for batch in batches for part in _parts(batch, columns)), found)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not an Arrow file that can be read: {error}; is it complete?") from None
+
+
+def _features(info: Path) -> object:
+    try:
+        return json.loads(info.read_bytes()).get("features")
+    except FileNotFoundError:
+        return None
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{info}: not JSON as the `datasets` library writes it: {error}") from None
+
+
+def _batches(opened: ExitStack, file: pa.MemoryMappedFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema and record batches of a stream, or of the form with an index at its end."""
+    if file.read(6) == b"ARROW1":
+        whole = opened.enter_context(pa.ipc.open_file(file))
+        return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
+    file.seek(0)
+    stream = opened.enter_context(pa.ipc.open_stream(file))
+    return stream.schema, iter(stream)
+
+
+def _parts(batch: pa.RecordBatch, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    batch = batch.select(columns)
+    for column in batch.columns:  # offsets of a broken file lead anywhere
+        column.view(_of_bytes(column.type)).validate(full=True)
+    for start in range(0, len(batch), ROWS):
+        yield batch.slice(start, ROWS)
+
+
+def _of_bytes(kind: pa.DataType) -> pa.DataType:
+    """A type with bytes for its texts: what is not UTF-8 breaks a row, not the file."""
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_of_bytes(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_of_bytes(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _of_bytes(field.type)) for field in kind])
+    return kind

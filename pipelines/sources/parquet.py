@@ -1,0 +1,46 @@
+"""Parquet files: a row of the file is a raw row, its columns the keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+__all__ = ["Options", "companions", "read", "split_at"]
+
+
+def split_at(options: Options) -> None:
+    """A file is read whole, a batch of rows at a time."""
+    return
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """None."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a row.
+
+    Raises:
+        UserError: the file is broken, or has no such column.
+    """
+    path = piece.folder / piece.path
+    try:
+        # A buffer: or else a column of a whole row group is in memory.
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+            schema = file.schema_arrow
+            metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+            found = named_classes(piece, metadata.get("info", {}).get("features"), options)
+            columns = chosen(piece, schema, options)
+            yield from rows(piece, file.iter_batches(ROWS, columns=columns, use_threads=False), found)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a Parquet file that can be read: {error}; is it complete?") from None

@@ -1,0 +1,211 @@
+"""Downloads from a web server that fails in every way: the file comes whole, or one sentence says why."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web import Web, serving
+
+from pipelines.mirror import http, resume
+from pipelines.mirror.resume import Origin, save
+from ubert.schema.errors import UserError
+
+BODY = random.Random(0).randbytes(3_000_000)
+OTHER = random.Random(1).randbytes(3_000_000)
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setattr(resume, "FIRST_WAIT", 0.01)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as web:
+        web.files["/a.bin"] = BODY
+        web.tags["/a.bin"] = '"one"'
+        yield web
+
+
+def get(web: Web, path: Path, show: Any = lambda *_: None) -> Origin:
+    url = f"{web.url}/a.bin"
+    return save(url, partial(http.open_at, url), path / "a.bin", show)
+
+
+def ranges(web: Web) -> list[str | None]:
+    return [request.get("Range") for request in web.requests]
+
+
+def test_a_file_comes_whole_with_what_is_known_of_its_state(web: Web, tmp_path: Path) -> None:
+    web.headers["Last-Modified"] = "Sat, 01 Aug 2026 10:00:00 GMT"
+    seen: list[tuple[int, int | None]] = []
+    origin = get(web, tmp_path, lambda *at: seen.append(at))
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert origin == Origin(size=len(BODY), etag='"one"', last_modified="Sat, 01 Aug 2026 10:00:00 GMT")
+    assert seen[-1] == (len(BODY), len(BODY))
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_a_passing_failure_is_tried_again(web: Web, tmp_path: Path, status: int) -> None:
+    web.faults = [status, status]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert len(web.requests) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 501])
+def test_a_lasting_failure_is_not_tried_again(web: Web, tmp_path: Path, status: int) -> None:
+    web.faults = [status]
+    with pytest.raises(UserError, match=f"a.bin: the server says {status} .*correct the address"):
+        get(web, tmp_path)
+    assert len(web.requests) == 1
+
+
+def test_a_broken_connection_goes_on_where_it_was(web: Web, tmp_path: Path) -> None:
+    web.faults = [("break", 1_000_000), ("break", 500_000)]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert ranges(web) == [None, "bytes=1000000-", "bytes=1500000-"]
+    assert {request.get("If-Range") for request in web.requests} == {None, '"one"'}
+
+
+def test_a_later_run_goes_on_where_an_earlier_one_gave_up(web: Web, tmp_path: Path) -> None:
+    web.faults = [("break", 1_000_000), *[500] * 20]
+    with pytest.raises(
+        UserError, match="gave up after 6 attempts with 1,000,000 bytes here; the same command goes"
+    ):
+        get(web, tmp_path)
+    web.faults, web.requests = [], []
+    get(web, tmp_path)
+    assert ranges(web) == ["bytes=1000000-"]
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("conditions", [True, False])
+def test_a_file_that_changes_midway_is_not_stitched(web: Web, tmp_path: Path, conditions: bool) -> None:
+    """With a server that looks at If-Range, and one that doesn't."""
+    web.conditions = conditions
+    web.faults = [("break", 1_000_000), *[500] * 5]
+    with pytest.raises(UserError):
+        get(web, tmp_path)
+    web.faults, web.files["/a.bin"], web.tags["/a.bin"] = [], OTHER, '"two"'
+    assert get(web, tmp_path).etag == '"two"'
+    assert (tmp_path / "a.bin").read_bytes() == OTHER
+
+
+def test_a_file_that_became_shorter_midway_is_fetched_anew(web: Web, tmp_path: Path) -> None:
+    web.conditions = False
+    web.faults = [("break", 2_000_000), *[500] * 5]
+    with pytest.raises(UserError):
+        get(web, tmp_path)
+    web.faults, web.files["/a.bin"] = [], OTHER[:1000]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == OTHER[:1000]
+
+
+@pytest.mark.parametrize("tag", [None, 'W/"weak"'])
+def test_without_a_sure_sign_of_the_same_file_a_break_begins_anew(
+    web: Web, tmp_path: Path, tag: str | None
+) -> None:
+    web.tags = {"/a.bin": tag} if tag else {}
+    web.faults = [("break", 1_000_000)]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert ranges(web) == [None, None]
+
+
+def test_a_server_without_ranges_sends_it_anew(web: Web, tmp_path: Path) -> None:
+    web.ranges = False
+    web.faults = [("break", 1_000_000), ("break", 2_000_000)]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_a_body_that_is_always_short_is_a_failure(web: Web, tmp_path: Path) -> None:
+    web.ranges = False
+    web.faults = [("short", 7)] * 20
+    with pytest.raises(UserError, match="gave up after 6 attempts"):
+        get(web, tmp_path)
+    assert len(web.requests) <= 2 * resume.ATTEMPTS
+
+
+def test_a_silent_server_is_a_failure(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume, "READ", 0.2)
+    web.faults = [("hang", 0.5), ("hang", 0.5)]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    web.faults = [("hang", 0.4)] * 20
+    (tmp_path / "a.bin").unlink()
+    with pytest.raises(UserError, match="timed out"):
+        get(web, tmp_path)
+
+
+def test_a_server_that_trickles_is_a_failure(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and the file never would."""
+    monkeypatch.setattr(resume, "READ", 0.0)
+    monkeypatch.setattr(http, "SLOWEST", 1e18)
+    with pytest.raises(UserError, match=r"bytes in \d+ s; gave up"):
+        monkeypatch.setattr(http.requests, "get", partial(_patient, http.requests.get))
+        get(web, tmp_path)
+
+
+def _patient(get: Any, *arguments: Any, **options: Any) -> Any:
+    return get(*arguments, **{**options, "timeout": 10})
+
+
+@pytest.mark.parametrize("after", ["0", "Thu, 01 Jan 1970 00:00:00 GMT", "soon"])
+def test_a_server_says_when_to_come_again(web: Web, tmp_path: Path, after: str) -> None:
+    web.faults = [(429, {"Retry-After": after})]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_a_server_that_wants_to_be_left_alone_for_long_is_a_failure(web: Web, tmp_path: Path) -> None:
+    web.faults = [(503, {"Retry-After": "86400"})]
+    with pytest.raises(UserError, match=r"503 .*\(it asks to wait 86400 s\); gave up after 1 attempts"):
+        get(web, tmp_path)
+
+
+def test_no_server_is_a_failure_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume, "FIRST_WAIT", 0.001)
+    url = "http://127.0.0.1:9/a.bin"
+    with pytest.raises(UserError, match=r"a.bin: (\[Errno \d+\] )?Connection refused; gave up"):
+        save(url, partial(http.open_at, url), tmp_path / "a.bin", lambda *_: None)
+
+
+def test_a_file_of_unknown_length_comes_whole(web: Web, tmp_path: Path) -> None:
+    web.lengths = False
+    assert get(web, tmp_path).size is None
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+
+
+def test_bytes_are_kept_as_they_are_sent(web: Web, tmp_path: Path) -> None:
+    """A .gz that a server calls an encoding stays a .gz: its hash is that of the file."""
+    web.headers["Content-Encoding"] = "gzip"
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert web.requests[0]["Accept-Encoding"] == "identity"
+
+
+def test_an_address_that_sends_on_for_ever_is_a_failure(web: Web, tmp_path: Path) -> None:
+    web.faults = [(302, {"Location": "/a.bin"})] * 100
+    with pytest.raises(UserError, match="redirects"):
+        get(web, tmp_path)
+
+
+def test_downloads_at_once_do_not_disturb_each_other(web: Web, tmp_path: Path) -> None:
+    web.faults = [("break", 1_000_000), 500, ("break", 2_000_000), 503]
+    folders = [tmp_path / str(n) for n in range(3)]
+    for folder in folders:
+        folder.mkdir()
+    threads = [threading.Thread(target=get, args=(web, folder)) for folder in folders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((folder / "a.bin").read_bytes() == BODY for folder in folders)
