@@ -27,7 +27,9 @@ def run(
     task: str, fields: dict[str, Any], content: dict[str, Any], **more: Any
 ) -> tuple[Record | Reject, list[Misplaced]]:
     spec = {
-        **dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl"),
+        **dict(
+            name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+        ),
         "files": [{"split": "train", "path": "a/file"}],
         "map": fields,
         "categories": CATEGORIES,
@@ -280,10 +282,28 @@ def test_events_hold_their_trigger_and_arguments() -> None:
     assert [argument.span for argument in record.events[0].arguments] == [1, 1]
 
 
+def test_arguments_of_several_places_may_have_a_role_each() -> None:
+    arguments = [
+        {"each": "who[]", "role": "role", "target": {"words": "words"}},
+        {"each": "why?", "as": "Why", "target": {"words": "words"}},
+    ]
+    fields = {
+        "text": "text",
+        "events": {"each": "e[]", "label": "type", "arguments": arguments},
+        "offsets": {"locate": "unique"},
+    }
+    event = {"type": "Hire", "who": [{"role": "Who", "words": "Bob"}]}
+    record = kept("event", fields, {"text": TEXT, "e": [event, {**event, "why": {"words": "not"}}]})
+    roles = [[record.categories[argument.role].name for argument in event.arguments] for event in record.events]
+    assert roles == [["person hired"], ["person hired", "reason"]] and words(record) == ["Bob", "not"]
+
+
 def test_clusters_are_groups_of_all_mentions() -> None:
     spans = {"each": "c.{cluster}[]", "id": "{cluster}", "start": "0", "end": "1"}
     record = kept("coref", {"text": "text", "spans": spans}, {"text": TEXT, "c": [[[0, 3], [30, 33]], [[21, 24]]]})
     assert record.spans == [Span(0, 3, group=0), Span(30, 33, group=0), Span(21, 24, group=1)]
+    twice = kept("coref", {"text": "text", "spans": spans}, {"text": TEXT, "c": [[[0, 3], [0, 3]], [[0, 3]]]})
+    assert twice.spans == [Span(0, 3, group=0), Span(0, 3, group=1)]
 
 
 @pytest.mark.parametrize(("flag", "groups"), [("TRUE", [0, 0, 1]), ("FALSE", [0, 1, 2])])
@@ -308,6 +328,13 @@ def test_candidates_of_the_row_are_its_categories() -> None:
     assert kept("choice", by_name, {"q": "Which?", "o": ["x", "y"], "a": 1}).labels == [1]
     for answer, reason in (("z", "unknown category"), ("x", "ambiguous label"), (3, "unknown category")):
         reject, _ = run("choice", by_name, {"q": "Which?", "o": ["x", "x"], "a": answer})
+        assert isinstance(reject, Reject) and reject.reason == reason
+    flagged = {"text": "q", "candidates": "o[].name", "candidate_flags": "o[].right"}
+    row = {"q": "Which?", "o": [{"name": "x", "right": 0}, {"name": "y", "right": 1}]}
+    assert kept("choice", flagged, row).labels == [1]
+    assert kept("multilabel", flagged, {**row, "o": [{"name": "x", "right": True}] * 2}).labels == [0, 1]
+    for wrong, reason in ([{"name": "x", "right": 2}], "wrong type"), ([], "wrong number of labels"):
+        reject, _ = run("choice", flagged, {**row, "o": wrong})
         assert isinstance(reject, Reject) and reject.reason == reason
     labels = {
         "tokens": "t",

@@ -19,6 +19,7 @@ from ubert.schema.spec import DatasetSpec
 
 READERS: list[tuple[str, dict[str, Any]]] = [
     ("jsonl", {}),
+    ("jsonl", {"decode": ["a"], "beside": {"path": "x.ann", "into": "b", "key": "a", "other_key": "a"}}),
     ("table", {"columns": ["a", "b"]}),
     ("table", {"header": True, "quoting": "csv"}),
     ("table", {"header": True, "constants": {"a": "b"}}),
@@ -27,6 +28,8 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("brat", {}),
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
+    ("json_stream", {}),
+    ("json_stream", {"rows": ["{a}[]"], "control_characters": True}),
     ("aste", {}),
     ("marked_relations", {}),
     ("conll2012", {}),
@@ -96,7 +99,9 @@ def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
         "relation": [{"label": "a", "name": "r", "head": "a"}],
         "event": {"b": {"name": "e", "roles": {"a": "o"}}},
     }
-    head = dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl")
+    head = dict(
+        name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+    )
     files = [{"split": "train", "path": "x"}]
     return DatasetSpec.model_validate({**head, "files": files, "map": fields, "categories": categories})
 

@@ -26,9 +26,13 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row for each item that `rows` leads to.
+    """One row for each item that `rows` leads to; a file that is not JSON is one reject.
 
     Raises:
-        UserError: the file is not of its encoding, is not JSON (says line and column), or has no such place.
+        UserError: the file has no such place.
     """
-    yield from rows_of(piece, json_value(piece), options)
+    whole = json_value(piece, strict=not options.control_characters)
+    if isinstance(whole, Reject):
+        yield whole
+    else:
+        yield from rows_of(piece, whole, options)
