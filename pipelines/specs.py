@@ -71,7 +71,9 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     dataset["properties"]["extends"] = {"type": "string"}
     for name in ("Mapping", "Categories"):
         keys = dataset["$defs"][name]["properties"]
-        keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
+        keys.update({key: _or_nothing(schema) for key, schema in keys.items()})
+    for key in ("options", "categories"):
+        dataset["properties"][key] = _or_nothing(dataset["properties"][key])
     needed = {"required": dataset.pop("required")}
     of_format = [
         {
@@ -83,6 +85,10 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     extending = {"if": {"required": ["extends"]}, "then": {"required": ["name"]}, "else": needed}
     dataset["allOf"] = [extending, *of_format]
     return {"dataset": dataset, "mixture": Mixture.model_json_schema(), "recipe": Recipe.model_json_schema()}
+
+
+def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def write_json_schemas(folder: Path) -> None:

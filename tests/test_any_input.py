@@ -36,7 +36,11 @@ READERS: list[tuple[str, dict[str, Any]]] = [
     ("pipe_spans", {}),
     ("genia_xml", {}),
     ("xml", {"rows": ["."]}),
+    ("json", {"rows": ["{a}"], "only": {"key": "a", "in": "x.ann"}}),
     ("parallel", {"beside": {"b": "x.ann"}}),
+    ("blocks", {"columns": ["a", "b"], "marks": {"b": "{"}}),
+    ("text", {"record": "section", "headings": ["[*", "T*"], "unwrap": True}),
+    ("text", {"record": "paragraph"}),
     ("parquet", {}),
     ("arrow", {}),
 ]
@@ -116,6 +120,7 @@ SPECS = [
     spec_of("event", {"text": "text", "standoff": "standoff"}),
     spec_of("qa", {"text": "text", "question": "id", "answers": "label"}),
     spec_of("choice", {"text": "text", "candidates": "label", "label": "id"}),
+    spec_of("choice", {"text": "text", "candidates": {"a": "label", "b": "id"}, "label": "id"}),
     spec_of(
         "relation",
         {

@@ -73,14 +73,33 @@ def records_of(name: str) -> list[Record]:
 
 # Every spec of a real dataset, with its number of source records in each file (documents: in each split).
 SOURCE_RECORDS = {
+    "ag_news_test": [7600],
     "atis": [4478, 500, 893],
     "atis_intent": [4478, 500, 893],
     "bionlp_st_2013_ge": [222, 249],
+    "c3_zh": [5856, 1825],
     "clinc150": [15000 + 100, 3000 + 100, 4500 + 1000],
+    "clinc150_domain": [15000 + 100, 3000 + 100, 4500 + 1000],
+    "commonsenseqa_dev": [1221],
+    "comve_mislabelled_qqp": [10000, 997, 1000],
     "crudeoilnews": [13],
+    "fewclue_bustm": [160, 160, 1772],
+    "fewclue_chid": [202, 202],
+    "fewclue_cluewsc": [160, 159, 976],
+    "fewclue_csl": [160, 160],
+    "fewclue_eprstmt": [160, 160, 610],
+    "fewclue_tnews": [1185, 1098, 2010],
     "goemotions": [12000, 5426, 5427],
+    "logiqa_en": [651],
+    "logiqa_zh": [651],
+    "med": [5382],
     "mit_movie_trivia": [7816, 1953],
+    "ocnli": [3000, 3000, 3000],
+    "pubmedqa": [600 - 291, 291],
+    "pubmedqa_sections": [1044, 987],
     "rte": [2490, 277],
+    "running_text_gutenberg": [7, 12, 61, 27],
+    "running_text_wikitext2": [60, 60],
     "snips": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
     "snips_intent": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
     "squad2_cs224n": [6078, 5915],
@@ -89,9 +108,23 @@ SOURCE_RECORDS = {
     "stsb": [5749, 1500, 1379],
     "trec": [5452, 500],
     "trec_fine": [5452, 500],
+    "tweeteval_emotion": [3257, 374, 1421],
+    "tweeteval_irony": [2862, 955, 784],
+    "tweeteval_stance_abortion": [587, 66, 280],
+    "tweeteval_stance_atheism": [461, 52, 220],
+    "tweeteval_stance_climate": [355, 40, 169],
+    "tweeteval_stance_feminist": [597, 67, 285],
+    "tweeteval_stance_hillary": [620, 69, 295],
     "wnut17": [3394, 1009, 1287],
+    "xquad_en": [1190],
+    "xquad_zh": [1190],
 }
-REJECTED = {"squad2_cs224n": {"no answer": 5915}}
+REJECTED = {
+    "c3_zh": {"ambiguous label": 1},
+    "ocnli": {"unknown category": 6 + 50, "missing field": 3000},
+    "pubmedqa_sections": {"unknown category": 3},
+    "squad2_cs224n": {"no answer": 5915},
+}
 
 
 def test_no_spec_of_a_real_dataset_is_left_out() -> None:
