@@ -67,17 +67,17 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas of the three kinds of spec, for editors; a dataset's `options` follow its `format`."""
     dataset = DatasetSpec.model_json_schema()
     dataset["properties"]["format"]["enum"] = formats()
-    # A spec that extends another states what differs, and takes parts of its map and categories away with nothing.
+    # A spec that extends another states what differs, and takes keys away with nothing.
     dataset["properties"]["extends"] = {"type": "string"}
-    for name in ("Mapping", "Categories"):
-        keys = dataset["$defs"][name]["properties"]
-        keys.update({key: _or_nothing(schema) for key, schema in keys.items()})
-    for key in ("options", "categories"):
-        dataset["properties"][key] = _or_nothing(dataset["properties"][key])
+    for part in ("Categories", "Mapping"):
+        keys = dataset["$defs"][part]["properties"]
+        keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
+    whole = dataset["properties"]["categories"]
+    dataset["properties"]["categories"] = {"anyOf": [whole, {"type": "null"}]}
     needed = {"required": dataset.pop("required")}
     of_format = [
         {
-            "if": {"properties": {"format": {"const": name}}, "not": {"required": ["extends"]}},
+            "if": {"properties": {"format": {"const": name}}, "required": ["format"]},
             "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
         }
         for name in formats()
@@ -85,10 +85,6 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     extending = {"if": {"required": ["extends"]}, "then": {"required": ["name"]}, "else": needed}
     dataset["allOf"] = [extending, *of_format]
     return {"dataset": dataset, "mixture": Mixture.model_json_schema(), "recipe": Recipe.model_json_schema()}
-
-
-def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def write_json_schemas(folder: Path) -> None:
