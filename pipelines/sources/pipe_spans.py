@@ -64,8 +64,6 @@ def _row(piece: Slice, first: int, block: list[str | Reject]) -> RawRow | Reject
 
 def _spans(listed: str) -> list[dict[str, Any]] | None:
     found = [_SPAN.fullmatch(span) for span in listed.split("|")] if listed else []
-    return (
-        [{"start": int(match[1]), "end": int(match[2]), "label": match[3]} for match in found if match is not None]
-        if all(found)
-        else None
-    )
+    if not all(found):
+        return None
+    return [{"start": int(match[1]), "end": int(match[2]), "label": match[3]} for match in found if match]
