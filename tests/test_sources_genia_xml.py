@@ -16,8 +16,9 @@ DOCUMENT = """<?xml version="1.0"?>
 <Annotation><Article>
 <ArticleTitle><sentence id="S1">Effects of <term id="T1" sem="Protein">IL-10</term>.</sentence></ArticleTitle>
 <AbstractText>
-<sentence id="S2"><term id="T2" sem="Other"><term id="T3">TNF</term> &gt; genes</term> are up in <cons 
-id="T4" sem="(AND Cell Cell)"><frag id="F1">B</frag> and <frag id="F2">T</frag> <frag id="F3">cells</frag></cons>.</sentence>
+<sentence id="S2"><term id="T2" sem="Other"><term id="T3">TNF</term> &gt; genes</term> are up in <cons id="T4"
+sem="(AND Cell Cell)"><frag id="F1">B</frag> and <frag id="F2">T</frag>
+<frag id="F3">cells</frag></cons>.</sentence>
 <event id="E1" assertion="non-exist"><type class="Up"/><theme idref="T2" idref1="F3"/><cause idref="E2"/>
 <clue>TNF &gt; genes <clueType>are</clueType> <clueType>up</clueType> <clueLoc>in <linkTheme>B</linkTheme> and T
 cells</clueLoc>.</clue></event>
@@ -25,7 +26,7 @@ cells</clueLoc>.</clue></event>
 <event id="E3"><type class="Up"/><clue>TNF &gt; genes <clueType>are</clueType> <clueType>up</clueType> in B and T
 cells.</clue></event>
 </AbstractText></Article></Annotation>
-""".replace("and T\ncells", "and T cells")
+""".replace("T\ncells", "T cells").replace("</frag>\n<frag", "</frag> <frag")
 
 
 def rows(folder: Path, content: str) -> list[RawRow | Reject]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.sources import RawRow, Slice
+from pipelines.sources._paragraphs import raw
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
@@ -72,9 +73,8 @@ def _document(piece: Slice, document: list[tuple[int, str | Reject]]) -> RawRow 
     try:
         return RawRow(first, f"{piece.path}:{first}", _content(document))
     except _BadDocumentError as error:
-        raw = "\n".join(line if isinstance(line, str) else line.raw for _, line in document)
         reason, detail = error.args
-        return Reject(piece.path, first, reason, detail, raw)
+        return Reject(piece.path, first, reason, detail, raw([line for _, line in document]))
 
 
 def _content(document: list[tuple[int, str | Reject]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources._text import lines
+from pipelines.sources._paragraphs import Lines, bad_line, paragraphs, raw
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
@@ -45,32 +45,22 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a block of lines."""
-    block: list[str | Reject] = []
-    for number, line in enumerate([*lines(piece), ""], piece.line):
-        if isinstance(line, Reject) or line.strip():
-            block.append(line)
-        elif block:
-            yield _row(piece, number - len(block), block)
-            block = []
+    for first, block in paragraphs(piece):
+        yield bad_line(piece, first, block) or _row(piece, first, block)
 
 
-def _row(piece: Slice, first: int, block: list[str | Reject]) -> RawRow | Reject:
-    raw = "\n".join(line if isinstance(line, str) else line.raw for line in block)
-    given: list[str] = []
-    for line in block:
-        if isinstance(line, Reject):
-            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw)
-        given.append(line.strip())
+def _row(piece: Slice, first: int, block: Lines) -> RawRow | Reject:
+    given = [str(line).strip() for line in block]
     sentence = _SENTENCE.fullmatch(given[0])
     label = _LABEL.fullmatch(given[1]) if len(given) > 1 else None
     comment = given[2] if len(given) > 2 else ""
     if sentence is None or label is None or len(given) > 3 or not (comment + "Comment").startswith("Comment"):
         detail = 'expected number TAB "sentence", a label, and Comment: or no more'
-        return Reject(piece.path, first, "not a marked sentence", detail, raw)
+        return Reject(piece.path, first, "not a marked sentence", detail, raw(block))
     text, mentions = _unmarked(sentence[2])
     if mentions is None:
         detail = "expected <e1>...</e1> and <e2>...</e2>, each once"
-        return Reject(piece.path, first, "not a marked sentence", detail, raw)
+        return Reject(piece.path, first, "not a marked sentence", detail, raw(block))
     name, head, tail = label.groups()
     content: dict[str, Any] = {
         "id": sentence[1],

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.sources import RawRow, Slice
+from pipelines.sources._paragraphs import Lines, bad_line, is_blank, raw
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
@@ -38,34 +39,27 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a block; a block of more lines, up to a blank one, is a reject."""
-    block: list[str | Reject] = []
+    block: Lines = []
     for number, line in enumerate([*lines(piece), "", ""], piece.line):
-        blank = isinstance(line, str) and not line.strip()
-        if blank and len(block) >= 2:
-            yield _row(piece, number - len(block), block)
+        if is_blank(line) and len(block) >= 2:
+            first = number - len(block)
+            yield bad_line(piece, first, block) or _row(piece, first, block)
             block = []
-        elif block or not blank:
+        elif block or not is_blank(line):
             block.append(line)
 
 
-def _row(piece: Slice, first: int, block: list[str | Reject]) -> RawRow | Reject:
-    raw = "\n".join(line if isinstance(line, str) else line.raw for line in block)
-    given: list[str] = []
-    for line in block:
-        if isinstance(line, Reject):
-            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw)
-        given.append(line.strip())
+def _row(piece: Slice, first: int, block: Lines) -> RawRow | Reject:
+    given = [str(line).strip() for line in block]
     spans = _spans(given[1])
     if spans is None or len(given) > 2:
         detail = "expected a sentence, its spans as start,end label|start,end label, and a blank line"
-        return Reject(piece.path, first, "not a sentence and spans", detail, raw)
+        return Reject(piece.path, first, "not a sentence and spans", detail, raw(block))
     return RawRow(first, f"{piece.path}:{first}", {"sentence": given[0], "spans": spans})
 
 
 def _spans(listed: str) -> list[dict[str, Any]] | None:
     found = [_SPAN.fullmatch(span) for span in listed.split("|")] if listed else []
-    return (
-        [{"start": int(match[1]), "end": int(match[2]), "label": match[3]} for match in found if match is not None]
-        if all(found)
-        else None
-    )
+    if not all(found):
+        return None
+    return [{"start": int(match[1]), "end": int(match[2]), "label": match[3]} for match in found if match]
