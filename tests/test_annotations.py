@@ -27,7 +27,9 @@ def run(
     task: str, fields: dict[str, Any], content: dict[str, Any], **more: Any
 ) -> tuple[Record | Reject, list[Misplaced]]:
     spec = {
-        **dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl"),
+        **dict(
+            name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+        ),
         "files": [{"split": "train", "path": "a/file"}],
         "map": fields,
         "categories": CATEGORIES,

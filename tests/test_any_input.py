@@ -81,7 +81,9 @@ def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
         "relation": [{"label": "a", "name": "r", "head": "a"}],
         "event": {"b": {"name": "e", "roles": {"a": "o"}}},
     }
-    head = dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl")
+    head = dict(
+        name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+    )
     files = [{"split": "train", "path": "x"}]
     return DatasetSpec.model_validate({**head, "files": files, "map": fields, "categories": categories})
 
