@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROOT ?= store
+DATA ?= $(or $(UBERT_DATA),../shared/data)
 UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: fuzz help setup quickstart format check lint types test test-slow schemas constraints clean
+.PHONY: fuzz help setup quickstart format check lint types test test-slow datasets schemas constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
@@ -15,6 +16,7 @@ help:
 	@echo "make test-slow    the slow tests"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
+	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
 	@echo "make format       apply formatting and lint fixes"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -62,6 +64,11 @@ test-slow: setup
 	$(BIN)/pytest -m slow
 
 check: lint types test
+
+# Real datasets: all but the invented world. What is ingested already is not read again.
+datasets: setup
+	$(UBERT) ingest --data $(DATA) $(filter-out sample_%,$(basename $(notdir $(wildcard corpus_specs/datasets/*.yaml))))
+	$(BIN)/python -m pipelines.catalogue --root $(ROOT) --out docs/datasets.md
 
 # Writes the JSON Schemas of specs, for editors.
 schemas: setup

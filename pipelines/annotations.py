@@ -96,8 +96,12 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
     for i in order:
         mention, fragments = gathered.mentions[i], found[i]
         known = at.get((fragments, mention.label, mention.id))
+        if known is None and mention.label is None and (there := at.get((fragments, None, None))) in places.label:
+            known = there  # the labelled mention there, under one more id
         if known is not None:
             places.of_mention[i] = known
+            if mention.id is not None:
+                places.of_id.setdefault(mention.id, known)
             continue
         first = places.of_mention[i] = len(spans)
         category = None if index is None or mention.label is None else category_of(mention.label, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.fields import Field, as_label
+from pipelines.fields import Field, as_label, text_field
 from pipelines.paths import value
 from pipelines.refused import RefusedError, short
 from ubert.schema.spec import DatasetSpec
@@ -17,6 +17,9 @@ def candidates_field(spec: DatasetSpec) -> Field[Candidates] | None:
     if spec.map.candidates is None:
         return None
     path, keyed = spec.map.candidates, spec.map.candidate_keys
+    if isinstance(path, dict):
+        named = [(key, text_field(field)) for key, field in path.items()]
+        return lambda scope: [(key, name(scope)) for key, name in named]
     names, keys = value(path), value(keyed) if keyed else None
 
     def candidates(scope: Any) -> Candidates:

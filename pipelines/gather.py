@@ -125,9 +125,9 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
     return lambda scope: as_label(get(scope))
 
 
-def _when(conditions: dict[str, str]) -> Callable[[Scope], bool]:
+def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool]:
     tests = [(value(path), wanted) for path, wanted in conditions.items()]
-    return lambda scope: all(as_label(get(scope)) == wanted for get, wanted in tests)
+    return lambda scope: all(as_label(get(scope)) in wanted for get, wanted in tests)
 
 
 def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:

@@ -89,7 +89,7 @@ def _label(spec: DatasetSpec) -> Shape:
     body, pair = body_field(spec.map), _pair(spec)
     label, separator = value(spec.map.label or "."), spec.map.label_separator
     ignored, candidates = set(spec.map.ignore_labels), candidates_field(spec)
-    keyed = spec.map.candidate_keys is not None
+    keyed = spec.map.candidate_keys is not None or isinstance(spec.map.candidates, dict)
 
     def fields(scope: Scope) -> dict[str, Any]:
         given = label(scope)

@@ -71,10 +71,12 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     dataset["properties"]["extends"] = {"type": "string"}
     kinds = dataset["$defs"]["Categories"]["properties"]
     kinds.update({kind: {"anyOf": [schema, {"type": "null"}]} for kind, schema in kinds.items()})
+    whole = dataset["properties"]["categories"]
+    dataset["properties"]["categories"] = {"anyOf": [whole, {"type": "null"}]}
     needed = {"required": dataset.pop("required")}
     of_format = [
         {
-            "if": {"properties": {"format": {"const": name}}},
+            "if": {"properties": {"format": {"const": name}}, "required": ["format"]},
             "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
         }
         for name in formats()

@@ -242,6 +242,23 @@ def test_relations_find_mentions_by_place_and_by_shared_id() -> None:
     assert (record.relations[0].head, record.relations[0].tail) == (0, 2)
 
 
+def test_mentions_may_be_chosen_by_their_values_and_have_further_ids() -> None:
+    chosen = {"each": "m[]", "id": "id", "label": "k", "start": "s", "words": "w", "when": {"k": ["P", "F"]}}
+    copies = {"each": "m[]", "id": "id", "start": "s", "words": "w"}
+    fields = {"text": "text", "relations": {"each": "r[]", "as": "of", "head": "0", "tail": "1"}}
+    mentions = [
+        {"id": 1, "k": "P", "s": 0, "w": "Ann"},
+        {"id": 2, "k": "F", "s": 11, "w": "Acme"},
+        {"id": 3, "k": "cluster of Ann", "s": 0, "w": "Ann"},
+    ]
+    content = {"text": TEXT, "m": mentions, "r": [[3, 2]]}
+    refused, _ = run("relation", {**fields, "spans": chosen}, content)
+    assert isinstance(refused, Reject) and refused.reason == "dangling relation"
+    record = kept("relation", {**fields, "spans": [chosen, copies]}, content)
+    assert record.spans == [Span(0, 3, 0), Span(11, 15, 1)]
+    assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
+
+
 def test_events_hold_their_trigger_and_arguments() -> None:
     fields = {
         "text": "text",
@@ -319,6 +336,11 @@ def test_candidates_of_the_row_are_its_categories() -> None:
     for wrong, reason in ([{"name": "x", "right": 2}], "wrong type"), ([], "wrong number of labels"):
         reject, _ = run("choice", flagged, {**row, "o": wrong})
         assert isinstance(reject, Reject) and reject.reason == reason
+    by_field = {"text": "q", "candidates": {"A": "first", "B": "second"}, "label": "a"}
+    record = kept("choice", by_field, {"q": "Which?", "first": "x", "second": "x", "a": "B"})
+    assert [category.name for category in record.categories] == ["x", "x"] and record.labels == [1]
+    reject, _ = run("choice", by_field, {"q": "Which?", "first": "x", "second": "y", "a": "x"})
+    assert isinstance(reject, Reject) and reject.reason == "unknown category"
     labels = {
         "tokens": "t",
         "spans": {"each": "n[]", "start": "0", "end": "1", "label": "2"},

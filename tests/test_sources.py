@@ -50,8 +50,8 @@ def test_every_format_offers_the_whole_protocol() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match="'xml' is unknown; expected one of arrow, brat, conll"):
-        reader("xml")
+    with pytest.raises(UserError, match=r"'pdf' is unknown; expected one of .*brat, "):
+        reader("pdf")
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import yaml
 
 from pipelines.ingest import ingest
 from pipelines.store import Store, now
-from ubert.schema.arrow import concat, records_to_batch, rejects_to_batch
+from ubert.schema.arrow import concat, mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
-from ubert.schema.record import REJECT_SCHEMA, Category, Record, Reject, Source, Split
+from ubert.schema.record import REJECT_SCHEMA, Category, Mismatch, Misplaced, Record, Reject, Source, Split
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,13 @@ def corpus(name: str, size: int, split: Split = "train") -> list[Record]:
     ]
 
 
-def put_corpus(root: Path, name: str, records: list[Record], rejected: Sequence[tuple[Split, str]] = ()) -> None:
+def put_corpus(
+    root: Path,
+    name: str,
+    records: list[Record],
+    rejected: Sequence[tuple[Split, str]] = (),
+    misplaced: Sequence[Mismatch] = (),
+) -> None:
     """Publish records as the current state of a corpus, as ingest would; `rejected` are splits and reasons."""
     store = Store(root)
     manifest = CorpusManifest(
@@ -118,13 +124,13 @@ def put_corpus(root: Path, name: str, records: list[Record], rejected: Sequence[
             SourceFile(
                 path="source", split=split, blake3="00", bytes=1, records=kept + lost, kept=kept, rejected=lost
             )
-            for split in dict.fromkeys(record.split for record in records)
+            for split in dict.fromkeys([*(record.split for record in records), *(split for split, _ in rejected)])
             for kept in [sum(record.split == split for record in records)]
             for lost in [sum(where == split for where, _ in rejected)]
         ],
         parts=["part-0.parquet"],
         reject_parts=["rejects-0.parquet"],
-        mismatch_parts=[],
+        mismatch_parts=["mismatches-0.parquet"],
     )
     directory = store.directory("corpora", name, manifest.fingerprint)
     directory.mkdir(parents=True, exist_ok=True)
@@ -133,6 +139,10 @@ def put_corpus(root: Path, name: str, records: list[Record], rejected: Sequence[
         for line, (split, reason) in enumerate(rejected, 1)
     ]
     pq.write_table(concat([records_to_batch(records)]), directory / "part-0.parquet")
+    moved = [Misplaced("source", line, f"source:{line}", one) for line, one in enumerate(misplaced, 1)]
     empty = REJECT_SCHEMA.empty_table()
     pq.write_table(concat(rejects) if rejects else empty, directory / "rejects-0.parquet")
+    pq.write_table(
+        pa.Table.from_batches([mismatches_to_batch(moved, name, "train")]), directory / "mismatches-0.parquet"
+    )
     store.publish("corpora", manifest)

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from pydantic import Field
+
+from pipelines.fields import as_label
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._rows import RowOptions, rows_of
 from pipelines.sources._text import json_value
+from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+class Listed(Strict):
+    """Rows whose field `key` is among the keys of the object (or the items of the list) in the JSON file `in` of
+    the same folder."""
+
+    key: str
+    file: str = Field(alias="in", pattern=r"^[^/\\]+$")
 
 
 class Options(RowOptions):
-    """Where the rows are."""
+    """Where the rows are. `only`: just those that another file lists; `except`: just those that it doesn't. So one
+    file can serve several splits."""
+
+    only: Listed | None = None
+    without: Listed | None = Field(default=None, alias="except")
 
 
 def split_at(options: Options) -> None:
@@ -21,18 +39,39 @@ def split_at(options: Options) -> None:
 
 
 def companions(path: Path, options: Options) -> list[Path]:
-    """None."""
-    return []
+    """The files that list rows."""
+    return sorted({path.with_name(listed.file) for listed in (options.only, options.without) if listed})
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row for each item that `rows` leads to; a file that is not JSON is one reject.
 
     Raises:
-        UserError: the file has no such place.
+        UserError: the file has no such place, or one that lists rows cannot be read or holds no object or list.
     """
     whole = json_value(piece, strict=not options.control_characters)
     if isinstance(whole, Reject):
         yield whole
-    else:
-        yield from rows_of(piece, whole, options)
+        return
+    rows = rows_of(piece, whole, options)
+    for listed, wanted in ((options.only, True), (options.without, False)):
+        if listed is not None:
+            rows = _chosen(rows, listed.key, _names(piece, listed.file), wanted)
+    yield from rows
+
+
+def _chosen(rows: Iterator[RawRow | Reject], key: str, names: set[str], wanted: bool) -> Iterator[RawRow | Reject]:
+    for row in rows:
+        if isinstance(row, Reject) or (as_label(row.content.get(key)) in names) == wanted:
+            yield row
+
+
+def _names(piece: Slice, name: str) -> set[str]:
+    path = Path(piece.path).with_name(name).as_posix()
+    size = (piece.folder / path).stat().st_size
+    found = json_value(replace(piece, path=path, start=0, stop=size))
+    if isinstance(found, Reject):
+        raise UserError(f"{piece.folder / path}: {found.detail}")
+    if not isinstance(found, dict | list):
+        raise UserError(f"{piece.folder / path}: expected an object whose keys, or a list whose items, name rows")
+    return {as_label(item) for item in found}

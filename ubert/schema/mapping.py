@@ -41,6 +41,8 @@ def _listed_as(item: Any) -> BeforeValidator:
     return BeforeValidator(_listed, json_schema_input_type=item | list[item] | None)
 
 
+# One value, or any of several.
+Values = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 # One path, or several.
 Paths = Annotated[list[Path], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 
@@ -95,12 +97,12 @@ class Mention(Strict):
 
 class Mentions(Mention):
     """Mentions of the row: one for each that `each` leads to, or one. Mentions of one `id` are one entity (or
-    one cluster): they share a group, and the first stands for it. `when`: only where these fields have these
-    values."""
+    one cluster): they share a group, and the first stands for it. `when`: only where each of these
+    fields has the value, or one of the values, that is named."""
 
     each: Path = "."
     id: Path | None = None
-    when: dict[Path, str] = Field(default_factory=dict)
+    when: dict[Path, Values] = Field(default_factory=dict)
 
 
 class Relations(Strict):
@@ -111,7 +113,7 @@ class Relations(Strict):
     constant: str | None = Field(default=None, alias="as")
     head: Path | Mention
     tail: Path | Mention
-    when: dict[Path, str] = Field(default_factory=dict)
+    when: dict[Path, Values] = Field(default_factory=dict)
 
 
 class Arguments(Strict):
@@ -148,11 +150,11 @@ def _answers(given: Any) -> Any:
 class Mapping(Strict):
     """What of a row makes up a record.
 
-    The text is `text` (one or several fields, joined by `join`), or `tokens` (a list of
-    words, or of sentences of words, or a string of words; joined by `glue`), or `chunks` (a list of {text,
-    entity?}). `pair` is read as `text`. `tags` are as many as tokens; of several fields of tags (nested
-    mentions) each is read. `candidates` are categories that the row itself names, with `candidate_keys` to tell
-    them by, or instead of a label `candidate_flags`: 1 or true for those that are labels. `standoff` holds spans,
+    The text is `text` (one or several fields, joined by `join`), or `tokens` (a list of words, or of sentences of
+    words, or a string of words; joined by `glue`), or `chunks` (a list of {text, entity?}). `pair` is read as
+    `text`. `tags` are as many as tokens; of several fields of tags (nested mentions) each is read. `candidates`
+    are categories that the row itself names: a list, with `candidate_keys` to tell them by, or a field for each
+    key; instead of a label, `candidate_flags` are 1 or true for those that are labels. `standoff` holds spans,
     relations and events by id, as `pipelines/sources/brat.py` describes. `links` join mentions that are of one
     cluster. A question without `answers` is kept only where `unanswerable` is true."""
 
@@ -166,7 +168,7 @@ class Mapping(Strict):
     label: Path | None = None
     label_separator: str | None = Field(default=None, min_length=1)  # between the labels of a multilabel string
     ignore_labels: list[str] = Field(default_factory=list)
-    candidates: Path | None = None
+    candidates: Path | dict[str, Path] | None = None
     candidate_keys: Path | None = None
     candidate_flags: Path | None = None
     value: Path | None = None
@@ -206,6 +208,8 @@ class Mapping(Strict):
             may = f" (and may have {', '.join(sorted(_MAY[task]))})" if _MAY[task] else ""
             got = " and ".join(sorted(given - body)) or "nothing"
             return f"beside {next(iter(body))}, task {task} needs {needed}{may}; got {got}"
+        if self.candidate_keys is not None and isinstance(self.candidates, dict):
+            return "candidate_keys: without a use here, as `candidates` has keys; remove it"
         idle = [k for k, bases in _MODIFIERS.items() if k in self.model_fields_set and not bases & given]
         return f"{', '.join(sorted(idle))}: without a use here; remove it" if idle else None
 

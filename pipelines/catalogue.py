@@ -1,0 +1,140 @@
+"""What became of every dataset, as a page: `python -m pipelines.catalogue --root store --out docs/datasets.md`.
+
+Reads the store and the specs, and ingests nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.specs import dataset_names, dataset_spec, specs_folder
+from pipelines.warehouse import sql
+from ubert.schema.errors import UserError
+from ubert.schema.record import SPLITS, TASKS
+from ubert.schema.spec import DatasetSpec
+
+_CORPORA = "SELECT corpus, split, source_records, kept, rejected FROM corpora"
+_REJECTS = "SELECT corpus, split, reason, count(*) AS rows FROM rejects GROUP BY ALL ORDER BY rows DESC, reason"
+_MISMATCHES = """
+SELECT corpus, kind, count(*) AS mentions, count(found) AS placed FROM mismatches GROUP BY ALL
+ORDER BY mentions DESC, kind
+"""
+_HEAD = """# Datasets
+
+What became of every dataset that has a spec in `corpus_specs/datasets/`. Written by `make datasets` from the
+store: edit specs, not this page.
+
+- **kept** (by split) and **rejected** (by reason): source records = kept + rejected, for every file. *Unlabelled*:
+  of a split that was published without labels. `ubert rejects NAME` shows the rows.
+- **mismatched mentions**: annotations that were not where they said, or that did not say where they are and have
+  their words in the text several times or never. *Placed*: the spec's `locate` found a place for them; the others
+  are in rejected records. SQL shows each: `SELECT * FROM mismatches WHERE corpus = 'NAME'`.
+
+"""
+_COLUMNS = ("dataset", "spec", "task", "language", "licence", *SPLITS, "rejected", "mismatched mentions")
+
+Rows = list[dict[str, Any]]
+
+
+def markdown(root: Path, specs: Path) -> str:
+    """The page. The same store and specs give the same text.
+
+    Raises:
+        UserError: the store holds no corpus that has a spec, or a spec is wrong.
+    """
+    corpora, rejects, mismatches = (
+        _by_corpus(sql(root, query).to_pylist()) for query in (_CORPORA, _REJECTS, _MISMATCHES)
+    )
+    every = [dataset_spec(name, specs) for name in dataset_names(specs)]
+    found = sorted((spec for spec in every if spec.name in corpora), key=lambda spec: (spec.folder, spec.name))
+    if not found:
+        raise UserError(f"{root}: no corpus of these specs here; make one with `ubert ingest NAME --root {root}`")
+    rows = [_row(spec, corpora[spec.name], rejects[spec.name], mismatches[spec.name]) for spec in found]
+    absent = [spec.name for spec in every if spec.name not in corpora]
+    parts = [
+        _HEAD + _table(_COLUMNS, rows),
+        "## Totals\n\nA text that several specs describe counts in each of them.\n\n" + _totals(found, corpora),
+    ]
+    if absent:
+        parts.append(f"Without a corpus in this store, and so not in the tables: {', '.join(absent)}.\n")
+    return "\n".join(parts)
+
+
+def _by_corpus(rows: Rows) -> dict[str, Rows]:
+    found: dict[str, Rows] = defaultdict(list)
+    for row in rows:
+        found[row["corpus"]].append(row)
+    return found
+
+
+def _row(spec: DatasetSpec, splits: Rows, rejects: Rows, mismatches: Rows) -> list[str]:
+    kept = Counter({row["split"]: row["kept"] for row in splits})
+    labelled = {files.split for files in spec.files if files.labelled}
+    reasons: Counter[str] = Counter()
+    for row in rejects:
+        reasons[row["reason"] + ("" if row["split"] in labelled else " (unlabelled)")] += row["rows"]
+    misplaced = [f"{row['kind']} {row['mentions']:,} ({row['placed']:,} placed)" for row in mismatches]
+    return [
+        spec.folder,
+        spec.name,
+        spec.task,
+        spec.language,
+        spec.licence,
+        *(f"{kept[split]:,}" if split in kept else "" for split in SPLITS),
+        ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common()),
+        ", ".join(misplaced),
+    ]
+
+
+def _totals(specs: Sequence[DatasetSpec], corpora: dict[str, Rows]) -> str:
+    """By task, by language and of all."""
+    languages = sorted({spec.language for spec in specs})
+    groups = [
+        *((task, [spec for spec in specs if spec.task == task]) for task in TASKS),
+        *((language, [spec for spec in specs if spec.language == language]) for language in languages),
+        ("all", specs),
+    ]
+    rows = []
+    for name, chosen in groups:
+        splits = [row for spec in chosen for row in corpora[spec.name]]
+        counts = (sum(row[key] for row in splits) for key in ("source_records", "kept", "rejected"))
+        sizes = (len({spec.folder for spec in chosen}), len(chosen), *counts)
+        if chosen:
+            rows.append([name, *(f"{size:,}" for size in sizes)])
+    return _table(("", "datasets", "specs", "source records", "kept", "rejected"), rows)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def main(
+    root: Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store.")] = Path("store"),
+    specs: Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder of specs.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file, instead of printing.")] = None,
+) -> None:
+    """What became of every dataset, as a page of Markdown.
+
+    Example: python -m pipelines.catalogue --root store --out docs/datasets.md
+    """
+    try:
+        page = markdown(root, specs_folder(specs))
+        if out is None:
+            typer.echo(page, nl=False)
+        else:
+            out.write_text(page, encoding="utf-8")
+    except (UserError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,44 @@
+"""JSON: rows that another file lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.sources import RawRow, Slice, reader
+from ubert.schema.errors import UserError
+
+
+def read(folder: Path, listing: bytes, **options: Any) -> list[str]:
+    content = b'{"1": {"q": "a"}, "2": {"q": "b"}, "3": {"q": "c"}, "4": {"q": 2}}'
+    (folder / "x.json").write_bytes(content)
+    (folder / "ids.json").write_bytes(listing)
+    form = reader("json")
+    chosen = form.Options(rows=["{id}"], **options)
+    assert form.companions(folder / "x.json", chosen) == [folder / "ids.json"]
+    piece = Slice(folder, "x.json", 0, len(content), 1, "utf-8", "0" * 64)
+    return [row.locator for row in form.read(piece, chosen) if isinstance(row, RawRow)]
+
+
+@pytest.mark.parametrize("listing", [b'{"1": "yes", "3": "no", "9": "no"}', b'["3", "1"]'])
+def test_rows_that_a_file_lists_are_one_split_and_the_others_another(tmp_path: Path, listing: bytes) -> None:
+    listed = {"key": "id", "in": "ids.json"}
+    assert read(tmp_path, listing, only=listed) == ["x.json#1", "x.json#3"]
+    assert read(tmp_path, listing, **{"except": listed}) == ["x.json#2", "x.json#4"]
+
+
+def test_a_number_is_listed_as_json_writes_it(tmp_path: Path) -> None:
+    assert read(tmp_path, b'[2, "a"]', only={"key": "q", "in": "ids.json"}) == ["x.json#1", "x.json#4"]
+
+
+@pytest.mark.parametrize("listing", [b"3", b"{", b'"1"'])
+def test_a_file_that_lists_nothing_is_an_error(tmp_path: Path, listing: bytes) -> None:
+    with pytest.raises(UserError, match=r"ids\.json"):
+        read(tmp_path, listing, only={"key": "id", "in": "ids.json"})
+
+
+def test_a_list_of_rows_lies_in_the_same_folder() -> None:
+    with pytest.raises(ValueError, match="should match pattern"):
+        reader("json").Options(only={"key": "id", "in": "../ids.json"})
