@@ -67,10 +67,11 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas of the three kinds of spec, for editors; a dataset's `options` follow its `format`."""
     dataset = DatasetSpec.model_json_schema()
     dataset["properties"]["format"]["enum"] = formats()
-    # A spec that extends another states what differs, and takes categories away with nothing.
+    # A spec that extends another states what differs, and takes keys away with nothing.
     dataset["properties"]["extends"] = {"type": "string"}
-    kinds = dataset["$defs"]["Categories"]["properties"]
-    kinds.update({kind: {"anyOf": [schema, {"type": "null"}]} for kind, schema in kinds.items()})
+    for part in ("Categories", "Mapping"):
+        keys = dataset["$defs"][part]["properties"]
+        keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
     whole = dataset["properties"]["categories"]
     dataset["properties"]["categories"] = {"anyOf": [whole, {"type": "null"}]}
     needed = {"required": dataset.pop("required")}
