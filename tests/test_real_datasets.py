@@ -19,7 +19,7 @@ from pipelines.sources import RawRow, Slice, content_hash, matches, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
 from ubert.schema.arrow import batch_to_records, records_to_batch
 from ubert.schema.checks import covered
-from ubert.schema.record import Record, Reject
+from ubert.schema.record import Mismatch, Misplaced, Record, Reject
 
 REPO = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / "../shared/data"))
@@ -31,6 +31,7 @@ class Taken(NamedTuple):
 
     records: list[Record]
     rejects: list[Reject]
+    mismatches: list[Mismatch]
 
     @property
     def spans(self) -> int:
@@ -59,12 +60,19 @@ def ingested(name: str) -> dict[tuple[str, str], Taken]:
         options = file_options(spec, entry)
         for path in matches(folder, entry.path):
             piece = Slice(folder, path, 0, (folder / path).stat().st_size, 1, entry.encoding, "0" * 64)
-            to_record = mapper(spec, entry.split)
+            mismatches: list[Misplaced] = []
+            to_record = mapper(spec, entry.split, mismatches.append)
             rows = [row if isinstance(row, Reject) else to_record(piece, row) for row in form.read(piece, options)]
             taken[entry.split, path] = Taken(
-                [row for row in rows if isinstance(row, Record)], [row for row in rows if isinstance(row, Reject)]
+                [row for row in rows if isinstance(row, Record)],
+                [row for row in rows if isinstance(row, Reject)],
+                [misplaced.mismatch for misplaced in mismatches],
             )
     return taken
+
+
+def mismatches_of(name: str) -> list[Mismatch]:
+    return list(chain.from_iterable(taken.mismatches for taken in ingested(name).values()))
 
 
 def records_of(name: str) -> list[Record]:
@@ -89,17 +97,38 @@ SOURCE_RECORDS = {
     "bionlp_st_2013_ge_json": [60],
     "bionlp_st_2013_ge_ner": [222, 249],
     "c3_zh": [5856, 1825],
+    "casie": [350],
+    "casie_coref": [350],
     "clinc150": [15000 + 100, 3000 + 100, 4500 + 1000],
     "clinc150_domain": [15000 + 100, 3000 + 100, 4500 + 1000],
+    "cluener": [5000, 1343],
+    "cmrc2018": [1228],
+    "cmrc2018_trial": [1002],
     "commonsenseqa_dev": [1221],
     "comve_mislabelled_qqp": [10000, 997, 1000],
-    "crudeoilnews": [13],
+    "crudeoilnews": [151],
+    "crudeoilnews_augmented": [80],
+    "duee": [1498],
+    "duee_fin": [450],
     "fewclue_bustm": [160, 160, 1772],
     "fewclue_chid": [202, 202],
     "fewclue_cluewsc": [160, 159, 976],
     "fewclue_csl": [160, 160],
     "fewclue_eprstmt": [160, 160, 610],
     "fewclue_tnews": [1185, 1098, 2010],
+    "fewrel": [11200],
+    "format_examples_gliner_ner": [64],
+    "format_examples_instructkgc_event": [6],
+    "format_examples_instructkgc_ner": [6],
+    "format_examples_instructkgc_ner_instructions": [6],
+    "format_examples_instructkgc_relation": [6],
+    "format_examples_instructkgc_spo": [5],
+    "format_examples_ubert_choice": [1, 1],
+    "format_examples_ubert_classification": [1],
+    "format_examples_ubert_ner": [1, 1],
+    "format_examples_ubert_qa": [3],
+    "format_examples_uie_ner": [1],
+    "gap_coref": [2000, 454],
     "genia_event_xml": [100],
     "genia_event_xml_ner": [100],
     "genia_nested": [1669, 1854],
@@ -121,10 +150,18 @@ SOURCE_RECORDS = {
     "ocnli": [3000, 3000, 3000],
     "pubmedqa": [600 - 291, 291],
     "pubmedqa_sections": [1044, 987],
+    "redocred": [250],
+    "redocred_coref": [250],
+    "redocred_ner": [250],
+    "restaurant8k": [2049, 3731],
     "resume_ner_zh": [3821, 463, 477],
     "rte": [2490, 277],
     "running_text_gutenberg": [7, 12, 61, 27],
     "running_text_wikitext2": [60, 60],
+    "scierc": [350, 50, 100],
+    "scierc_coref": [350, 50, 100],
+    "scierc_relation": [350, 50, 100],
+    "scierc_spert": [1861, 275, 551],
     "semeval2010_task8": [8000, 2717],
     "semeval2010_task8_labels": [8000, 2717],
     "semeval2014_absa_laptops": [3045],
@@ -148,16 +185,35 @@ SOURCE_RECORDS = {
     "tweeteval_stance_climate": [355, 40, 169],
     "tweeteval_stance_feminist": [597, 67, 285],
     "tweeteval_stance_hillary": [620, 69, 295],
+    "webnlg_re": [2500, 500, 703],
+    "wikievents": [20, 20],
+    "wikievents_coref": [20, 20],
+    "wikievents_ner": [20, 20],
     "wnut17": [3394, 1009, 1287],
     "xquad_en": [1190],
     "xquad_zh": [1190],
 }
 REJECTED = {
     "c3_zh": {"ambiguous label": 1},
+    "casie": {"span outside its text": 1},
+    "casie_coref": {"span outside its text": 1},
+    "cmrc2018": {"span outside its text": 97},
+    "cmrc2018_trial": {
+        "mention is in the text more than once": 76,
+        "empty question": 2,
+        "mention isn't in the text": 1,
+    },
+    "crudeoilnews": {"no text file": 138},
+    "crudeoilnews_augmented": {"mention doesn't match its offsets": 9},
+    "duee_fin": {"mention isn't in the text": 1},
+    "format_examples_ubert_ner": {"not JSON": 1},
     "genia_event_xml": {"dangling event": 1},
     "germeval2014": {"wrong column count": 1},
     "ocnli": {"unknown category": 6 + 50, "missing field": 3000},
     "pubmedqa_sections": {"unknown category": 3},
+    "redocred": {"mention doesn't match its offsets": 2},
+    "redocred_coref": {"mention doesn't match its offsets": 2},
+    "redocred_ner": {"mention doesn't match its offsets": 2},
     "resume_ner_zh": {"tags out of order": 4},
     "squad2_cs224n": {"no answer": 5915},
 }
@@ -175,7 +231,9 @@ def test_every_source_record_is_kept_or_rejected_for_a_reason(name: str) -> None
     reasons: Counter[str] = Counter()
     for (split, path), taken in ingested(name).items():
         # A folder of documents counts as one; so does the one file that squad2_cs224n parts into two splits.
-        document = spec.format == "brat" or name.startswith(("bionlp", "genia_event", "litbank"))
+        document = spec.format == "brat" or name.startswith(
+            ("bionlp", "casie", "crudeoilnews", "genia_event", "litbank")
+        )
         key = (split, "documents") if document else ("", path) if name == "squad2_cs224n" else (split, path)
         by_file[key] += len(taken.records) + len(taken.rejects)
         reasons.update(reject.reason for reject in taken.rejects)
