@@ -98,6 +98,7 @@ SOURCE_RECORDS = {
     "pubmedqa": [600 - 291, 291],
     "pubmedqa_sections": [1044, 987],
     "rte": [2490, 277],
+    "rte_parquet": [2490, 277],
     "running_text_gutenberg": [7, 12, 61, 27],
     "running_text_wikitext2": [60, 60],
     "snips": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],

@@ -170,3 +170,10 @@ def test_a_record_is_an_article_or_a_chapter() -> None:
     assert "tired of sitting by her sister on the bank, and of having" in alice
     verse = next(record.text for record in chapters if "How doth the little" in record.text)
     assert "crocodile\n      Improve" in verse
+
+
+def test_rows_are_the_same_in_both_formats() -> None:
+    def rows(name: str) -> list[tuple[str, str | None, list[int]]]:
+        return [(record.text, record.pair, record.labels) for record in records_of(name)]
+
+    assert rows("rte_parquet") == rows("rte")
