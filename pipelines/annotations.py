@@ -87,25 +87,30 @@ def _lookup(spec: DatasetSpec) -> _Lookup:
 
 
 def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | None) -> tuple[list[Span], _Places]:
-    """Spans, each once: mentions without an id that are the same words of the same label are one mention; one
-    without a label is the labelled one there. Without `index`, spans have no category."""
+    """Spans, each once: mentions of one id, or without one, that are the same words of the same label are one
+    mention; one without a label is the labelled one there. Without `index`, spans have no category."""
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
-    at: dict[tuple[Fragments, str | None], int] = {}
+    at: dict[tuple[Fragments, str | None, str | None], int] = {}
     order = sorted(range(len(found)), key=lambda i: gathered.mentions[i].label is None)
     for i in order:
         mention, fragments = gathered.mentions[i], found[i]
-        known = at.get((fragments, mention.label))
-        if known is not None and mention.id is None:
+        known = at.get((fragments, mention.label, mention.id))
+        if known is None and mention.label is None and (there := at.get((fragments, None, None))) in places.label:
+            known = there  # the labelled mention there, under one more id
+        if known is not None:
             places.of_mention[i] = known
+            if mention.id is not None:
+                places.of_id.setdefault(mention.id, known)
             continue
         first = places.of_mention[i] = len(spans)
         category = None if index is None or mention.label is None else category_of(mention.label, index)
         shared = None if mention.id is None else places.of_id.get(mention.id)
         group = _group(spans, shared, len(fragments) > 1)
         spans += [Span(start, end, category, group=group) for start, end in fragments]
-        at.setdefault((fragments, mention.label), first)
-        at.setdefault((fragments, None), first)
+        for identity in {mention.id, None}:
+            at.setdefault((fragments, mention.label, identity), first)
+            at.setdefault((fragments, None, identity), first)
         if mention.id is not None:
             places.of_id.setdefault(mention.id, first)
         if mention.label is not None:

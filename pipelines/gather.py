@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from pipelines.body import Body
-from pipelines.fields import as_label, text_field
+from pipelines.fields import as_label
 from pipelines.mentions import Given, given_field
 from pipelines.paths import Scope, value, values
 from pipelines.refused import RefusedError, short
@@ -92,7 +92,7 @@ def _expanded(task: Task, given: Mapping) -> Mapping:
     spans = Mentions(each=f"{at}.spans[]", id="id", label="label", fragments="fragments", words="text")
     relations = Relations(each=f"{at}.relations?[]", label="label", head="head", tail="tail")
     arguments = Arguments(each="arguments[]", role="role", target="target")
-    events = Events(each=f"{at}.events?[]", id="id", label="label", trigger="trigger?", arguments=arguments)
+    events = Events(each=f"{at}.events?[]", id="id", label="label", trigger="trigger?", arguments=[arguments])
     return given.model_copy(
         update={
             "spans": [spans],
@@ -125,9 +125,9 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
     return lambda scope: as_label(get(scope))
 
 
-def _when(conditions: dict[str, str]) -> Callable[[Scope], bool]:
+def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool]:
     tests = [(value(path), wanted) for path, wanted in conditions.items()]
-    return lambda scope: all(as_label(get(scope)) == wanted for get, wanted in tests)
+    return lambda scope: all(as_label(get(scope)) in wanted for get, wanted in tests)
 
 
 def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
@@ -189,7 +189,7 @@ def _events(entry: Events, offsets: Offsets, ignored: set[str]) -> Gather:
     each, label = values(entry.each), _label(entry.label, None)
     name = value(entry.id) if entry.id else None
     trigger = _reference(entry.trigger, offsets, "trigger", own=entry.label)
-    arguments = _arguments(entry.arguments, offsets, ignored)
+    parts = [_arguments(part, offsets, ignored) for part in entry.arguments or []]
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         for item in each(scope):
@@ -197,23 +197,22 @@ def _events(entry: Events, offsets: Offsets, ignored: set[str]) -> Gather:
             if kind not in ignored:
                 identity = as_label(name(item)) if name else f"event {len(into.events)}"
                 at = trigger(item, body, into)
-                into.events.append(Happening(identity, kind, at, arguments(item, body, into)))
+                arguments = [argument for part in parts for argument in part(item, body, into)]
+                into.events.append(Happening(identity, kind, at, arguments))
 
     return gather
 
 
 def _arguments(
-    entry: Arguments | None, offsets: Offsets, ignored: set[str]
+    entry: Arguments, offsets: Offsets, ignored: set[str]
 ) -> Callable[[Scope, Body, Gathered], list[tuple[str, Reference]]]:
-    if entry is None:
-        return lambda scope, body, into: []
-    each, role = values(entry.each), text_field(entry.role)
+    each, role = values(entry.each), _label(entry.role, entry.constant)
     target = _reference(entry.target, offsets, "argument")
 
     def arguments(scope: Scope, body: Body, into: Gathered) -> list[tuple[str, Reference]]:
         found: list[tuple[str, Reference]] = []
         for item in each(scope):
-            name = role(item)
+            name = role(item) or ""
             if name in ignored:
                 continue
             reference = target(item, body, into)

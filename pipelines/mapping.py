@@ -13,7 +13,16 @@ from typing import Any
 from pipelines.annotations import annotated
 from pipelines.body import body_field
 from pipelines.candidates import candidates_field, chosen
-from pipelines.fields import Field, as_label, category_of, joined_field, places, text_field, words_field
+from pipelines.fields import (
+    Field,
+    as_label,
+    category_of,
+    joined_field,
+    list_field,
+    places,
+    text_field,
+    words_field,
+)
 from pipelines.mentions import MisplacedError, given_field, locate
 from pipelines.paths import Scope, value, values
 from pipelines.refused import RefusedError, short
@@ -69,6 +78,8 @@ def _shape(spec: DatasetSpec) -> Shape:
         return _tagged(spec)
     if spec.task == "ner" and spec.map.chunks is not None:
         return _chunked(spec)
+    if spec.map.candidate_flags is not None:
+        return _flagged(spec)
     return _SHAPES[spec.task](spec)
 
 
@@ -93,6 +104,25 @@ def _label(spec: DatasetSpec) -> Shape:
         own = candidates(scope)
         found = sorted({chosen(each, own, keyed) for each in labels})
         return {**made, "labels": found, "categories": tuple(Category(name, "label") for _, name in own)}
+
+    return fields
+
+
+def _flagged(spec: DatasetSpec) -> Shape:
+    """A text or a pair, and the row's own candidates, of which flags say that they are labels."""
+    body, pair, candidates = body_field(spec.map), _pair(spec), candidates_field(spec)
+    if candidates is None or spec.map.candidate_flags is None:
+        raise ValueError("expected `candidates` and `candidate_flags`")
+    flags = list_field(spec.map.candidate_flags)
+
+    def fields(scope: Scope) -> dict[str, Any]:
+        own, given = candidates(scope), flags(scope)
+        if len(given) != len(own) or not all(flag in (0, 1) for flag in given):
+            detail = f"{spec.map.candidate_flags!r} is {short(given)}, expected 0 or 1 for each of {len(own)}"
+            raise RefusedError("wrong type", detail)
+        labels = [i for i, flag in enumerate(given) if flag]
+        categories = tuple(Category(name, "label") for _, name in own)
+        return {"text": body(scope).text, "pair": pair(scope), "labels": labels, "categories": categories}
 
     return fields
 

@@ -27,7 +27,9 @@ def run(
     task: str, fields: dict[str, Any], content: dict[str, Any], **more: Any
 ) -> tuple[Record | Reject, list[Misplaced]]:
     spec = {
-        **dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl"),
+        **dict(
+            name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+        ),
         "files": [{"split": "train", "path": "a/file"}],
         "map": fields,
         "categories": CATEGORIES,
@@ -240,6 +242,23 @@ def test_relations_find_mentions_by_place_and_by_shared_id() -> None:
     assert (record.relations[0].head, record.relations[0].tail) == (0, 2)
 
 
+def test_mentions_may_be_chosen_by_their_values_and_have_further_ids() -> None:
+    chosen = {"each": "m[]", "id": "id", "label": "k", "start": "s", "words": "w", "when": {"k": ["P", "F"]}}
+    copies = {"each": "m[]", "id": "id", "start": "s", "words": "w"}
+    fields = {"text": "text", "relations": {"each": "r[]", "as": "of", "head": "0", "tail": "1"}}
+    mentions = [
+        {"id": 1, "k": "P", "s": 0, "w": "Ann"},
+        {"id": 2, "k": "F", "s": 11, "w": "Acme"},
+        {"id": 3, "k": "cluster of Ann", "s": 0, "w": "Ann"},
+    ]
+    content = {"text": TEXT, "m": mentions, "r": [[3, 2]]}
+    refused, _ = run("relation", {**fields, "spans": chosen}, content)
+    assert isinstance(refused, Reject) and refused.reason == "dangling relation"
+    record = kept("relation", {**fields, "spans": [chosen, copies]}, content)
+    assert record.spans == [Span(0, 3, 0), Span(11, 15, 1)]
+    assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
+
+
 def test_events_hold_their_trigger_and_arguments() -> None:
     fields = {
         "text": "text",
@@ -263,10 +282,28 @@ def test_events_hold_their_trigger_and_arguments() -> None:
     assert [argument.span for argument in record.events[0].arguments] == [1, 1]
 
 
+def test_arguments_of_several_places_may_have_a_role_each() -> None:
+    arguments = [
+        {"each": "who[]", "role": "role", "target": {"words": "words"}},
+        {"each": "why?", "as": "Why", "target": {"words": "words"}},
+    ]
+    fields = {
+        "text": "text",
+        "events": {"each": "e[]", "label": "type", "arguments": arguments},
+        "offsets": {"locate": "unique"},
+    }
+    event = {"type": "Hire", "who": [{"role": "Who", "words": "Bob"}]}
+    record = kept("event", fields, {"text": TEXT, "e": [event, {**event, "why": {"words": "not"}}]})
+    roles = [[record.categories[argument.role].name for argument in event.arguments] for event in record.events]
+    assert roles == [["person hired"], ["person hired", "reason"]] and words(record) == ["Bob", "not"]
+
+
 def test_clusters_are_groups_of_all_mentions() -> None:
     spans = {"each": "c.{cluster}[]", "id": "{cluster}", "start": "0", "end": "1"}
     record = kept("coref", {"text": "text", "spans": spans}, {"text": TEXT, "c": [[[0, 3], [30, 33]], [[21, 24]]]})
     assert record.spans == [Span(0, 3, group=0), Span(30, 33, group=0), Span(21, 24, group=1)]
+    twice = kept("coref", {"text": "text", "spans": spans}, {"text": TEXT, "c": [[[0, 3], [0, 3]], [[0, 3]]]})
+    assert twice.spans == [Span(0, 3, group=0), Span(0, 3, group=1)]
 
 
 @pytest.mark.parametrize(("flag", "groups"), [("TRUE", [0, 0, 1]), ("FALSE", [0, 1, 2])])
@@ -297,6 +334,13 @@ def test_candidates_of_the_row_are_its_categories() -> None:
     assert [category.name for category in record.categories] == ["x", "x"] and record.labels == [1]
     reject, _ = run("choice", by_field, {"q": "Which?", "first": "x", "second": "y", "a": "x"})
     assert isinstance(reject, Reject) and reject.reason == "unknown category"
+    flagged = {"text": "q", "candidates": "o[].name", "candidate_flags": "o[].right"}
+    row = {"q": "Which?", "o": [{"name": "x", "right": 0}, {"name": "y", "right": 1}]}
+    assert kept("choice", flagged, row).labels == [1]
+    assert kept("multilabel", flagged, {**row, "o": [{"name": "x", "right": True}] * 2}).labels == [0, 1]
+    for wrong, reason in ([{"name": "x", "right": 2}], "wrong type"), ([], "wrong number of labels"):
+        reject, _ = run("choice", flagged, {**row, "o": wrong})
+        assert isinstance(reject, Reject) and reject.reason == reason
     labels = {
         "tokens": "t",
         "spans": {"each": "n[]", "start": "0", "end": "1", "label": "2"},

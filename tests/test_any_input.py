@@ -19,13 +19,24 @@ from ubert.schema.spec import DatasetSpec
 
 READERS: list[tuple[str, dict[str, Any]]] = [
     ("jsonl", {}),
+    ("jsonl", {"decode": ["a"], "beside": {"path": "x.ann", "into": "b", "key": "a", "other_key": "a"}}),
     ("table", {"columns": ["a", "b"]}),
     ("table", {"header": True, "quoting": "csv"}),
+    ("table", {"header": True, "constants": {"a": "b"}}),
+    ("table", {"columns": ["a", "b"], "group": ["a"]}),
     ("conll", {"columns": ["a", "b"]}),
     ("brat", {}),
     ("squad", {}),
     ("json", {"rows": ["{a}.b[]", "."]}),
     ("json", {"rows": ["{a}"], "only": {"key": "a", "in": "x.ann"}}),
+    ("json_stream", {}),
+    ("json_stream", {"rows": ["{a}[]"], "control_characters": True}),
+    ("aste", {}),
+    ("marked_relations", {}),
+    ("conll2012", {}),
+    ("pipe_spans", {}),
+    ("genia_xml", {}),
+    ("xml", {"rows": ["."]}),
     ("parallel", {"beside": {"b": "x.ann"}}),
     ("blocks", {"columns": ["a", "b"], "marks": {"b": "{"}}),
     ("text", {"record": "section", "headings": ["[*", "T*"], "unwrap": True}),
@@ -38,6 +49,16 @@ BITS = [
     b"R1\t",
     b"E1\tA:",
     b"*\t",
+    b"a####[([0],[1],'b')]",
+    b'1\t"<e1>a</e1><e2>b</e2>"\n',
+    b"0,1 a|",
+    b"<a>",
+    b"</a>",
+    b"<sentence><term id='a'>b</term></sentence>",
+    b"<event id='a'><type/><clue>b</clue></event>",
+    b"#begin document",
+    b"\n#end document",
+    b"a 0 0 b (0",
     b"{",
     b'"a":',
     b"[",
@@ -82,7 +103,9 @@ def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
         "relation": [{"label": "a", "name": "r", "head": "a"}],
         "event": {"b": {"name": "e", "roles": {"a": "o"}}},
     }
-    head = dict(name="n", description="d", task=task, language="en", licence="l", instruction="i", format="jsonl")
+    head = dict(
+        name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
+    )
     files = [{"split": "train", "path": "x"}]
     return DatasetSpec.model_validate({**head, "files": files, "map": fields, "categories": categories})
 

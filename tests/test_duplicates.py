@@ -6,7 +6,6 @@ import itertools
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
 from pipelines.contradictions import annotation

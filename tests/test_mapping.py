@@ -25,7 +25,7 @@ def spec_of(task: str, fields: dict[str, Any], categories: dict[str, Any] | None
             "description": "d",
             "task": task,
             "language": "en",
-            "licence": "l",
+            "licence": "MIT",
             "instruction": "i",
             "format": "jsonl",
             "files": [{"split": "train", "path": "a/file"}],

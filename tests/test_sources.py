@@ -50,8 +50,8 @@ def test_every_format_offers_the_whole_protocol() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"'xml' is unknown; expected one of .*brat, "):
-        reader("xml")
+    with pytest.raises(UserError, match=r"'pdf' is unknown; expected one of .*brat, "):
+        reader("pdf")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,40 @@ def test_long_lines_are_read_and_deep_nesting_is_a_reject(read: Read) -> None:
 
 
 # table
+
+
+def test_fields_that_hold_json_as_a_string_are_decoded(read: Read) -> None:
+    file = ("x", b'{"a": "{\\"b\\": [1]}", "c": "d"}\n{"a": "{"}\n{"c": 1}\n{"a": 1}')
+    rows = read("jsonl", file, decode=["a"])
+    assert rows[0].content == {"a": {"b": [1]}, "c": "d"}
+    assert reasons(rows) == [(2, "not JSON"), (3, "not JSON"), (4, "not JSON")]
+
+
+def test_rows_of_two_files_are_joined_and_what_has_no_partner_is_a_reject(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    files = (
+        ("x", b'{"id": "a", "n": 1}\n{"id": "b"}\n{"n": 2}\n{'),
+        ("more/y", b'{"key": "c"}\n{"key": "a", "m": 3}\n{"key": "a"}\n[]\n{"id": "a"}'),
+    )
+    beside = {"path": "more/y", "into": "other", "key": "id", "other_key": "key"}
+    rows = read("jsonl", *files, beside=beside)
+    assert [row for row in rows if isinstance(row, RawRow)] == [
+        RawRow(1, "x:1", {"id": "a", "n": 1, "other": {"key": "a", "m": 3}})
+    ]
+    rejects = [row for row in rows if isinstance(row, Reject)]
+    assert [(reject.path, reject.reason, reject.detail.split(": ")[0]) for reject in rejects] == [
+        ("x", "not joined", "x:2"),
+        ("x", "not joined", "x:3"),
+        ("x", "not JSON", "column 2"),
+        ("x", "not joined", "more/y:3"),
+        ("x", "not an object", "more/y"),
+        ("x", "not joined", "more/y:5"),
+        ("x", "not joined", "more/y:1"),
+    ]
+    form = reader("jsonl")
+    assert form.companions(tmp_path / "x", form.Options(beside=beside)) == [tmp_path / "more/y"]
+    with pytest.raises(ValueError, match="below the file's folder"):
+        form.Options(beside={**beside, "path": "../y"})
 
 
 def test_a_table_takes_its_columns_from_the_spec_or_from_its_header(read: Read) -> None:
@@ -276,6 +310,20 @@ def test_a_document_without_its_annotation_file_is_a_reject(read: Read) -> None:
     assert (reject.reason, reject.detail) == ("no annotation file", "d.ann is missing")
 
 
+def test_a_spec_may_name_the_annotation_files_so_that_those_without_text_are_told(
+    read: Read, tmp_path: Path
+) -> None:
+    files = (("d.a1", b"T1\tA 0 1\tx\n"), ("d.txt", b"x"), ("d.a2", b""))
+    (row,) = read("brat", *files, annotations=[".a1", ".a2"])
+    assert isinstance(row, RawRow) and row.locator == "d.a1" and row.content["text"] == "x"
+    form = reader("brat")
+    options = form.Options(annotations=[".a1", ".a2"])
+    assert form.companions(tmp_path / "d.a1", options) == [tmp_path / "d.txt", tmp_path / "d.a2"]
+    (reject,) = read("brat", ("e.ann", b"T1\tA 0 1\tx\n"))
+    assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("no text file", "T1\tA 0 1\tx\n")
+    assert form.companions(tmp_path / "e.ann", form.Options()) == []
+
+
 def test_a_document_of_another_encoding_is_a_reject(read: Read) -> None:
     (reject,) = read("brat", ("d.txt", b"a\n\xe9"), ("d.ann", b""))
     assert reject.reason == "wrong encoding" and "line 2: byte 2 (0xe9)" in reject.detail
@@ -306,17 +354,31 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b'{"data": [\n{"a": ', r"x: line 2, column 7: not valid JSON: Expecting value; is the file complete\?"),
-        (b"[" * 100_000, "JSON that cannot be read: maximum recursion depth"),
-        (b"9" * 5000, "JSON that cannot be read: Exceeds the limit"),
         (b'{"version": 2}', "expected a list `data`, as in SQuAD files"),
         (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
-        (b'{"data": [\n"\xe9"]}', r"line 2: byte 12 \(0xe9\) is not utf-8"),
     ],
 )
 def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:
     with pytest.raises(UserError, match=error):
         read("squad", ("x", content))
+
+
+@pytest.mark.parametrize("name", ["squad", "json"])
+@pytest.mark.parametrize(
+    ("content", "reason", "detail"),
+    [
+        (b'{"data": [\n{"a": ', "not JSON", "line 2, column 7: Expecting value"),
+        (b"[" * 100_000, "not JSON", "the values are nested too deeply to be read"),
+        (b"9" * 5000, "not JSON", "Exceeds the limit"),
+        (b'{"data": [\n"\xe9"]}', "wrong encoding", "line 2: byte 12 (0xe9) is not utf-8"),
+    ],
+)
+def test_a_file_that_is_not_json_is_one_reject(
+    read: Read, name: str, content: bytes, reason: str, detail: str
+) -> None:
+    (reject,) = read(name, ("x", content))
+    assert isinstance(reject, Reject) and reject.reason == reason and detail in reject.detail
+    assert reject.raw == content.decode("utf-8", "backslashreplace")
 
 
 # json

@@ -120,7 +120,7 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
     [
         (
             {"map": {"text": "text"}},
-            "map: beside text, task classification needs label (and may have candidates); got nothing",
+            "map: beside text, task classification needs label, or candidate_flags and candidates (and may have",
         ),
         ({"map": {"text": "t", "label": "l", "pair": "p"}}, "map: beside text, task classification needs label"),
         ({"map": {"text": "t", "label": "l", "scheme": "BIOES"}}, "map: scheme: without a use here; remove it"),
@@ -255,7 +255,7 @@ def test_every_spec_of_ours_is_right_and_agrees_with_the_schema_for_editors(name
     "changes",
     [
         {"licens": "MIT"},
-        {"format": "xml"},
+        {"format": "pdf"},
         {"options": {"columns": ["a"], "delimiter": ","}},
         {"task": "sentiment"},
     ],

@@ -23,21 +23,27 @@ def _absolute(path: str) -> str:
     return path
 
 
+Route = Annotated[Path, AfterValidator(_absolute)]
+Place = tuple[str, ...]
+
+
 class RowOptions(Strict):
     """`rows`: the paths that lead to the rows, such as `data[].items[]`; a row holds the key or position under
     `{x}` as its field x. `enclosing`: fields of the objects (or positions in the lists) around a row that it
-    takes along. `columns` names the items of rows that are lists, `item` a row that is a single value."""
+    takes along. `columns` names the items of rows that are lists, `item` a row that is a single value.
+    `control_characters`: strings may hold line ends and tabs as they are, which JSON forbids."""
 
-    rows: list[Annotated[Path, AfterValidator(_absolute)]] = Field(default=["[]"], min_length=1)
+    rows: list[Route] = Field(default=["[]"], min_length=1)
     enclosing: list[str] = Field(default_factory=list)
     columns: list[str] | None = Field(default=None, min_length=1)
     item: str | None = None
+    control_characters: bool = False
 
 
 def rows_of(
-    piece: Slice, whole: Any, options: RowOptions, line: int = 1, prefix: str = ""
+    piece: Slice, whole: Any, options: RowOptions, line: int = 1, before: Place = ()
 ) -> Iterator[RawRow | Reject]:
-    """One row for each item that `rows` leads to; its locator is its place, after `prefix`.
+    """One row for each item that `rows` leads to; its locator is its place, after that of `whole`.
 
     Raises:
         UserError: there is no such place.
@@ -45,7 +51,7 @@ def rows_of(
     routes = [steps(route) for route in options.rows]
     found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
     for place, around, value in found:
-        where = prefix + ".".join(place)
+        where = ".".join((*before, *place))
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):
                 detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"
@@ -59,9 +65,6 @@ def rows_of(
         else:
             expected = "an object" if options.columns is None else "a list"
             yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", json.dumps(value))
-
-
-Place = tuple[str, ...]
 
 
 def _walk(

@@ -11,6 +11,8 @@ from pipelines.sources import Slice
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
+LONGEST_RAW = 1 << 20  # characters that a reject keeps of a file which cannot be read at all
+
 
 def lines(piece: Slice) -> Iterator[str | Reject]:
     """The lines of a slice, without LF or CRLF; one that cannot be decoded is a reject in its place."""
@@ -41,20 +43,31 @@ def text(piece: Slice, path: str | None = None) -> str:
         raise UserError(f"{where}: line {line}: {_explain(error, error.start, piece.encoding)}") from None
 
 
-def json_value(piece: Slice) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        UserError: it is not of its encoding, or not JSON; says where.
-    """
-    file = piece.folder / piece.path
+def whole_text(piece: Slice) -> str | Reject:
+    """The whole text of a slice, or the reject that a file makes which is not of its encoding."""
     try:
-        return json.loads(text(piece))
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise UserError(f"{file}: {place}: not valid JSON: {error.msg}; is the file complete?") from None
-    except (ValueError, RecursionError) as error:  # a number of too many digits, or values nested too deeply
-        raise UserError(f"{file}: JSON that cannot be read: {error}") from None
+        return text(piece)
+    except UserError as error:
+        raw = piece.read_bytes()[:LONGEST_RAW].decode(piece.encoding, "backslashreplace")
+        return Reject(piece.path, 1, "wrong encoding", str(error), raw)
+
+
+def json_value(piece: Slice, strict: bool = True) -> Any | Reject:
+    """The value of a JSON file, or the reject that a file makes which is not of its encoding, or not JSON."""
+    whole = whole_text(piece)
+    if isinstance(whole, Reject):
+        return whole
+    try:
+        return json.loads(whole, strict=strict)
+    except (ValueError, RecursionError) as error:
+        return Reject(piece.path, 1, "not JSON", json_problem(error), whole[:LONGEST_RAW])
+
+
+def json_problem(error: ValueError | RecursionError) -> str:
+    """Why text is not JSON, and where; or that its values cannot be read."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: {error.msg}"
+    return "the values are nested too deeply to be read" if isinstance(error, RecursionError) else str(error)
 
 
 def _unmarked(data: bytes) -> bytes:

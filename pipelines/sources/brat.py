@@ -28,12 +28,16 @@ from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
 Standoff = dict[str, list[dict[str, Any]]]
+Ending = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9_-]+$")]
 
 
 class Options(Strict):
-    """`annotations`: endings of the annotation files that replace that of the text file."""
+    """`annotations`: endings of the annotation files that replace that of the text file. A spec may name the files
+    of the first of them instead of the text files, whose ending is then `text`: so that those without one are
+    told."""
 
-    annotations: list[Annotated[str, Field(pattern=r"^\.[A-Za-z0-9_-]+$")]] = Field(default=[".ann"], min_length=1)
+    annotations: list[Ending] = Field(default=[".ann"], min_length=1)
+    text: Ending = ".txt"
 
 
 def split_at(options: Options) -> None:
@@ -42,8 +46,14 @@ def split_at(options: Options) -> None:
 
 
 def companions(path: Path, options: Options) -> list[Path]:
-    """The annotation files that are there."""
-    return [beside for beside in (path.with_suffix(ending) for ending in options.annotations) if beside.is_file()]
+    """The other files of the document that are there."""
+    files = [_document(path, options), *(path.with_suffix(ending) for ending in options.annotations)]
+    return [file for file in files if file != path and file.is_file()]
+
+
+def _document(path: Path, options: Options) -> Path:
+    """The text file, where the spec names it or the annotation file beside it."""
+    return path.with_suffix(options.text) if path.suffix == options.annotations[0] else path
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
@@ -51,9 +61,12 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     standoff: Standoff = {
         kind: [] for kind in ("spans", "relations", "events", "attributes", "equivalences", "notes")
     }
-    document = ""
+    document, at = "", _document(Path(piece.path), options).as_posix()
     try:
-        document = text(piece)
+        if not (piece.folder / at).is_file():
+            yield Reject(piece.path, 1, "no text file", f"{at} is missing", text(piece))
+            return
+        document = text(piece, at)
         for ending in options.annotations:
             beside = Path(piece.path).with_suffix(ending).as_posix()
             if not (piece.folder / beside).is_file():

@@ -44,13 +44,16 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row for each item that `rows` leads to.
+    """One row for each item that `rows` leads to; a file that is not JSON is one reject.
 
     Raises:
-        UserError: a file is not of its encoding, is not JSON (says line and column), or has no such place; or one
-            that lists rows holds no object or list.
+        UserError: the file has no such place; or a file that lists rows is not JSON, or holds no object or list.
     """
-    rows = rows_of(piece, json_value(piece), options)
+    whole = json_value(piece, strict=not options.control_characters)
+    if isinstance(whole, Reject):
+        yield whole
+        return
+    rows = rows_of(piece, whole, options)
     for listed, wanted in ((options.only, True), (options.without, False)):
         if listed is not None:
             rows = _chosen(rows, listed.key, _names(piece, listed.file), wanted)
@@ -68,5 +71,7 @@ def _names(piece: Slice, name: str) -> set[str]:
     size = (piece.folder / path).stat().st_size
     found = json_value(replace(piece, path=path, start=0, stop=size))
     if not isinstance(found, dict | list):
-        raise UserError(f"{piece.folder / path}: expected an object whose keys, or a list whose items, name rows")
+        why = f": {found.detail}" if isinstance(found, Reject) else ""
+        where = piece.folder / path
+        raise UserError(f"{where}: expected an object whose keys, or a list whose items, name rows{why}")
     return {as_label(item) for item in found}

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import jsonlines
 from msgspec import MsgspecError
 from msgspec.json import Decoder
+from pydantic import Field
 
 from pipelines.sources import RawRow, Slice
+from pipelines.sources._join import Beside, joined
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
 
 class Options(Strict):
-    """JSON Lines need no options."""
+    """`decode`: fields that hold JSON written as a string. `beside`: another such file, joined by a field."""
+
+    decode: list[str] = Field(default_factory=list)
+    beside: Beside | None = None
 
 
 def split_at(options: Options) -> Literal["line"]:
@@ -27,11 +33,21 @@ def split_at(options: Options) -> Literal["line"]:
 
 
 def companions(path: Path, options: Options) -> list[Path]:
-    """None."""
-    return []
+    """The file beside it, if the spec names one."""
+    return [path.parent / options.beside.path] if options.beside else []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a line; blank lines are no rows."""
+    rows = _rows(piece)
+    if options.beside:
+        path = options.beside.place(piece.path)
+        other = replace(piece, path=path, start=0, stop=(piece.folder / path).stat().st_size, line=1)
+        rows = joined(rows, _rows(other), options.beside, piece.path)
+    yield from _decoded(rows, piece.path, options.decode) if options.decode else rows
+
+
+def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
     """One row a line; blank lines are no rows."""
     path, decode = piece.path, Decoder(dict).decode
     for number, line in enumerate(lines(piece), piece.line):
@@ -55,6 +71,20 @@ def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
     except RecursionError:
         return Reject(path, number, "not JSON", "the values are nested too deeply to be read", line)
     return RawRow(number, f"{path}:{number}", content)
+
+
+def _decoded(rows: Iterator[RawRow | Reject], path: str, fields: list[str]) -> Iterator[RawRow | Reject]:
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        try:
+            told = {field: json.loads(row.content[field]) for field in fields}
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            detail = f"{row.locator}: one of {', '.join(fields)} holds no JSON: {error}"
+            yield Reject(path, row.line, "not JSON", detail, json.dumps(row.content))
+        else:
+            yield RawRow(row.line, row.locator, {**row.content, **told})
 
 
 def _problem(error: jsonlines.InvalidLineError) -> tuple[str, str]:

@@ -36,11 +36,16 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a question: its own keys, with `title` and `context`; `is_impossible` is false where absent.
+    A file that is not JSON is one reject.
 
     Raises:
-        UserError: the file is not of its encoding, not JSON (says line and column), or not SQuAD's.
+        UserError: the file is not SQuAD's.
     """
-    for d, document in islice(_items(piece, json_value(piece), "data", ""), *(options.documents or (None,))):
+    whole = json_value(piece)
+    if isinstance(whole, Reject):
+        yield whole
+        return
+    for d, document in islice(_items(piece, whole, "data", ""), *(options.documents or (None,))):
         for p, paragraph in _items(piece, document, "paragraphs", f" of document {d}"):
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
             for q, question in _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}"):

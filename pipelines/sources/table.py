@@ -22,7 +22,9 @@ class Options(Strict):
     """`columns` names the columns; without it the first line does (`header`). `optional_columns` are further ones
     at the end that a row has all or none of. `quoting` csv: fields may be quoted and then hold separators and line
     ends; none: a quote is a character like any other. `rest`: the last column takes the rest of the line, whatever
-    it holds."""
+    it holds. `constants`: further fields, the same in every row of the file, such as the label that a file stands
+    for. `group`: lines that are equal in these columns make up one row, with `rows`, a list of their other
+    fields."""
 
     separator: str = Field(default="\t", min_length=1, max_length=1)
     header: bool = False
@@ -30,12 +32,14 @@ class Options(Strict):
     optional_columns: list[str] = Field(default_factory=list)
     quoting: Literal["csv", "none"] = "none"
     rest: bool = False
+    constants: dict[str, str] = Field(default_factory=dict)
+    group: list[str] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
         if self.columns is None and not self.header:
             raise ValueError("expected `columns`, or `header: true` where the first line names them")
-        names = [*(self.columns or []), *self.optional_columns]
+        names = [*(self.columns or []), *self.optional_columns, *self.constants]
         if len(set(names)) != len(names):
             raise ValueError("a column is named twice")
         if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
@@ -44,8 +48,8 @@ class Options(Strict):
 
 
 def split_at(options: Options) -> Cut:
-    """A line is a record, unless a quoted field may hold a line end."""
-    return "line" if options.quoting == "none" else None
+    """A line is a record, unless a quoted field may hold a line end, or lines are gathered."""
+    return "line" if options.quoting == "none" and options.group is None else None
 
 
 def companions(path: Path, options: Options) -> list[Path]:
@@ -54,28 +58,51 @@ def companions(path: Path, options: Options) -> list[Path]:
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a line (or a CSV record) with its fields by column; blank lines are no rows.
+    """One row a line (or a CSV record, or a group of lines) with its fields by column; blank lines are no rows.
 
     Raises:
-        UserError: the header is blank or names a column twice, or cannot be decoded; nor can a file with quotes.
+        UserError: the header is blank, names a column twice or lacks one of `group`, or cannot be decoded; nor can
+            a file with quotes.
     """
+    rows = _by_column(piece, options)
+    return rows if options.group is None else _grouped(rows, options.group)
+
+
+def _grouped(rows: Iterator[RawRow | Reject], group: list[str]) -> Iterator[RawRow | Reject]:
+    found: dict[tuple[str, ...], RawRow] = {}
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        shared = {name: row.content.pop(name) for name in group}
+        first = found.setdefault(tuple(shared.values()), row._replace(content={**shared, "rows": []}))
+        first.content["rows"].append(row.content)
+    yield from found.values()
+
+
+def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     rows = _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
     header = _header(piece, options, rows) if options.header else []
     columns = options.columns or header
     if not columns:
         return
     every = [*columns, *options.optional_columns]
-    if len(set(every)) != len(every):
+    names = [*every, *options.constants]
+    if len(set(names)) != len(names):
         raise UserError(
             f"{piece.folder / piece.path}: line 1 names a column twice; name them in `columns` of the spec"
         )
+    absent = [name for name in options.group or [] if name not in [*columns, *options.constants]]
+    if absent:
+        raise UserError(f"{piece.folder / piece.path}: no column {absent[0]!r}, which `group` of the spec names")
     for row in rows:
         if isinstance(row, Reject):
             yield row
             continue
         number, fields, raw = row
         if len(fields) in (len(columns), len(every)):
-            yield RawRow(number, f"{piece.path}:{number}", dict(zip(every, fields, strict=False)))
+            content = {**dict(zip(every, fields, strict=False)), **options.constants}
+            yield RawRow(number, f"{piece.path}:{number}", content)
         else:
             expected = f"{len(columns)} or {len(every)}" if options.optional_columns else len(columns)
             detail = f"expected {expected} columns, got {len(fields)}"

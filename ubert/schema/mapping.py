@@ -41,6 +41,8 @@ def _listed_as(item: Any) -> BeforeValidator:
     return BeforeValidator(_listed, json_schema_input_type=item | list[item] | None)
 
 
+# One value, or any of several.
+Values = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 # One path, or several.
 Paths = Annotated[list[Path], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 
@@ -95,12 +97,12 @@ class Mention(Strict):
 
 class Mentions(Mention):
     """Mentions of the row: one for each that `each` leads to, or one. Mentions of one `id` are one entity (or
-    one cluster): they share a group, and the first stands for it. `when`: only where these fields have these
-    values."""
+    one cluster): they share a group, and the first stands for it. `when`: only where each of these
+    fields has the value, or one of the values, that is named."""
 
     each: Path = "."
     id: Path | None = None
-    when: dict[Path, str] = Field(default_factory=dict)
+    when: dict[Path, Values] = Field(default_factory=dict)
 
 
 class Relations(Strict):
@@ -111,15 +113,23 @@ class Relations(Strict):
     constant: str | None = Field(default=None, alias="as")
     head: Path | Mention
     tail: Path | Mention
-    when: dict[Path, str] = Field(default_factory=dict)
+    when: dict[Path, Values] = Field(default_factory=dict)
 
 
 class Arguments(Strict):
-    """Arguments of an event: `target` is the id of a mention or an event, or a mention itself."""
+    """Arguments of an event: `target` is the id of a mention or an event, or a mention itself. Their role is
+    `role`, or `as` for all."""
 
     each: Path
-    role: Path
+    role: Path | None = None
+    constant: str | None = Field(default=None, alias="as")
     target: Path | Mention
+
+    @model_validator(mode="after")
+    def _has_a_role(self) -> Arguments:
+        if (self.role is None) == (self.constant is None):
+            raise ValueError("expected role or as")
+        return self
 
 
 class Events(Strict):
@@ -129,7 +139,7 @@ class Events(Strict):
     id: Path | None = None
     label: Path
     trigger: Path | Mention | None = None
-    arguments: Arguments | None = None
+    arguments: Annotated[list[Arguments] | None, _listed_as(Arguments)] = None
 
 
 def _answers(given: Any) -> Any:
@@ -144,8 +154,9 @@ class Mapping(Strict):
     words, or a string of words; joined by `glue`), or `chunks` (a list of {text, entity?}). `pair` is read as
     `text`. `tags` are as many as tokens; of several fields of tags (nested mentions) each is read. `candidates`
     are categories that the row itself names: a list, with `candidate_keys` to tell them by, or a field for each
-    key. `standoff` holds spans, relations and events by id, as `pipelines/sources/brat.py` describes. `links` join
-    mentions that are of one cluster. A question without `answers` is kept only where `unanswerable` is true."""
+    key; `candidate_flags`, instead of a label, are 1 or true for those that are labels. `standoff` holds spans,
+    relations and events by id, as `pipelines/sources/brat.py` describes. `links` join mentions that are of one
+    cluster. A question without `answers` is kept only where `unanswerable` is true."""
 
     text: Paths | None = None
     join: str = "\n"
@@ -159,6 +170,7 @@ class Mapping(Strict):
     ignore_labels: list[str] = Field(default_factory=list)
     candidates: Path | dict[str, Path] | None = None
     candidate_keys: Path | None = None
+    candidate_flags: Path | None = None
     value: Path | None = None
     target: Path | None = None
 
@@ -206,10 +218,10 @@ _BODY = {"text", "tokens", "chunks"}
 _MENTIONS = ({"tags"}, {"spans"}, {"standoff"})
 # What each task is mapped from, beside the text: one of these sets, whole.
 _FORMS: dict[Task, tuple[set[str], ...]] = {
-    "classification": ({"label"},),
-    "multilabel": ({"label"},),
-    "pair": ({"pair", "label"},),
-    "choice": ({"candidates", "label"},),
+    "classification": ({"label"}, {"candidates", "candidate_flags"}),
+    "multilabel": ({"label"}, {"candidates", "candidate_flags"}),
+    "pair": ({"pair", "label"}, {"pair", "candidates", "candidate_flags"}),
+    "choice": ({"candidates", "label"}, {"candidates", "candidate_flags"}),
     "regression": ({"value"},),
     "ner": _MENTIONS,
     "relation": ({"standoff"}, {"relations"}),

@@ -1,0 +1,72 @@
+"""Rows of two files, joined by a field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from pipelines.sources import RawRow
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+
+def _below(path: str) -> str:
+    if path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path or "\0" in path:
+        raise ValueError("expected a path below the file's folder")
+    return path
+
+
+class Beside(Strict):
+    """A file whose rows go into the field `into` of the rows that have the same value in their `key` as they have
+    in their `other_key`. `path` counts from the folder of the file."""
+
+    path: Annotated[str, AfterValidator(_below)]
+    into: str
+    key: str
+    other_key: str
+
+    def place(self, path: str) -> str:
+        """Where the file beside `path` is."""
+        return (PurePosixPath(path).parent / self.path).as_posix()
+
+
+def joined(
+    rows: Iterator[RawRow | Reject], others: Iterator[RawRow | Reject], beside: Beside, path: str
+) -> Iterator[RawRow | Reject]:
+    """Each row with the one of the others that it belongs to. What of either file has no partner, or more than
+    one, is a reject of the first file."""
+    partners: dict[str, RawRow] = {}
+    rejects: list[Reject] = []
+    for other in others:
+        if isinstance(other, Reject):
+            rejects.append(Reject(path, other.line, other.reason, f"{other.path}: {other.detail}", other.raw))
+            continue
+        key = _key(other.content, beside.other_key)
+        if key is None or key in partners:
+            why = "no" if key is None else "twice the same"
+            rejects.append(_alone(path, other, f"{why} {beside.other_key!r}"))
+        else:
+            partners[key] = other
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        partner = partners.pop(_key(row.content, beside.key) or "", None)
+        if partner is None:
+            yield _alone(path, row, f"no row of {beside.path} has its {beside.key!r}")
+        else:
+            yield RawRow(row.line, row.locator, {**row.content, beside.into: partner.content})
+    yield from rejects
+    yield from (_alone(path, other, f"no row has its {beside.other_key!r}") for other in partners.values())
+
+
+def _key(content: dict[str, Any], field: str) -> str | None:
+    return json.dumps(content[field], sort_keys=True) if content.get(field) is not None else None
+
+
+def _alone(path: str, row: RawRow, detail: str) -> Reject:
+    return Reject(path, row.line, "not joined", f"{row.locator}: {detail}", json.dumps(row.content))

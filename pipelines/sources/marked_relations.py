@@ -1,0 +1,103 @@
+"""Sentences with two marked mentions and their relation, as in SemEval-2010 task 8 (Hendrickx et al. 2010):
+
+    1   "The <e1>screws</e1> of the <e2>chair</e2> are loose."
+    Component-Whole(e1,e2)
+    Comment: seen in a shop
+
+A number, a tab and the sentence in quotes; the label, with the direction of a relation that has one; a comment or
+none; and a blank line. A row is
+
+    {"id", "marked", "text", "label", "comment",     marked: the text with its marks
+     "mentions": [{id, start, end}],                 e1 and e2; characters of the text, the end exclusive
+     "relations": [{label, head, tail}]}             none where the label has no direction (Other)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import lines
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+_SENTENCE = re.compile(r'(\d+)\t"(.*)"\s*')
+_MARK = re.compile(r"<(/?)(e[12])>")
+_LABEL = re.compile(r"([^()]+)(?:\((e[12]),(e[12])\))?")
+
+
+class Options(Strict):
+    """Marked sentences need no options."""
+
+
+def split_at(options: Options) -> Literal["blank line"]:
+    """A record ends at a blank line."""
+    return "blank line"
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """None."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a block of lines."""
+    block: list[str | Reject] = []
+    for number, line in enumerate([*lines(piece), ""], piece.line):
+        if isinstance(line, Reject) or line.strip():
+            block.append(line)
+        elif block:
+            yield _row(piece, number - len(block), block)
+            block = []
+
+
+def _row(piece: Slice, first: int, block: list[str | Reject]) -> RawRow | Reject:
+    raw = "\n".join(line if isinstance(line, str) else line.raw for line in block)
+    given: list[str] = []
+    for line in block:
+        if isinstance(line, Reject):
+            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw)
+        given.append(line.strip())
+    sentence = _SENTENCE.fullmatch(given[0])
+    label = _LABEL.fullmatch(given[1]) if len(given) > 1 else None
+    comment = given[2] if len(given) > 2 else ""
+    if sentence is None or label is None or len(given) > 3 or not (comment + "Comment").startswith("Comment"):
+        detail = 'expected number TAB "sentence", a label, and Comment: or no more'
+        return Reject(piece.path, first, "not a marked sentence", detail, raw)
+    text, mentions = _unmarked(sentence[2])
+    if mentions is None:
+        detail = "expected <e1>...</e1> and <e2>...</e2>, each once"
+        return Reject(piece.path, first, "not a marked sentence", detail, raw)
+    name, head, tail = label.groups()
+    content: dict[str, Any] = {
+        "id": sentence[1],
+        "marked": sentence[2],
+        "text": text,
+        "label": given[1],
+        "comment": comment.removeprefix("Comment").removeprefix(":").strip(),
+        "mentions": mentions,
+        "relations": [{"label": name, "head": head, "tail": tail}] if head else [],
+    }
+    return RawRow(first, f"{piece.path}:{first}", content)
+
+
+def _unmarked(sentence: str) -> tuple[str, list[dict[str, Any]] | None]:
+    """The sentence without its marks, and where they were: None unless each of the four is there once."""
+    parts: list[str] = []
+    places: dict[tuple[str, str], int] = {}
+    at = done = 0
+    for mark in _MARK.finditer(sentence):
+        parts.append(sentence[done : mark.start()])
+        at, done = at + len(parts[-1]), mark.end()
+        if (mark[2], mark[1]) in places:
+            return sentence, None
+        places[mark[2], mark[1]] = at
+    text = "".join([*parts, sentence[done:]])
+    mentions = [
+        {"id": name, "start": places.get((name, "")), "end": places.get((name, "/"))} for name in ("e1", "e2")
+    ]
+    ordered = len(places) == 4 and all(places[name, ""] < places[name, "/"] for name in ("e1", "e2"))
+    return text, mentions if ordered else None

@@ -1,0 +1,71 @@
+"""Sentences and their spans of words, in blocks of three lines (Ju et al. 2018; Zheng et al. 2019):
+
+    il-4 inhibits ap-1 .
+    0,1 G#protein|2,3 G#protein
+
+A sentence of words; its spans, `start,end label`, the end exclusive, parted by `|`; and a blank line. A sentence
+without spans has a blank line in their place. A row is {"sentence", "spans": [{start, end, label}]}.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import lines
+from ubert.schema.record import Reject
+from ubert.schema.yaml_file import Strict
+
+_SPAN = re.compile(r"(\d{1,9}),(\d{1,9}) (\S+)")
+
+
+class Options(Strict):
+    """Blocks need no options."""
+
+
+def split_at(options: Options) -> None:
+    """A blank line need not be the end of a block."""
+    return
+
+
+def companions(path: Path, options: Options) -> list[Path]:
+    """None."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """One row a block; a block of more lines, up to a blank one, is a reject."""
+    block: list[str | Reject] = []
+    for number, line in enumerate([*lines(piece), "", ""], piece.line):
+        blank = isinstance(line, str) and not line.strip()
+        if blank and len(block) >= 2:
+            yield _row(piece, number - len(block), block)
+            block = []
+        elif block or not blank:
+            block.append(line)
+
+
+def _row(piece: Slice, first: int, block: list[str | Reject]) -> RawRow | Reject:
+    raw = "\n".join(line if isinstance(line, str) else line.raw for line in block)
+    given: list[str] = []
+    for line in block:
+        if isinstance(line, Reject):
+            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw)
+        given.append(line.strip())
+    spans = _spans(given[1])
+    if spans is None or len(given) > 2:
+        detail = "expected a sentence, its spans as start,end label|start,end label, and a blank line"
+        return Reject(piece.path, first, "not a sentence and spans", detail, raw)
+    return RawRow(first, f"{piece.path}:{first}", {"sentence": given[0], "spans": spans})
+
+
+def _spans(listed: str) -> list[dict[str, Any]] | None:
+    found = [_SPAN.fullmatch(span) for span in listed.split("|")] if listed else []
+    return (
+        [{"start": int(match[1]), "end": int(match[2]), "label": match[3]} for match in found if match is not None]
+        if all(found)
+        else None
+    )

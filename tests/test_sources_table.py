@@ -1,0 +1,51 @@
+"""Tables whose lines make up rows together, or whose files stand for a label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.sources import RawRow, Slice
+from pipelines.sources.table import Options, read, split_at
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+
+def rows(folder: Path, content: bytes, **options: Any) -> list[RawRow | Reject]:
+    (folder / "x").write_bytes(content)
+    return list(read(Slice(folder, "x", 0, len(content), 1, "utf-8", "0" * 64), Options(**options)))
+
+
+def test_lines_of_equal_columns_are_one_row_wherever_they_are(tmp_path: Path) -> None:
+    content = b"1|a b|a\n2|c|c\nbad\n1|a b|b\n2|a b|a\n"
+    found = rows(tmp_path, content, separator="|", columns=["id", "text", "word"], group=["id", "text"])
+    assert [(row.line, row.content) for row in found if isinstance(row, RawRow)] == [
+        (1, {"id": "1", "text": "a b", "rows": [{"word": "a"}, {"word": "b"}]}),
+        (2, {"id": "2", "text": "c", "rows": [{"word": "c"}]}),
+        (5, {"id": "2", "text": "a b", "rows": [{"word": "a"}]}),
+    ]
+    assert [(row.line, row.reason) for row in found if isinstance(row, Reject)] == [(3, "wrong column count")]
+
+
+def test_a_file_whose_lines_are_gathered_is_not_cut() -> None:
+    assert split_at(Options(columns=["a", "b"])) == "line"
+    assert split_at(Options(columns=["a", "b"], group=["a"])) is None
+
+
+def test_a_file_may_stand_for_a_label(tmp_path: Path) -> None:
+    found = rows(tmp_path, b"a\nb\n", columns=["text"], constants={"label": "good"})
+    assert [row.content for row in found if isinstance(row, RawRow)] == [
+        {"text": "a", "label": "good"},
+        {"text": "b", "label": "good"},
+    ]
+
+
+def test_columns_that_the_file_lacks_or_has_already_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no column 'c', which `group` of the spec names"):
+        rows(tmp_path, b"a\tb\n1\t2\n", header=True, group=["c"])
+    with pytest.raises(UserError, match="line 1 names a column twice"):
+        rows(tmp_path, b"a\tb\n1\t2\n", header=True, constants={"b": "x"})
+    with pytest.raises(ValueError, match="a column is named twice"):
+        Options(columns=["a"], constants={"a": "x"})
