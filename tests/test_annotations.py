@@ -329,11 +329,6 @@ def test_candidates_of_the_row_are_its_categories() -> None:
     for answer, reason in (("z", "unknown category"), ("x", "ambiguous label"), (3, "unknown category")):
         reject, _ = run("choice", by_name, {"q": "Which?", "o": ["x", "x"], "a": answer})
         assert isinstance(reject, Reject) and reject.reason == reason
-    by_field = {"text": "q", "candidates": {"A": "first", "B": "second"}, "label": "a"}
-    record = kept("choice", by_field, {"q": "Which?", "first": "x", "second": "x", "a": "B"})
-    assert [category.name for category in record.categories] == ["x", "x"] and record.labels == [1]
-    reject, _ = run("choice", by_field, {"q": "Which?", "first": "x", "second": "y", "a": "x"})
-    assert isinstance(reject, Reject) and reject.reason == "unknown category"
     flagged = {"text": "q", "candidates": "o[].name", "candidate_flags": "o[].right"}
     row = {"q": "Which?", "o": [{"name": "x", "right": 0}, {"name": "y", "right": 1}]}
     assert kept("choice", flagged, row).labels == [1]
@@ -341,6 +336,11 @@ def test_candidates_of_the_row_are_its_categories() -> None:
     for wrong, reason in ([{"name": "x", "right": 2}], "wrong type"), ([], "wrong number of labels"):
         reject, _ = run("choice", flagged, {**row, "o": wrong})
         assert isinstance(reject, Reject) and reject.reason == reason
+    by_field = {"text": "q", "candidates": {"A": "first", "B": "second"}, "label": "a"}
+    record = kept("choice", by_field, {"q": "Which?", "first": "x", "second": "x", "a": "B"})
+    assert [category.name for category in record.categories] == ["x", "x"] and record.labels == [1]
+    reject, _ = run("choice", by_field, {"q": "Which?", "first": "x", "second": "y", "a": "x"})
+    assert isinstance(reject, Reject) and reject.reason == "unknown category"
     labels = {
         "tokens": "t",
         "spans": {"each": "n[]", "start": "0", "end": "1", "label": "2"},

@@ -47,7 +47,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row for each item that `rows` leads to; a file that is not JSON is one reject.
 
     Raises:
-        UserError: the file has no such place; or a file that lists rows is not JSON, or holds no object or list.
+        UserError: the file has no such place, or one that lists rows holds no object or list.
     """
     whole = json_value(piece, strict=not options.control_characters)
     if isinstance(whole, Reject):
@@ -71,7 +71,5 @@ def _names(piece: Slice, name: str) -> set[str]:
     size = (piece.folder / path).stat().st_size
     found = json_value(replace(piece, path=path, start=0, stop=size))
     if not isinstance(found, dict | list):
-        why = f": {found.detail}" if isinstance(found, Reject) else ""
-        where = piece.folder / path
-        raise UserError(f"{where}: expected an object whose keys, or a list whose items, name rows{why}")
+        raise UserError(f"{piece.folder / path}: expected an object whose keys, or a list whose items, name rows")
     return {as_label(item) for item in found}

@@ -75,7 +75,7 @@ def _grouped(rows: Iterator[RawRow | Reject], group: list[str]) -> Iterator[RawR
             yield row
             continue
         shared = {name: row.content.pop(name) for name in group}
-        first = found.setdefault(tuple(shared.values()), row._replace(content={**shared, "rows": []}))
+        first = found.setdefault(tuple(shared.values()), RawRow(row.line, row.locator, {**shared, "rows": []}))
         first.content["rows"].append(row.content)
     yield from found.values()
 

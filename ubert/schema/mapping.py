@@ -154,7 +154,7 @@ class Mapping(Strict):
     words, or a string of words; joined by `glue`), or `chunks` (a list of {text, entity?}). `pair` is read as
     `text`. `tags` are as many as tokens; of several fields of tags (nested mentions) each is read. `candidates`
     are categories that the row itself names: a list, with `candidate_keys` to tell them by, or a field for each
-    key; `candidate_flags`, instead of a label, are 1 or true for those that are labels. `standoff` holds spans,
+    key; instead of a label, `candidate_flags` are 1 or true for those that are labels. `standoff` holds spans,
     relations and events by id, as `pipelines/sources/brat.py` describes. `links` join mentions that are of one
     cluster. A question without `answers` is kept only where `unanswerable` is true."""
 
