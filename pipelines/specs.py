@@ -77,7 +77,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     needed = {"required": dataset.pop("required")}
     of_format = [
         {
-            "if": {"properties": {"format": {"const": name}}, "required": ["format"]},
+            "if": {"properties": {"format": {"const": name}, "extends": False}, "required": ["format"]},
             "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
         }
         for name in formats()

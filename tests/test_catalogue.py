@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path)
     unlabelled = {"split": "test", "path": "test.jsonl", "labelled": False}
     files = [{"split": "train", "path": "train.jsonl"}, unlabelled]
-    world.spec("numbers", files=files, licence="CC0-1.0 | MIT")
+    world.spec("numbers", files=files, licence="CC0-1.0 | MIT", licence_class="permissive")
     world.spec("numbers_zh", dataset="numbers", language="zh")
     world.spec("absent")
     records = corpus("numbers", 1200) + corpus("numbers", 1, "validation")

@@ -156,6 +156,7 @@ SOURCE_RECORDS = {
     "restaurant8k": [2049, 3731],
     "resume_ner_zh": [3821, 463, 477],
     "rte": [2490, 277],
+    "rte_parquet": [2490, 277],
     "running_text_gutenberg": [7, 12, 61, 27],
     "running_text_wikitext2": [60, 60],
     "scierc": [350, 50, 100],

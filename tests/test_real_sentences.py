@@ -170,3 +170,16 @@ def test_a_record_is_an_article_or_a_chapter() -> None:
     assert "tired of sitting by her sister on the bank, and of having" in alice
     verse = next(record.text for record in chapters if "How doth the little" in record.text)
     assert "crocodile\n      Improve" in verse
+
+
+def test_rows_are_the_same_in_both_formats() -> None:
+    def rows(name: str) -> list[tuple[str, str | None, list[int]]]:
+        return [(record.text, record.pair, record.labels) for record in records_of(name)]
+
+    assert rows("rte_parquet") == rows("rte")
+
+
+def test_cells_that_are_quoted_are_read_without_their_quotes() -> None:
+    texts = [[record.text for record in taken.records] for taken in ingested("goemotions").values()]
+    assert [sum('"' in text for text in part) for part in texts] == [317, 137, 149]
+    assert not any('""' in text for part in texts for text in part)
