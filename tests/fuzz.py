@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def main() -> None:
         print(f"{name}: {runs} runs in {time.monotonic() - start:.0f} s", flush=True)
         if done.returncode:
             failed.append(name)
-            print(done.stderr[-4000:], f"\n{name} failed; its input is in {folder}", flush=True)
+            print(
+                done.stdout[-4000:], done.stderr[-1000:], f"\n{name} failed; its input is in {folder}", flush=True
+            )
     sys.exit(f"{len(failed)} failed: {', '.join(failed)}" if failed else 0)
 
 
@@ -59,75 +62,88 @@ def fuzz(name: str, data: Path, folder: Path, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["pipelines", "ubert"]):
-        from pipelines import mapping, run_unit, sources  # noqa: F401
-        from pipelines.specs import dataset_spec, file_options, specs_folder
+        from pipelines import mapping, sources  # noqa: F401
+        from pipelines.specs import dataset_spec, specs_folder
 
         spec = dataset_spec(name, specs_folder(None))
         sources.reader(spec.format)
-    options = file_options(spec, spec.files[0])
     seeds = folder / "seeds"
     seeds.mkdir()
-    for number, seed in enumerate(seed_bytes(spec, data, specs_folder(None))):
+    given, beside = seed_bytes(spec, data, specs_folder(None))
+    for number, seed in enumerate(given):
         (seeds / str(number)).write_bytes(seed)
     limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", "-max_len=6000"]
-    atheris.Setup(
-        [sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(seeds)],
-        lambda b: check(spec, options, folder, b),
-    )
+    atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(seeds)], checker(spec, folder, beside))
     atheris.Fuzz()
 
 
-def seed_bytes(spec: Any, data: Path, specs: Path) -> list[bytes]:
-    """The first bytes of a few source files, with those beside them."""
+def seed_bytes(spec: Any, data: Path, specs: Path) -> tuple[list[bytes], list[str]]:
+    """The first bytes of a few source files, with those beside them; and what files beside `x` are called."""
     from pipelines.sources import matches, reader
     from pipelines.specs import file_options
 
     folder = next(place for place in (data / spec.folder, specs / "samples" / spec.folder) if place.is_dir())
     found = []
+    names: list[str] = []
     for entry in spec.files[:4]:
         path = folder / matches(folder, entry.path)[0]
-        together = [path, *reader(spec.format).companions(path, file_options(spec, entry))]
-        found.append(BREAK.join(file.read_bytes()[:SEED] for file in together))
-    return found
+        companions = reader(spec.format).companions(path, file_options(spec, entry))
+        found.append(BREAK.join(file.read_bytes()[:SEED] for file in [path, *companions]))
+        own = [
+            Path("x" + c.suffix) if c.with_suffix("") == path.with_suffix("") else c.relative_to(path.parent)
+            for c in companions
+        ]
+        names = names or [name.as_posix() for name in own]
+    return found, names
 
 
-def check(spec: Any, options: Any, folder: Path, data: bytes) -> None:
-    """Read, map and write what `data` holds."""
+def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], None]:
+    """What reads, maps and writes what bytes hold, and fails where something else happens than may."""
     from pipelines.mapping import mapper
     from pipelines.sources import RawRow, Slice, reader
+    from pipelines.specs import file_options
     from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
     from ubert.schema.errors import UserError
     from ubert.schema.record import Misplaced, Record, Reject
 
-    content, *others = data.split(BREAK)
-    suffix = Path(spec.files[0].path).suffix
-    path = folder / f"x{suffix}"
-    path.write_bytes(content)
-    beside = [path.with_suffix(ending) for ending in getattr(options, "annotations", [])]
-    named = getattr(options, "beside", None)
-    beside += [folder / other for other in named.values()] if isinstance(named, dict) else []
-    for file, other in zip(beside, [*others, *[b""] * len(beside)], strict=False):
-        file.write_bytes(other)
-    module = reader(spec.format)
-
-    def rows(start: int, stop: int) -> list[RawRow | Reject]:
-        line = 1 + content.count(b"\n", 0, start)
-        return list(module.read(Slice(folder, path.name, start, stop, line, spec.files[0].encoding, "0"), options))
-
-    try:
-        found = rows(0, len(content))
-    except UserError:
-        return
+    module, options = reader(spec.format), file_options(spec, spec.files[0])
+    path = folder / f"x{Path(spec.files[0].path).suffix}"
     misplaced: list[Misplaced] = []
-    to_record = mapper(spec, "train", Slice(folder, path.name, 0, len(content), 1, "utf-8", "0"), misplaced.append)
-    mapped = [row if isinstance(row, Reject) else to_record(row) for row in found]
-    kept = [row for row in mapped if isinstance(row, Record)]
-    rejects = [row for row in mapped if isinstance(row, Reject)]
-    assert len(kept) + len(rejects) == len(found)
-    assert len({record.record_id for record in kept}) == len(kept), "an id occurs twice"
-    records_to_batch(kept), rejects_to_batch(rejects, "c", "train"), mismatches_to_batch(misplaced, "c", "train")
-    if module.split_at(options) == "line" and (middle := content.find(b"\n", len(content) // 2) + 1):
-        assert list(chain(rows(0, middle), rows(middle, len(content)))) == found, "other rows when cut"
+    to_record = mapper(spec, "train", misplaced.append)
+    for name in beside:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+
+    def piece(content: bytes, start: int, stop: int) -> Slice:
+        line = 1 + content.count(b"\n", 0, start)
+        return Slice(folder, path.name, start, stop, line, spec.files[0].encoding, "0")
+
+    def rows(content: bytes, start: int, stop: int) -> list[RawRow | Reject]:
+        return list(module.read(piece(content, start, stop), options))
+
+    def check(data: bytes) -> None:
+        content, *others = data.split(BREAK)
+        path.write_bytes(content)
+        for name, other in zip(beside, [*others, *[b""] * len(beside)], strict=False):
+            (folder / name).write_bytes(other)
+        try:
+            found = rows(content, 0, len(content))
+        except UserError:
+            return
+        whole = piece(content, 0, len(content))
+        mapped = [row if isinstance(row, Reject) else to_record(whole, row) for row in found]
+        kept = [row for row in mapped if isinstance(row, Record)]
+        rejects = [row for row in mapped if isinstance(row, Reject)]
+        assert len(kept) + len(rejects) == len(found)
+        assert len({record.record_id for record in kept}) == len(kept), "an id occurs twice"
+        records_to_batch(kept)
+        rejects_to_batch(rejects, "c", "train")
+        mismatches_to_batch(misplaced, "c", "train")
+        misplaced.clear()
+        if module.split_at(options) == "line" and (middle := content.find(b"\n", len(content) // 2) + 1):
+            parts = chain(rows(content, 0, middle), rows(content, middle, len(content)))
+            assert list(parts) == found, "other rows when cut"
+
+    return check
 
 
 if __name__ == "__main__":
