@@ -139,7 +139,11 @@ def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], Non
         rejects_to_batch(rejects, "c", "train")
         mismatches_to_batch(misplaced, "c", "train")
         misplaced.clear()
-        if module.split_at(options) == "line" and (middle := content.find(b"\n", len(content) // 2) + 1):
+        if (
+            not beside
+            and module.split_at(options) == "line"
+            and (middle := content.find(b"\n", len(content) // 2) + 1)
+        ):
             parts = chain(rows(content, 0, middle), rows(content, middle, len(content)))
             assert list(parts) == found, "other rows when cut"
 

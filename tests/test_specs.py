@@ -142,7 +142,10 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ({"format": "tabel"}, "format: expected one of "),
         ({"options": {}}, "options: expected `columns`, or `header: true`"),
         ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
-        ({"files": GOOD["files"] * 2}, "files: named twice in one split: train.tsv of train"),
+        (
+            {"files": [dict(entry) for entry in GOOD["files"] * 2]},
+            "files: named twice in one split: train.tsv of train",
+        ),
         ({"files": []}, "files: List should have at least 1 item"),
         (
             {"files": [{"split": "train", "path": "a", "options": {"rest": 3}}]},
@@ -191,7 +194,7 @@ def test_only_text_encodings_that_keep_line_ends_are_taken(tmp_path: Path, encod
         ("- a", "(whole file): Input should be a valid dictionary"),
         ("name: reviews\nname: films", "key 'name' given twice in \"<unicode string>\", line 2"),
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML: could not determine a constructor"),
-        ("a: &a [*a]", "a: unknown key"),
+        ("a: &a [*a]", "alias *a: aliases are not read"),
     ],
 )
 def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:
