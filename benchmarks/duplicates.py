@@ -1,4 +1,4 @@
-"""Near duplicates among generated records: `pipelines.duplicates` against rensa's own deduplicator.
+"""Near duplicates among generated records: `pipelines.audit.duplicates` against rensa's own deduplicator.
 
 The records: sentences of 20 to 60 words, drawn by Zipf's law from 50,000 words, in two corpora. One in a hundred
 is a planted near duplicate: a copy of another record with 3 % of the words, one at least, replaced, dropped or
@@ -32,8 +32,8 @@ from typing import NamedTuple
 import psutil
 import pyarrow.parquet as pq
 
-from pipelines.duplicates import duplicates
-from pipelines.shingles import jaccard, shingles
+from pipelines.audit.duplicates import duplicates
+from pipelines.audit.shingles import jaccard, shingles
 from pipelines.store import Store, now
 from pipelines.warehouse import sql
 from ubert.schema.arrow import records_to_batch

@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.evidence import DROPPED, audit_of_all
-from pipelines.same import ASKED, KEEPER_ORDER, rank
+from pipelines.audit.evidence import DROPPED, audit_of_all
+from pipelines.audit.same import ASKED, KEEPER_ORDER, rank
 from pipelines.store import Store
 from pipelines.warehouse import connect
 from ubert.schema.errors import UserError

@@ -98,13 +98,13 @@ class ObjectPath:
                 yield ObjectPath(info.path)
 
 
-def place(given: str) -> Place:
-    """The place that a user named.
+def place(given: str | Path) -> Place:
+    """The place that a user named, or that stands where they named none.
 
     Raises:
         UserError: a URL of something else than an object store.
     """
-    if "://" not in given:
+    if isinstance(given, Path) or "://" not in given:
         return Path(given)
     key = given.removeprefix(SCHEME).rstrip("/")
     if not given.startswith(SCHEME) or not all(key.split("/")):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.hashes import LONGEST_ROW
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.place import Place
 from pipelines.publish import COUNTS
 from pipelines.sources import Slice, reader

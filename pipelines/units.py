@@ -99,7 +99,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None) -> Plan:
         UserError: a file is missing, is named twice in a split, or is not the one that the spec pins.
     """
     sources = _hashed(spec, folder, list(_sources(spec, folder)), hashes or Hashes())
-    code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping", "ubert.schema.arrow")
+    code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping.mapper", "ubert.schema.arrow")
     units: list[Unit] = []
     for entry, of_entry in groupby(sources, lambda source: source.entry):
         found = list(of_entry)

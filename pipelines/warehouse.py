@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pipelines.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATES, LEAKS, evidence_files
+from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATES, LEAKS, evidence_files
 from pipelines.place import Place, arrow, on_disk, parquet, persistent
 from pipelines.store import Store
 from ubert.schema.errors import UserError

@@ -89,17 +89,18 @@ def seed_bytes(spec: Any, data: Path, specs: Path) -> tuple[list[bytes], list[st
         path = folder / matches(folder, entry.path)[0]
         companions = reader(spec.format).companions(path, file_options(spec, entry))
         found.append(BREAK.join(file.read_bytes()[:SEED] for file in [path, *companions]))
-        own = [
-            Path("x" + c.suffix) if c.with_suffix("") == path.with_suffix("") else c.relative_to(path.parent)
-            for c in companions
+        alone = path.parent / "no such folder" / f"x{path.suffix}"  # what is read beside a file by its name alone
+        named = [
+            c.relative_to(alone.parent) for c in reader(spec.format).companions(alone, file_options(spec, entry))
         ]
+        own = named or [Path("x" + companion.suffix) for companion in companions]
         names = names or [name.as_posix() for name in own]
     return found, names
 
 
 def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], None]:
     """What reads, maps and writes what bytes hold, and fails where something else happens than may."""
-    from pipelines.mapping import mapper
+    from pipelines.mapping.mapper import mapper
     from pipelines.sources import RawRow, Slice, reader
     from pipelines.specs import file_options
     from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch

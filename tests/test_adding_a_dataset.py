@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.sources import Slice, matches, reader
 from pipelines.specs import dataset_spec, file_options
 from ubert.schema.checks import covered

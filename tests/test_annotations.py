@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import covered
 from ubert.schema.record import Category, Misplaced, Record, Reject, Span

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, reader
 from ubert.schema.arrow import records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError

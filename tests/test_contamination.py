@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from test_duplicates import record
 from worlds import put_corpus
 
-from pipelines.contamination import contamination
-from pipelines.ngrams import ngrams
-from pipelines.shingles import words
+from pipelines.audit.contamination import contamination
+from pipelines.audit.ngrams import ngrams
+from pipelines.audit.shingles import words
 from pipelines.store import Store
 from pipelines.warehouse import sql
 from ubert.schema.errors import UserError

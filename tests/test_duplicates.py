@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
-from pipelines.contradictions import annotation
-from pipelines.duplicates import duplicates
-from pipelines.minhash import ROWS, band_schema, rows_of_a_band, signatures
-from pipelines.shingles import jaccard, shingles
+from pipelines.audit.contradictions import annotation
+from pipelines.audit.duplicates import duplicates
+from pipelines.audit.minhash import ROWS, band_schema, rows_of_a_band, signatures
+from pipelines.audit.shingles import jaccard, shingles
 from pipelines.store import Store
 from pipelines.warehouse import sql
 from ubert.schema.arrow import records_to_batch

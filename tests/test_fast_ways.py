@@ -17,7 +17,7 @@ from worlds import World
 
 import pipelines.run_unit
 import pipelines.sources
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.run_unit import run_unit
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.sources._text import lines

@@ -14,8 +14,8 @@ from test_duplicates import PLACES, changed, record, sentence
 from worlds import put_corpus
 
 from pipelines import cli
-from pipelines.contamination import contamination
-from pipelines.duplicates import duplicates
+from pipelines.audit.contamination import contamination
+from pipelines.audit.duplicates import duplicates
 from pipelines.mix import mix
 from pipelines.mixture_sql import explain
 from pipelines.store import Store

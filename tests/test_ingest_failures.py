@@ -292,3 +292,11 @@ def test_a_file_that_is_known_to_lack_annotations_may_be_refused_as_a_whole(
     assert ingest_command(monkeypatch, world) == 0
     rows = sql(world.root, "SELECT split, kept, rejected FROM corpora ORDER BY split").to_pylist()
     assert rows == [{"split": "test", "kept": 0, "rejected": 2}, {"split": "train", "kept": 3, "rejected": 0}]
+
+
+def test_without_a_root_the_store_is_in_the_folder_at_hand(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "UBERT_ROOT"}
+    command = [sys.executable, "-m", "pipelines.cli", "sql", "SELECT count(*) AS n FROM corpora"]
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "0" in done.stdout, done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice
 from ubert.schema.arrow import batch_to_records, records_to_batch
 from ubert.schema.checks import covered

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, content_hash, matches, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
 from ubert.schema.arrow import batch_to_records, records_to_batch

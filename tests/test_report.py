@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from worlds import put_corpus
 
 from pipelines import cli
-from pipelines.duplicates import duplicates
+from pipelines.audit.duplicates import duplicates
 from pipelines.ingest import ingest
 from pipelines.mix import mix
-from pipelines.report import RECORDS, write_report
-from pipelines.report_numbers import records
+from pipelines.report.numbers import records
+from pipelines.report.page import RECORDS, write_report
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.visible import visible
 from pipelines.warehouse import connect, sql

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
-from pipelines.report_numbers import TOP, numbers, records
-from pipelines.report_pictures import bars, histogram, ranges
+from pipelines.report.numbers import TOP, numbers, records
+from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.warehouse import connect
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span
 

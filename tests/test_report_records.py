@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipelines.report_records import BEFORE, CHARACTERS, ITEMS, Passage, shown
+from pipelines.report.records import BEFORE, CHARACTERS, ITEMS, Passage, shown
 from pipelines.visible import fitted, shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span

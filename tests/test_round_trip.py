@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
 from pipelines.units import plan, source_folder

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.mapping import mapper
+from pipelines.mapping.mapper import mapper
 from pipelines.samples import entities, questions
 from pipelines.samples.generate import DATASETS, generate, generate_files, split_sizes, stream_of
 from pipelines.samples.grammar import compile_rules, deal, read

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from pipelines.paths import Step, child, steps
+from pipelines.mapping.paths import Step, child, steps
 from pipelines.sources import RawRow, Slice
 from ubert.schema.errors import UserError
 from ubert.schema.mapping import Path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from pipelines.fields import as_label
+from pipelines.mapping.fields import as_label
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._rows import RowOptions, rows_of
 from pipelines.sources._text import json_value

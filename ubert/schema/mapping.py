@@ -1,8 +1,8 @@
 """`map` of a dataset's spec: which fields of a raw row hold what.
 
-Fields are paths (see `pipelines/paths.py`): keys joined by dots, `[]` for every item of a list, `{x}` for every
-key of an object, which paths of the same entry then call `{x}`. Paths of an entry are looked up in its item,
-those that begin with `/` in the row.
+Fields are paths (see `pipelines/mapping/paths.py`): keys joined by dots, `[]` for every item of a list, `{x}`
+for every key of an object, which paths of the same entry then call `{x}`. Paths of an entry are looked up in its
+item, those that begin with `/` in the row.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.annotations import annotated
-from pipelines.body import body_field
-from pipelines.candidates import candidates_field, chosen
-from pipelines.fields import (
+from pipelines.mapping.annotations import annotated
+from pipelines.mapping.body import body_field
+from pipelines.mapping.candidates import candidates_field, chosen
+from pipelines.mapping.fields import (
     Field,
     as_label,
     category_of,
@@ -23,11 +23,11 @@ from pipelines.fields import (
     text_field,
     words_field,
 )
-from pipelines.mentions import MisplacedError, given_field, locate
-from pipelines.paths import Scope, value, values
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.mentions import MisplacedError, given_field, locate
+from pipelines.mapping.paths import Scope, value, values
+from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.tags import tagged_spans
 from pipelines.sources import RawRow, Slice
-from pipelines.tags import tagged_spans
 from ubert.schema.checks import problem
 from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Source, Span, Split, Task
 from ubert.schema.spec import DatasetSpec

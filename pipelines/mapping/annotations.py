@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pipelines.body import body_field
-from pipelines.candidates import candidates_field
-from pipelines.fields import category_of, places
-from pipelines.gather import Gathered, Happening, Link, Reference, gatherer
-from pipelines.mentions import Fragments, locate
-from pipelines.paths import Scope
-from pipelines.refused import RefusedError
+from pipelines.mapping.body import body_field
+from pipelines.mapping.candidates import candidates_field
+from pipelines.mapping.fields import category_of, places
+from pipelines.mapping.gather import Gathered, Happening, Link, Reference, gatherer
+from pipelines.mapping.mentions import Fragments, locate
+from pipelines.mapping.paths import Scope
+from pipelines.mapping.refused import RefusedError
 from ubert.schema.record import Argument, Category, Event, Relation, Span
 from ubert.schema.spec import DatasetSpec
 

@@ -1,7 +1,7 @@
 """N-grams of evaluation records, and the training records that have some of them.
 
-An n-gram is n words in sequence (`pipelines/shingles.py`: in scripts without spaces, n characters). A text of
-fewer words is one n-gram, whole: so it matches another text of just these words, and no part of a longer one.
+An n-gram is n words in sequence (`pipelines/audit/shingles.py`: in scripts without spaces, n characters). A text
+of fewer words is one n-gram, whole: so it matches another text of just these words, and no part of a longer one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from pipelines.audit.shingles import BETWEEN, words
 from pipelines.place import Place, parquet_file
-from pipelines.shingles import BETWEEN, words
 
 CHUNK = 1_000
 INDEXED = pa.schema(

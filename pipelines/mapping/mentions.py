@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipelines.body import Body
-from pipelines.fields import Field, text_field, whole_field
-from pipelines.paths import Scope, value
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.body import Body
+from pipelines.mapping.fields import Field, text_field, whole_field
+from pipelines.mapping.paths import Scope, value
+from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mention, Offsets
 from ubert.schema.record import Mismatch
 

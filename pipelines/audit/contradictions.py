@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from pipelines.evidence import CONTRADICTIONS
+from pipelines.audit.evidence import CONTRADICTIONS
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.checks import covered
 from ubert.schema.record import RECORD_SCHEMA, Argument, Event, Record, Span, normal_form

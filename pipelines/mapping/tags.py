@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.refused import RefusedError
+from pipelines.mapping.refused import RefusedError
 from ubert.schema.mapping import Scheme
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from pipelines.body import Body
-from pipelines.fields import as_label
-from pipelines.mentions import Given, given_field
-from pipelines.paths import Scope, value, values
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.body import Body
+from pipelines.mapping.fields import as_label
+from pipelines.mapping.mentions import Given, given_field
+from pipelines.mapping.paths import Scope, value, values
+from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Arguments, Events, Mapping, Mention, Mentions, Offsets, Relations
 from ubert.schema.record import Task
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.fields import Field, as_label, text_field
-from pipelines.paths import value
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.fields import Field, as_label, text_field
+from pipelines.mapping.paths import value
+from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.spec import DatasetSpec
 
 Candidates = list[tuple[str, str]]  # key and name, in order; the name is the key where the row has no keys

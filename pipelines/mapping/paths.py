@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.refused import RefusedError, short
 
 PATH = r"^/?(\.|[^.\[\]{}?/]+|\{\w+\})(\?|\[\]|\.(?=[^.])|[^.\[\]{}?/]+|\{\w+\})*$"
 _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")

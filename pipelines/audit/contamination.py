@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.audit.evidence import CONTAMINATION
+from pipelines.audit.ngrams import INDEXED, contaminated, index_of, indexed
 from pipelines.code_hash import code_hash
-from pipelines.evidence import CONTAMINATION
-from pipelines.ngrams import INDEXED, contaminated, index_of, indexed
 from pipelines.place import Place
 from pipelines.progress import progress
 from pipelines.store import Store, atomic, now
@@ -46,7 +46,7 @@ def contamination(
     corpora = {name: manifest.fingerprint for name, (_, manifest) in sorted((trained | held).items())}
     spelled = sorted(f"{corpus}/{split}" for corpus, split in splits)
     parameters: dict[str, Any] = {"n": n, "corpora": sorted(trained), "against": spelled}
-    mark = fingerprint(corpora, parameters, code_hash("pipelines.contamination"))
+    mark = fingerprint(corpora, parameters, code_hash("pipelines.audit.contamination"))
     directory = store.directory("audits", "contamination", mark)
     if (directory / MANIFEST).exists():
         return store.again("audits", read_manifest(AuditManifest, directory))

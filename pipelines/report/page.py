@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from pipelines.place import Place
 from pipelines.progress import progress
-from pipelines.report_numbers import STEPS, Row, numbers, records
-from pipelines.report_pictures import bars, histogram, ranges
-from pipelines.report_records import shown
+from pipelines.report.numbers import STEPS, Row, numbers, records
+from pipelines.report.pictures import bars, histogram, ranges
+from pipelines.report.records import shown
 from pipelines.store import Store
 from pipelines.visible import shortened, visible
 from pipelines.warehouse import connect
@@ -61,7 +61,7 @@ def write_report(root: Place, path: Path) -> None:
 
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("pipelines"),
+        loader=PackageLoader("pipelines.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -8,9 +8,9 @@ from operator import add
 
 from msgspec import Struct
 
-from pipelines.fields import Field, is_words, joined_field, text_field
-from pipelines.paths import Scope, value, values
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.fields import Field, is_words, joined_field, text_field
+from pipelines.mapping.paths import Scope, value, values
+from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mapping
 
 

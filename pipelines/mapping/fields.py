@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar
 
-from pipelines.paths import Scope, value
-from pipelines.refused import RefusedError, short
+from pipelines.mapping.paths import Scope, value
+from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")

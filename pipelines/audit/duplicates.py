@@ -1,9 +1,9 @@
 """Duplicates: which records repeat which, inside and across corpora and splits, with one row of evidence a match.
 
 Similarity is of texts (text and pair), so texts are compared, each once; then records. A duplicate has the same
-text as its keeper, or a near one, and the same is asked of it (`pipelines/same.py`). The keeper is the first in
-order: test, validation, train; then corpus, then record_id. Stars, not chains: every duplicate is itself near
-enough to a keeper that is a duplicate of nothing, so that each row of evidence stands alone.
+text as its keeper, or a near one, and the same is asked of it (`pipelines/audit/same.py`). The keeper is the
+first in order: test, validation, train; then corpus, then record_id. Stars, not chains: every duplicate is
+itself near enough to a keeper that is a duplicate of nothing, so that each row of evidence stands alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.audit.contradictions import contradictions
+from pipelines.audit.evidence import DUPLICATES, LEAKS
+from pipelines.audit.near import find_near
+from pipelines.audit.same import ASKED, KEEPER_ORDER, rank
 from pipelines.code_hash import code_hash
-from pipelines.contradictions import contradictions
-from pipelines.evidence import DUPLICATES, LEAKS
-from pipelines.near import find_near
 from pipelines.place import Place
-from pipelines.same import ASKED, KEEPER_ORDER, rank
 from pipelines.store import Store, atomic, now
 from pipelines.warehouse import connect, explained
 from ubert.schema.errors import UserError
@@ -92,8 +92,8 @@ def duplicates(
 ) -> AuditManifest:
     """Find the duplicates, leaks and contradictions among these corpora, by default all of the store.
 
-    near: the Jaccard similarity of shingles (`pipelines/shingles.py`) from which texts are near, 0.3 to 1. What
-    was found already for the same corpora in the same state is left as it is.
+    near: the Jaccard similarity of shingles (`pipelines/audit/shingles.py`) from which texts are near, 0.3 to 1.
+    What was found already for the same corpora in the same state is left as it is.
 
     Raises:
         UserError: a corpus is not in the store, or there is none; the store cannot be written.
@@ -106,7 +106,7 @@ def duplicates(
         raise UserError(f"{store.root}: no corpus in the store; run `ubert ingest` first")
     current = {name: store.current("corpora", name) for name in chosen}
     corpora = {name: manifest.fingerprint for name, (_, manifest) in current.items()}
-    mark = fingerprint(corpora, near, code_hash("pipelines.duplicates"))
+    mark = fingerprint(corpora, near, code_hash("pipelines.audit.duplicates"))
     directory = store.directory("audits", "duplicates", mark)
     if (directory / MANIFEST).exists():
         return store.again("audits", read_manifest(AuditManifest, directory))

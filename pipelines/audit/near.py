@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from pipelines.minhash import CHUNK, band_schema, signatures
+from pipelines.audit.minhash import CHUNK, band_schema, signatures
+from pipelines.audit.shingles import jaccard, shingles
 from pipelines.place import Place
 from pipelines.progress import progress
-from pipelines.shingles import jaccard, shingles
 from pipelines.tasks import completed
 from ubert.schema.errors import UserError
 

@@ -1,0 +1,1 @@
+"""What repeats, leaks or contradicts itself among the records of the store, with evidence."""

