@@ -85,6 +85,7 @@ SOURCE_RECORDS = {
     "ade_corpus_dose": [213],
     "ade_corpus_sentences": [4272, 3000],
     "ag_news_test": [7600],
+    "ag_news_titles": [7600],
     "aste_14lap": [906, 219, 328],
     "aste_14res": [1266, 310, 492],
     "atis": [4478, 500, 893],
@@ -99,6 +100,7 @@ SOURCE_RECORDS = {
     "c3_zh": [5856, 1825],
     "casie": [350],
     "casie_coref": [350],
+    "casie_triggers": [350],
     "clinc150": [15000 + 100, 3000 + 100, 4500 + 1000],
     "clinc150_domain": [15000 + 100, 3000 + 100, 4500 + 1000],
     "cluener": [5000, 1343],
@@ -110,6 +112,7 @@ SOURCE_RECORDS = {
     "crudeoilnews_augmented": [80],
     "duee": [1498],
     "duee_fin": [450],
+    "duee_fin_titles": [450],
     "fewclue_bustm": [160, 160, 1772],
     "fewclue_chid": [202, 202],
     "fewclue_cluewsc": [160, 159, 976],
@@ -134,7 +137,9 @@ SOURCE_RECORDS = {
     "genia_nested": [1669, 1854],
     "genia_nested_pipe": [48, 94, 55],
     "germeval2014": [2200, 5100],
+    "germeval2014_outer": [2200, 5100],
     "goemotions": [12000, 5426, 5427],
+    "goemotions_sentiment": [12000, 5426, 5427],
     "litbank": [10],
     "litbank_coref": [10],
     "litbank_events": [869],
@@ -145,10 +150,12 @@ SOURCE_RECORDS = {
     "mams_absa": [4297, 500, 500],
     "mams_absa_categories": [400, 400],
     "mams_absa_polarity": [888, 901],
+    "mams_absa_terms": [4297, 500, 500],
     "med": [5382],
     "mit_movie_trivia": [7816, 1953],
     "ocnli": [3000, 3000, 3000],
     "pubmedqa": [600 - 291, 291],
+    "pubmedqa_answers": [600 - 291, 291],
     "pubmedqa_sections": [1044, 987],
     "redocred": [250],
     "redocred_coref": [250],
@@ -174,6 +181,7 @@ SOURCE_RECORDS = {
     "snips": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
     "snips_intent": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
     "squad2_cs224n": [6078, 5915],
+    "squad2_questions": [6078, 5915],
     "sst": [6920, 872, 1821],
     "sst_fine": [8544, 1101, 2210],
     "stsb": [5749, 1500, 1379],
@@ -192,7 +200,9 @@ SOURCE_RECORDS = {
     "wikievents_ner": [20, 20],
     "wnut17": [3394, 1009, 1287],
     "xquad_en": [1190],
+    "xquad_en_questions": [1190],
     "xquad_zh": [1190],
+    "xquad_zh_questions": [1190],
 }
 REJECTED = {
     "c3_zh": {"ambiguous label": 1},
@@ -216,6 +226,9 @@ REJECTED = {
     "redocred_ner": {"mention doesn't match its offsets": 2},
     "resume_ner_zh": {"tags out of order": 4},
     "squad2_cs224n": {"no answer": 5915},
+    "casie_triggers": {"span outside its text": 1},
+    "germeval2014_outer": {"wrong column count": 1},
+    "squad2_questions": {"missing field": 3168 + 5915},
 }
 
 
@@ -234,7 +247,7 @@ def test_every_source_record_is_kept_or_rejected_for_a_reason(name: str) -> None
         document = spec.format == "brat" or name.startswith(
             ("bionlp", "casie", "crudeoilnews", "genia_event", "litbank")
         )
-        key = (split, "documents") if document else ("", path) if name == "squad2_cs224n" else (split, path)
+        key = (split, "documents") if document else ("", path) if name.startswith("squad2") else (split, path)
         by_file[key] += len(taken.records) + len(taken.rejects)
         reasons.update(reject.reason for reject in taken.rejects)
     assert list(by_file.values()) == SOURCE_RECORDS[name]

@@ -62,7 +62,8 @@ def test_every_record_is_there_with_its_words(shards: Shards) -> None:
 
 def test_rows_carry_copies_prompts_and_regions(shards: Shards) -> None:
     rows = {shards.record_id(row): row for row in range(len(shards))}
-    assert shards.copies_N[rows["people/train/3"]] == 4 and shards.copies_N.sum() == len(shards) + 3
+    [file] = shards.files
+    assert file.copies[rows["people/train/3"]] == 4 and file.copies.sum() == len(shards) + 3
     for name, item in (("people/train/3", CORPORA["people"][3]), ("questions/train/4", CORPORA["questions"][4])):
         example = shards.example(rows[name])
         texts = [item.instruction, *(category.name for category in item.categories)]

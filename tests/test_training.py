@@ -145,7 +145,7 @@ def test_micro_batches_add_up_to_the_batch(world: World, tmp_path: Path) -> None
     shards = make_shards(tmp_path, encoder)
     gradients = []
     for size in (8192, 64):
-        recipe = make_recipe(encoder, tokens_per_step=size)
+        recipe = make_recipe(encoder, tokens_per_step=size, packs_per_batch=1)
         training = loop.set_up(recipe, shards, tmp_path / f"run-{size}", loop.ALONE, resume=False)
         step = training.loader.step(0)
         assert (len(step.batches) > 1) == (size == 64)

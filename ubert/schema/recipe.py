@@ -29,8 +29,11 @@ class Recipe(Strict):
     `encoder`: a Hugging Face hub name, a local path, or `package:<package>/<folder>` for one that an installed
     package carries. `layout`: joint (many categories a sequence) or stacked (one category a sequence, the UBERT
     paper). `categories_per_piece`: most categories of one joint sequence; in training, gold ones and a keyed draw
-    of the others. `tokens_per_batch` bounds the padded tokens of one global batch (all workers together),
-    `tokens_per_step` those of one forward pass on one worker. Exactly one of `steps` and `epochs` is given.
+    of the others. `tokens_per_batch` are about the padded tokens of one global batch (all workers together). It is
+    made of `packs_per_batch` packs (1: all texts of about one length, and the fewest forward passes), of any tasks
+    (`batches: mixed`) or of one (by_task); a pack has texts of about one length, or a single larger one.
+    `tokens_per_step` bounds the padded tokens of one forward pass on one worker. Exactly one of `steps` and
+    `epochs` is given.
     """
 
     name: str = Field(pattern=NAME)
@@ -42,6 +45,8 @@ class Recipe(Strict):
     categories_per_piece: int = Field(default=32, gt=0)
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
+    packs_per_batch: int = Field(default=4, gt=0)
+    batches: Literal["mixed", "by_task"] = "mixed"
     tokens_per_step: int = Field(default=8192, gt=0)
     steps: int | None = Field(default=None, gt=0)
     epochs: float | None = Field(default=None, gt=0)

@@ -1,7 +1,8 @@
 """Training batches from shards: any step of any rank at once, with no state to save.
 
-The order is a function of the shards, the seed, the epoch and the step (see `plan.py`), and the global batches are
-the same whatever the number of ranks: rank r of w takes rows r, r + w, r + 2w, ... of each.
+The order is a function of the shards, the seed, the epoch and the step (see `plan.py`), and the global batches
+are the same whatever the number of ranks: rank r of w takes packs r, r + w, ... of each, or rows r, r + w, ...
+where the packs don't share out evenly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 from ubert.model.batch import Batch, Example, Ids, Piece, Prompt, Special, collate, pieces, prompt
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training.plan import CATEGORIES, Longs, Plan, keys
+from ubert.training.permutation import Longs, keys
+from ubert.training.plan import CATEGORIES, Plan
 from ubert.training.shards import Shards
 
 PROMPTS_KEPT = 4096
@@ -58,26 +60,32 @@ class Loader:
             )
         epochs = recipe.epochs or 0.0
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
-        self._epoch = lru_cache(maxsize=2)(self.plan.epoch)
         self._every = np.arange(recipe.categories_per_piece, dtype=np.int32)
         self._joint = lru_cache(PROMPTS_KEPT)(self._joint_prompt)
         self._stacked = lru_cache(PROMPTS_KEPT)(self._stacked_prompts)
 
     def step(self, i: int) -> Step:
         """This rank's part of step `i` (from 0)."""
-        epoch, _ = divmod(i, self.steps_per_epoch)
-        copies = self.copies(i)
-        mine = copies[self.rank :: self.world]
-        rows = self.plan.rows_M[mine].tolist()
-        batches = list(self._batches(rows, mine, epoch))
-        return Step(batches, len(copies), [self.shards.record_id(row) for row in rows])
+        epoch = i // self.steps_per_epoch
+        packs = self.plan.packs(i)
+        batches: list[Batch] = []
+        records: list[str] = []
+        for copies in self.share(packs):
+            rows = self.plan.row_M[copies].tolist()
+            batches += self._batches(rows, copies, epoch)
+            records += map(self.shards.record_id, rows)
+        return Step(batches, sum(map(len, packs)), records)
 
-    def copies(self, i: int) -> Longs:
-        """The copies of rows (indices into `plan.rows_M`) of the global batch of step `i`."""
-        epoch, at = divmod(i, self.steps_per_epoch)
-        copy_M, batches_S = self._epoch(epoch)
-        batch = batches_S[at]
-        return copy_M[self.plan.starts[batch] : self.plan.starts[batch + 1]]
+    def share(self, packs: list[Longs]) -> list[Longs]:
+        """This rank's part of the packs of a global batch: whole packs where each rank gets as many, else rows."""
+        if len(packs) % self.world == 0:
+            return packs[self.rank :: self.world]
+        firsts = np.cumsum([0, *map(len, packs)]).tolist()
+        mine = [
+            copies[(self.rank - first) % self.world :: self.world]
+            for first, copies in zip(firsts, packs, strict=False)
+        ]
+        return [copies for copies in mine if len(copies)]
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
         """Steps from `start` to the end of the run, prepared ahead by a thread."""
@@ -114,7 +122,8 @@ class Loader:
 
     def _pieces(self, row: int, copy: int, epoch: int) -> list[Piece]:
         example = self.shards.example(row)
-        number = int(self.shards.prompt_N[row])
+        file, at = self.shards.find(row)
+        number = int(file.prompt[at])
         chosen = self.categories(example, copy, epoch)
         if self.recipe.layout == "stacked":  # each category fits beside the text: the plan has checked it
             prompts = self._stacked(number)
@@ -145,7 +154,7 @@ class Loader:
         if count <= most:
             return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-        draw = keys(np.arange(count), self.plan.seed, epoch, CATEGORIES, copy)
+        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, copy)
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,6 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
 
 PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share them
-_REGION_OF = [Region(flags) for flags in range(8)]
-
 _IDS = pa.list_(pa.int32())
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
@@ -73,6 +71,10 @@ class Lists:
     def __getitem__(self, i: int) -> Ids:
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
+    def lengths(self, start: int, stop: int) -> Ids:
+        """Of the lists from `start` to `stop`."""
+        return np.diff(self.offsets[start : stop + 1])
+
 
 @dataclass(slots=True, frozen=True)
 class Prompt:
@@ -83,37 +85,48 @@ class Prompt:
 
 
 @dataclass(slots=True, frozen=True)
-class _Shard:
-    """The columns of one file."""
+class Columns:
+    """The columns of one file, mapped into memory: R rows, the first of which is row `first` of all."""
 
+    first: int
     record_id: tuple[Ids, Bytes]
+    copies: Ids
+    prompt: Ids
+    task: Ids  # index into `tasks`
+    tasks: list[str]
     window_start: Ids
     text: Lists
     pair: Lists
     anchors: Lists
     cells: Lists
 
+    def __len__(self) -> int:
+        return len(self.copies)
+
+    def lengths(self, start: int, stop: int) -> Ids:
+        """Tokens of text, and pair with its [SEP], of the rows from `start` to `stop` of the file."""
+        pair = self.pair.lengths(start, stop)
+        return np.asarray(self.text.lengths(start, stop) + pair + (pair > 0), np.int32)
+
+    def gold(self, start: int, stop: int) -> Ids:
+        """Gold anchors and cells, together, of the rows from `start` to `stop` of the file."""
+        return np.asarray(self.anchors.lengths(start, stop) + self.cells.lengths(start, stop), np.int32)
+
 
 class Shards:
     """All rows of a shard set; nothing is read before it is asked for.
 
-    `copies_N`, `prompt_N`, `region_N`, `length_N` (tokens of text, and pair with its [SEP]) and `gold_N` (gold
-    anchors and cells, together) say of each row what planning needs. `instruction_P` and `categories` say of each
-    prompt which rows of `words` it is made of.
+    `files` hold the rows, in order. `instruction_P` and `categories` say of each prompt which rows of `words` it
+    is made of.
     """
 
     def __init__(self, directory: Path, manifest: ShardManifest) -> None:
         self.directory, self.manifest = directory, manifest
         batches = [_read(directory / file.path, SHARD_SCHEMA) for file in manifest.shards]
-        self._shards = [_columns(batch) for batch in batches]
-        self._first = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
-        self.copies_N = np.concatenate([batch.column("copies").to_numpy() for batch in batches])
-        self.prompt_N = np.concatenate([batch.column("prompt").to_numpy() for batch in batches])
-        self.region_N = np.concatenate([_regions(batch.column("task")) for batch in batches])
-        self.length_N = np.concatenate([_lengths(shard) for shard in self._shards])
-        self.gold_N = np.concatenate(
-            [np.diff(s.anchors.offsets) + np.diff(s.cells.offsets) // 3 for s in self._shards]
-        )
+        firsts = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
+        self.files = [_columns(batch, first) for batch, first in zip(batches, firsts, strict=False)]
+        self._firsts = firsts[:-1]
+        self._rows = firsts[-1]
         prompts = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
         self.categories = _lists(prompts.column("categories"))
@@ -121,40 +134,41 @@ class Shards:
         self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
 
     def __len__(self) -> int:
-        return len(self.copies_N)
+        return int(self._rows)
 
     def example(self, row: int) -> Example:
         """One row, without a copy. Rows of the same prompt share their lists of categories."""
-        shard, i = self._find(row)
-        prompt = self.prompt(int(self.prompt_N[row]))
+        shard, i = self.find(row)
+        prompt = self.prompt(int(shard.prompt[i]))
         return Example(
             instruction=prompt.instruction,
             categories=prompt.categories,
             text=shard.text[i],
             pair=shard.pair[i],
-            region=_REGION_OF[self.region_N[row]],
+            region=_region(shard.tasks[shard.task[i]]),
             gold_anchors=shard.anchors[i],
-            gold_cells=shard.cells[i].reshape(-1, 3),
+            gold_cells=shard.cells[i],
         )
 
     def record_id(self, row: int) -> str:
         """The record that a row is of."""
-        shard, i = self._find(row)
+        shard, i = self.find(row)
         offsets, data = shard.record_id
         return data[offsets[i] : offsets[i + 1]].tobytes().decode()
 
     def window_start(self, row: int) -> int:
         """The row's first token, in the text of its record."""
-        shard, i = self._find(row)
+        shard, i = self.find(row)
         return int(shard.window_start[i])
 
     def _prompt(self, number: int) -> Prompt:
         categories = [self.words[i] for i in self.categories[number].tolist()]
         return Prompt(self.words[int(self.instruction_P[number])], categories)
 
-    def _find(self, row: int) -> tuple[_Shard, int]:
-        at = bisect_right(self._first, row) - 1
-        return self._shards[at], row - self._first[at]
+    def find(self, row: int) -> tuple[Columns, int]:
+        """The file that holds a row, and its place there."""
+        file = self.files[bisect_right(self._firsts, row) - 1]
+        return file, row - file.first
 
 
 def open_shards(directory: Path, verify: bool = True) -> Shards:
@@ -189,16 +203,26 @@ def _read(path: Path, schema: pa.Schema) -> pa.RecordBatch:
     return file.get_batch(0)
 
 
-def _columns(batch: pa.RecordBatch) -> _Shard:
+@cache
+def _region(task: str) -> Region:
+    return objective(task).REGION
+
+
+def _columns(batch: pa.RecordBatch, first: int) -> Columns:
     _, offsets, data = batch.column("record_id").buffers()
     cells = _lists(batch.column("gold_cells"))
-    return _Shard(
+    return Columns(
+        first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
+        copies=batch.column("copies").to_numpy(),
+        prompt=batch.column("prompt").to_numpy(),
+        task=batch.column("task").indices.to_numpy(),
+        tasks=batch.column("task").dictionary.to_pylist(),
         window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
         anchors=_lists(batch.column("gold_anchors")),
-        cells=Lists(cells.offsets * 3, cells.values),
+        cells=Lists(cells.offsets, cells.values.reshape(-1, 3)),
     )
 
 
@@ -206,17 +230,3 @@ def _lists(column: pa.ListArray) -> Lists:
     values = column.values
     flat = values.values if pa.types.is_fixed_size_list(values.type) else values
     return Lists(column.offsets.to_numpy(), flat.to_numpy())
-
-
-def _lengths(shard: _Shard) -> Ids:
-    pair = np.diff(shard.pair.offsets)
-    return np.asarray(np.diff(shard.text.offsets) + pair + (pair > 0), np.int32)
-
-
-def _regions(tasks: pa.DictionaryArray) -> npt.NDArray[np.int8]:
-    """`Region` flags of each row."""
-    used: Ids = tasks.indices.to_numpy()
-    of_task = np.zeros(len(tasks.dictionary), np.int8)
-    for index in np.unique(used):
-        of_task[index] = objective(tasks.dictionary[int(index)].as_py()).REGION
-    return of_task[used]
