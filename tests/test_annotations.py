@@ -166,6 +166,24 @@ def test_a_mention_without_offsets_is_sought_too(locate: str, said: str, outcome
     assert bool(misplaced) == (outcome != 21)
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "start"),
+    [
+        ("WWD6月2日消息", "6月2日", 3),  # a Chinese mention ends where its letters do
+        ("共16月，6月止", "6月", 5),  # but not within a number,
+        ("AB轮后B轮", "B轮", 4),  # or a Latin word
+        ("参加iPhone发布会", "iPhone", 2),
+        ("ฉันรักแมวมาก", "แมว", 6),  # Thai has no spaces either
+        ("H2O at 2 bar", "2", 7),
+        ("a cafés café", "café", 8),
+    ],
+)
+def test_a_mention_is_sought_among_whole_words(text: str, said: str, start: int) -> None:
+    fields = {"text": "text", "spans": {"each": "m[]", "words": ".", "as": "P"}, "offsets": {"locate": "unique"}}
+    made, misplaced = run("ner", fields, {"text": text, "m": [said]})
+    assert isinstance(made, Record) and made.spans[0].start == start and not misplaced
+
+
 def test_every_misplaced_mention_of_a_refused_row_is_told() -> None:
     content = {"text": TEXT, "m": [{"s": 1, "w": "Ann"}, {"s": 0, "w": "Ann"}, {"s": 5, "w": "Eve"}]}
     made, misplaced = run("ner", {**LOCATED, "spans": {**LOCATED["spans"], "start": "s"}}, content)

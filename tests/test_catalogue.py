@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from worlds import World, corpus, put_corpus
 
 from pipelines.catalogue import main, markdown
+from pipelines.specs import dataset_names, specs_folder
 from ubert.schema.errors import UserError
 from ubert.schema.record import Mismatch
 
@@ -34,6 +35,13 @@ def world(tmp_path: Path) -> World:
 def cells(page: str, name: str) -> list[str]:
     (line,) = (line for line in page.splitlines() if f" | {name} | " in line or line.startswith(f"| {name} | "))
     return [cell.strip() for cell in line.replace("\\|", "/").strip("|").split(" | ")]
+
+
+def test_the_project_s_page_has_every_spec_of_a_real_dataset() -> None:
+    folder = specs_folder(None)
+    page = (folder.parent / "docs" / "datasets.md").read_text(encoding="utf-8")
+    real = [name for name in dataset_names(folder) if not name.startswith("sample_")]
+    assert [name for name in real if f" | {name} | " not in page] == []  # `make datasets` writes it anew
 
 
 def test_a_row_tells_what_became_of_a_dataset(world: World) -> None:

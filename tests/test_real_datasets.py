@@ -216,7 +216,6 @@ REJECTED = {
     },
     "crudeoilnews": {"no text file": 138},
     "crudeoilnews_augmented": {"mention doesn't match its offsets": 9},
-    "duee_fin": {"mention isn't in the text": 1},
     "format_examples_ubert_ner": {"not JSON": 1},
     "genia_event_xml": {"dangling event": 1},
     "germeval2014": {"wrong column count": 1},

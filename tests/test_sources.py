@@ -141,7 +141,7 @@ def test_rows_of_two_files_are_joined_and_what_has_no_partner_is_a_reject(read: 
     ]
     form = reader("jsonl")
     assert form.companions(tmp_path / "x", form.Options(beside=beside)) == [tmp_path / "more/y"]
-    with pytest.raises(ValueError, match="below the file's folder"):
+    with pytest.raises(ValueError, match="inside the dataset's folder"):
         form.Options(beside={**beside, "path": "../y"})
 
 
@@ -342,6 +342,12 @@ def test_a_question_is_a_row_with_its_context(read: Read) -> None:
     assert [row.locator for row in rows] == ["x#0.0.0", "x#1.0.0", "x#1.0.1"]
     assert rows[0].content == {"title": "t", "context": "c", "is_impossible": False, "id": "1"}
     assert rows[2].content["is_impossible"] is True
+
+
+@pytest.mark.parametrize("documents", [[2, 2], [3, 1], [-1, 2]])
+def test_a_range_of_no_documents_is_refused(documents: list[int]) -> None:
+    with pytest.raises(ValueError, match="documents"):
+        reader("squad").Options(documents=documents)
 
 
 def test_documents_part_a_file_without_overlap(read: Read) -> None:

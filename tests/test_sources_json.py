@@ -12,6 +12,7 @@ from ubert.schema.errors import UserError
 
 
 def read(folder: Path, listing: bytes, **options: Any) -> list[str]:
+    """Locators of the rows; reasons of the rejects."""
     content = b'{"1": {"q": "a"}, "2": {"q": "b"}, "3": {"q": "c"}, "4": {"q": 2}}'
     (folder / "x.json").write_bytes(content)
     (folder / "ids.json").write_bytes(listing)
@@ -19,7 +20,7 @@ def read(folder: Path, listing: bytes, **options: Any) -> list[str]:
     chosen = form.Options(rows=["{id}"], **options)
     assert form.companions(folder / "x.json", chosen) == [folder / "ids.json"]
     piece = Slice(folder, "x.json", 0, len(content), 1, "utf-8", "0" * 64)
-    return [row.locator for row in form.read(piece, chosen) if isinstance(row, RawRow)]
+    return [row.locator if isinstance(row, RawRow) else row.reason for row in form.read(piece, chosen)]
 
 
 @pytest.mark.parametrize("listing", [b'{"1": "yes", "3": "no", "9": "no"}', b'["3", "1"]'])
@@ -31,6 +32,11 @@ def test_rows_that_a_file_lists_are_one_split_and_the_others_another(tmp_path: P
 
 def test_a_number_is_listed_as_json_writes_it(tmp_path: Path) -> None:
     assert read(tmp_path, b'[2, "a"]', only={"key": "q", "in": "ids.json"}) == ["x.json#1", "x.json#4"]
+
+
+@pytest.mark.parametrize("choice", ["only", "except"])
+def test_a_row_without_the_key_is_of_neither_split(tmp_path: Path, choice: str) -> None:
+    assert read(tmp_path, b'["1"]', **{choice: {"key": "pid", "in": "ids.json"}}) == ["missing field"] * 4
 
 
 @pytest.mark.parametrize("listing", [b"3", b"{", b'"1"'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,9 @@ from ubert.schema.mapping import Mention, Offsets
 from ubert.schema.record import Mismatch
 
 Fragments = tuple[tuple[int, int], ...]
+
+# Scripts written without spaces between words: Thai, Lao, Tibetan and Burmese; Khmer; those of East Asia.
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")
 
 
 class Given(Struct, frozen=True, gc=False):
@@ -253,15 +257,25 @@ def _anywhere(text: str, words: str) -> Iterator[int]:
 
 
 def _occurrences(text: str, words: str) -> Iterator[int]:
-    """Where the words are in the text, but for places inside longer words of a script written with spaces."""
+    """Where the words are in the text, but for places inside longer words.
+
+    Words are runs of letters and digits: H2O does not hold 2. But what is of a script written without spaces ends
+    where its letters do: WWD6月2日 holds 6月2日.
+    """
+    unspaced = _UNSPACED.search(words) is not None
     for at in _anywhere(text, words):
         end = at + len(words)
-        if not (_joined(text[at - 1 : at], words[0]) or _joined(words[-1], text[end : end + 1])):
+        if not (
+            _joined(text[at - 1 : at], words[0], unspaced) or _joined(words[-1], text[end : end + 1], unspaced)
+        ):
             yield at
 
 
-def _joined(before: str, after: str) -> bool:
-    return bool(before and after) and all(c.isalnum() and c < "\u2e80" for c in (before, after))
+def _joined(before: str, after: str, unspaced: bool) -> bool:
+    """Whether two characters side by side are of one word."""
+    if not (before.isalnum() and after.isalnum()) or _UNSPACED.search(before + after):
+        return False
+    return not unspaced or before.isdigit() == after.isdigit()
 
 
 def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets) -> tuple[str, str]:

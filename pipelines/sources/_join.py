@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Annotated, Any
-
-from pydantic import AfterValidator
+from typing import Any
 
 from pipelines.sources import RawRow
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
-
-
-def _below(path: str) -> str:
-    if path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path or "\0" in path:
-        raise ValueError("expected a path below the file's folder")
-    return path
+from ubert.schema.yaml_file import InsidePath, Strict
 
 
 class Beside(Strict):
     """A file whose rows go into the field `into` of the rows that have the same value in their `key` as they have
     in their `other_key`. `path` counts from the folder of the file."""
 
-    path: Annotated[str, AfterValidator(_below)]
+    path: InsidePath
     into: str
     key: str
     other_key: str

@@ -30,13 +30,17 @@ Place = tuple[str, ...]
 class RowOptions(Strict):
     """`rows`: the paths that lead to the rows, such as `data[].items[]`; a row holds the key or position under
     `{x}` as its field x. `enclosing`: fields of the objects (or positions in the lists) around a row that it
-    takes along. `columns` names the items of rows that are lists, `item` a row that is a single value.
-    `control_characters`: strings may hold line ends and tabs as they are, which JSON forbids."""
+    takes along. `columns` names the items of rows that are lists, `item` a row that is a single value."""
 
     rows: list[Route] = Field(default=["[]"], min_length=1)
     enclosing: list[str] = Field(default_factory=list)
     columns: list[str] | None = Field(default=None, min_length=1)
     item: str | None = None
+
+
+class JsonOptions(RowOptions):
+    """`control_characters`: strings may hold line ends and tabs as they are, which JSON forbids."""
+
     control_characters: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import Field
 
 from pipelines.mapping.fields import as_label
 from pipelines.sources import RawRow, Slice
-from pipelines.sources._rows import RowOptions, rows_of
+from pipelines.sources._rows import JsonOptions, rows_of
 from pipelines.sources._text import json_value
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -25,7 +26,7 @@ class Listed(Strict):
     file: str = Field(alias="in", pattern=r"^[^/\\]+$")
 
 
-class Options(RowOptions):
+class Options(JsonOptions):
     """Where the rows are. `only`: just those that another file lists; `except`: just those that it doesn't. So one
     file can serve several splits."""
 
@@ -56,13 +57,19 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     rows = rows_of(piece, whole, options)
     for listed, wanted in ((options.only, True), (options.without, False)):
         if listed is not None:
-            rows = _chosen(rows, listed.key, _names(piece, listed.file), wanted)
+            rows = _chosen(piece.path, rows, listed.key, _names(piece, listed.file), wanted)
     yield from rows
 
 
-def _chosen(rows: Iterator[RawRow | Reject], key: str, names: set[str], wanted: bool) -> Iterator[RawRow | Reject]:
+def _chosen(
+    path: str, rows: Iterator[RawRow | Reject], key: str, names: set[str], wanted: bool
+) -> Iterator[RawRow | Reject]:
     for row in rows:
-        if isinstance(row, Reject) or (as_label(row.content.get(key)) in names) == wanted:
+        if isinstance(row, RawRow) and key not in row.content:
+            # As one that is not listed it could bring a row of the test split into training.
+            detail = f"{row.locator}: no {key!r}, by which rows are listed"
+            yield Reject(path, row.line, "missing field", detail, json.dumps(row.content))
+        elif isinstance(row, Reject) or (as_label(row.content[key]) in names) == wanted:
             yield row
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import Field
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources._rows import Route, RowOptions, rows_of
+from pipelines.sources._rows import JsonOptions, Route, rows_of
 from pipelines.sources._text import json_problem, whole_text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -22,7 +22,7 @@ _SPACE = re.compile(r"\s*")
 _NEXT = re.compile(r"^[\[{]", re.MULTILINE)
 
 
-class Options(RowOptions):
+class Options(JsonOptions):
     """Where the rows are in each value; default: the value is one."""
 
     rows: list[Route] = Field(default=["."], min_length=1)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._text import json_value
@@ -21,7 +21,14 @@ class Options(Strict):
     """`documents`: the first document to take and the one to stop before, counted from 0; default: all. So a file
     can be parted into splits that share no document."""
 
-    documents: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] | None = None
+    documents: tuple[Annotated[int, Field(ge=0)], int] | None = None
+
+    @field_validator("documents")
+    @classmethod
+    def _takes_some(cls, given: tuple[int, int] | None) -> tuple[int, int] | None:
+        if given is not None and given[0] >= given[1]:
+            raise ValueError("expected the first document to take, and a later one to stop before")
+        return given
 
 
 def split_at(options: Options) -> None:

@@ -10,7 +10,7 @@ from ubert.schema.fetch import Fetches
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
-from ubert.schema.yaml_file import Strict
+from ubert.schema.yaml_file import InsidePath, Strict
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
@@ -28,18 +28,11 @@ class Files(Strict):
     `options` go before those of the spec: so one file can serve several splits."""
 
     split: Split
-    path: str
+    path: InsidePath
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     encoding: str = "utf-8"
     options: dict[str, Any] = Field(default_factory=dict)
     labelled: bool = True  # false: published without annotations, so that its split may be refused as a whole
-
-    @field_validator("path")
-    @classmethod
-    def _stays_inside(cls, path: str) -> str:
-        if path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path or "\0" in path:
-            raise ValueError("expected a path inside the dataset's folder")
-        return path
 
     @field_validator("encoding")
     @classmethod

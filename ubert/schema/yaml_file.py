@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from ubert.schema.errors import UserError
 
@@ -16,6 +16,14 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+def _inside(path: str) -> str:
+    if path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path or "\0" in path:
+        raise ValueError("expected a path inside the dataset's folder")
+    return path
+
+
+InsidePath = Annotated[str, AfterValidator(_inside)]  # that no spec leads out of the folder of its raw files
 
 Model = TypeVar("Model", bound=BaseModel)
 
