@@ -136,7 +136,8 @@ def test_a_value_is_a_finite_number() -> None:
     spec = spec_of("regression", {"text": "t", "pair": "u", "value": "v"})
     assert kept(spec, {"t": "a", "u": "b", "v": "3.25"}).value == 3.25
     assert refused(spec, {"t": "a", "u": "b", "v": "high"}) == ("not a number", "'v' is 'high'")
-    assert refused(spec, {"t": "a", "u": "b", "v": [1]})[0] == "not a number"
+    for wrong in ([1], True, "1_0"):
+        assert refused(spec, {"t": "a", "u": "b", "v": wrong})[0] == "not a number"
     assert refused(spec, {"t": "a", "u": "b", "v": "nan"})[0] == "no value"
     assert refused(spec, {"t": "a", "u": "b", "v": "inf"})[0] == "no value"
 

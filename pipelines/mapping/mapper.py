@@ -138,6 +138,8 @@ def _value(spec: DatasetSpec) -> Shape:
     def fields(scope: Scope) -> dict[str, Any]:
         given = get(scope)
         try:
+            if isinstance(given, bool) or (isinstance(given, str) and "_" in given):  # which Python takes for one
+                raise ValueError
             number = float(given)
         except (TypeError, ValueError, OverflowError):
             raise RefusedError("not a number", f"{spec.map.value!r} is {short(given)}") from None

@@ -132,7 +132,9 @@ def value(path: str) -> Callable[[Scope], Any]:
 
 
 def _named(scope: Scope, name: str) -> str:
-    found = scope.named.get(name) or (scope.row.get(name) if isinstance(scope.row, dict) else None)
+    found = scope.named.get(name)
+    if found is None and isinstance(scope.row, dict):
+        found = scope.row.get(name)
     if not isinstance(found, str):
         raise RefusedError("missing field", f"no key was named {name!r} on the way")
     return found
