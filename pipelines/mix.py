@@ -201,7 +201,8 @@ def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> 
 
 def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> int:
     with explained(connection, f"{source_name(mixture, leaf)}: where"):
-        _check_repeatable(connection, mixture, leaf)
+        if leaf.where:
+            _check_repeatable(connection, mixture, leaf)
         count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
     if count == 0:
         condition = f"`where: {leaf.where}` matches no record" if leaf.where else "the split has no record"

@@ -13,7 +13,7 @@ from pipelines.guard import dropped_sql, evaluation_sql
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture, MixtureSource
 
-_PRIME = (1 << 61) - 1  # key * a + b modulo a prime is another order for each seed, and fits into HUGEINT
+_PRIME = (1 << 48) - 59  # the key's halves times 30 bits each, modulo a prime: another order for each seed
 
 
 class Stratum(NamedTuple):
@@ -121,8 +121,8 @@ def _matching(mixture: Mixture, leaf: MixtureSource) -> str:
 def _pool(mixture: Mixture, leaf: MixtureSource) -> str:
     """The records that may be drawn: record_id, draw key, characters, and the rarest category, '' where that
     doesn't matter."""
-    a, b = _draw_factors(mixture.seed)
-    key = f"((key::HUGEINT * {a} + {b}) % {_PRIME})::UBIGINT AS key"
+    a, b, c = _draw_factors(mixture.seed)
+    key = f"((key >> 32) * {a} + (key & 4294967295) * {b} + {c}) % {_PRIME} AS key"
     columns = f"record_id, {key}, characters" + (f", {_NAMED} AS names" if leaf.balance else ", '' AS category")
     dropped = f" AND record_id NOT IN (SELECT record_id FROM dropped WHERE mixture = '{mixture.name}')"
     pool = f"    SELECT {columns}\n{_matching(mixture, leaf)}{dropped if mixture.guarded else ''}"
@@ -161,6 +161,8 @@ def condition(mixture: Mixture, leaf: MixtureSource) -> str:
         raise UserError(f"{source_name(mixture, leaf)}: where: expected one SQL condition: {problem}") from None
 
 
-def _draw_factors(seed: int) -> tuple[int, int]:
+def _draw_factors(seed: int) -> list[int]:
+    """Two of 30 bits, for the halves of a key, and one of 62: no sum leaves 64 bits."""
     digest = blake3(f"ubert mixture {seed}".encode()).digest()
-    return 1 + int.from_bytes(digest[:8], "little") % (_PRIME - 1), int.from_bytes(digest[8:16], "little") % _PRIME
+    a, b, c = (int.from_bytes(digest[i : i + 8], "little") for i in (0, 8, 16))
+    return [(a >> 35) | 1 << 29, (b >> 35) | 1 << 29, c >> 2]
