@@ -136,5 +136,7 @@ def _span_groups(batch: Batch) -> tuple[list[SpanGroup], Tensor]:
     token_P = piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]
     first_P = tables_P.cumsum(0) - tables_P
     rows = torch.stack([token_P, length_P, first_P, tables_P, key_P % 2], 1).tolist()
-    groups = [SpanGroup(*row, triangle=not rectangle) for *row, rectangle in rows]
+    groups = [
+        SpanGroup(token, tokens, table, tables, not rectangle) for token, tokens, table, tables, rectangle in rows
+    ]
     return groups, table_S[order]
