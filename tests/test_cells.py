@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ubert.model import cells
+from ubert.model import cells, tiles
 from ubert.model.batch import Batch, Region
 from ubert.model.structure_table import StructureTable
-from ubert.schema.recipe import LossScale
+from ubert.schema.recipe import Loss, LossScale
 
 REGIONS = [
     Region.ANCHOR,
@@ -28,21 +29,20 @@ Pieces = list[tuple[int, list[Region]]]
 
 
 def random_batch(seed: int, pieces: Pieces) -> Batch:
-    """Pieces of (text tokens, region of each table) with random gold cells."""
+    """Pieces of (text tokens, region of each table); of a table no cell is gold, or some, or all, in no order."""
     draw = torch.Generator().manual_seed(seed)
     prompt = 5
     longest = prompt + max(tokens for tokens, _ in pieces) + 1
     piece_T, region_T, gold = [], [], []
     for row, (tokens, regions) in enumerate(pieces):
         for region in regions:
-            if region & (Region.TRIANGLE | Region.RECTANGLE):
-                start, end = torch.randint(tokens, (2,), generator=draw).tolist()
-                if region & Region.TRIANGLE:
-                    start, end = min(start, end), max(start, end)
-                gold.append((len(piece_T), start, end))
+            share = (0.0, 0.01, 0.3, 1.0)[int(torch.randint(4, (), generator=draw))]
+            chosen = (torch.rand(tokens, tokens, generator=draw) < share) & valid(int(region), tokens)
+            gold += [(len(piece_T), start, end) for start, end in torch.nonzero(chosen).tolist()]
             piece_T.append(row)
             region_T.append(int(region))
     count = len(pieces)
+    cells_G3 = torch.tensor(gold, dtype=torch.int64).reshape(-1, 3)
     return Batch(
         ids_BL=torch.zeros(count, longest, dtype=torch.int64),
         mask_BL=torch.ones(count, longest, dtype=torch.bool),
@@ -55,7 +55,7 @@ def random_batch(seed: int, pieces: Pieces) -> Batch:
         category_T=torch.zeros(len(piece_T), dtype=torch.int64),
         region_T=torch.tensor(region_T),
         gold_anchor_T=torch.randint(2, (len(piece_T),), generator=draw).float(),
-        gold_cells_G3=torch.tensor(gold, dtype=torch.int64).reshape(-1, 3),
+        gold_cells_G3=cells_G3[torch.randperm(len(gold), generator=draw)],
         examples=count,
     )
 
@@ -81,7 +81,8 @@ def valid(region: int, length: int) -> Tensor:
     return ones.triu() if region & Region.TRIANGLE else ones & bool(region & Region.RECTANGLE)
 
 
-def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: LossScale) -> Tensor:
+def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: LossScale, kind: Loss) -> Tensor:
+    """The formulas over the list of each table's cells, anchor and all."""
     total = [torch.zeros((), dtype=hidden_BLD.dtype) for _ in range(batch.examples)]
     count = [0] * batch.examples
     for table in range(len(batch.piece_T)):
@@ -90,16 +91,26 @@ def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: Lo
         for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
             gold[start, end] = 1
         region = int(batch.region_T[table])
-        cell_loss = F.binary_cross_entropy_with_logits(scores, gold, reduction="none")
-        example = int(batch.example_B[batch.piece_T[table]])
-        total[example] = total[example] + cell_loss[valid(region, len(scores))].sum()
-        count[example] += int(valid(region, len(scores)).sum())
+        inside = valid(region, len(scores))
+        score_V, gold_V = scores[inside], gold[inside]
         if region & Region.ANCHOR:
-            target = batch.gold_anchor_T[table].to(anchor.dtype)
-            total[example] = total[example] + F.binary_cross_entropy_with_logits(anchor, target)
-            count[example] += 1
+            score_V = torch.cat([score_V, anchor[None]])
+            gold_V = torch.cat([gold_V, batch.gold_anchor_T[table : table + 1].to(gold_V)])
+        example = int(batch.example_B[batch.piece_T[table]])
+        total[example] = total[example] + (dense_bce if kind == "bce" else dense_zlpr)(score_V, gold_V)
+        count[example] += len(score_V)
     weights = [1 / math.log(1 + n) if scale == "log" else 1.0 for n in count]
     return torch.stack([weight * part for weight, part in zip(weights, total, strict=True)]).sum()
+
+
+def dense_bce(score_V: Tensor, gold_V: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(score_V, gold_V, reduction="sum")
+
+
+def dense_zlpr(score_V: Tensor, gold_V: Tensor) -> Tensor:
+    zero = torch.zeros(1, dtype=score_V.dtype)
+    negative = torch.cat([zero, score_V[gold_V == 0]]).logsumexp(0)
+    return negative + torch.cat([zero, -score_V[gold_V == 1]]).logsumexp(0)
 
 
 def make(seed: int, batch: Batch, conditioned: bool, dtype: torch.dtype) -> tuple[StructureTable, Tensor]:
@@ -125,21 +136,22 @@ pieces_strategy = st.lists(
     st.booleans(),
     st.sampled_from([1, 300, 1 << 18]),
     st.sampled_from(["sum", "log"]),
+    st.sampled_from(["bce", "zlpr"]),
 )
 def test_loss_and_gradients_equal_the_dense_form(
-    seed: int, pieces: Pieces, conditioned: bool, tile: int, scale: LossScale
+    seed: int, pieces: Pieces, conditioned: bool, tile: int, scale: LossScale, kind: Loss
 ) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float64)
     inputs = [hidden, *head.parameters()]
-    expected = dense_loss(head, hidden, batch, scale)
+    expected = dense_loss(head, hidden, batch, scale, kind)
     expected_grads = torch.autograd.grad(expected, inputs, allow_unused=True)
-    normal, cells.TILE_CELLS = cells.TILE_CELLS, tile
+    normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
     try:
-        total, count = cells.loss(head(hidden, batch), batch, scale)
+        total, count = cells.loss(head(hidden, batch), batch, scale, kind)
         grads = torch.autograd.grad(total, inputs, allow_unused=True)
     finally:
-        cells.TILE_CELLS = normal
+        tiles.TILE_CELLS = normal
     assert count == len(pieces)
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
     for grad, wanted in zip(grads, expected_grads, strict=True):
@@ -154,12 +166,12 @@ def test_loss_and_gradients_equal_the_dense_form(
 def test_decode_finds_the_cells_of_the_dense_form(seed: int, pieces: Pieces, conditioned: bool, tile: int) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float32)
-    normal, cells.TILE_CELLS = cells.TILE_CELLS, tile
+    normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
     try:
         scores = head(hidden, batch)
-        found, top = cells.above(scores, 0.3), cells.best(scores)
+        found, top = cells.above(scores, 0.3), cells.top(scores)
     finally:
-        cells.TILE_CELLS = normal
+        tiles.TILE_CELLS = normal
     expected, edge = set(), set()
     for table in range(len(batch.piece_T)):
         dense, anchor = dense_table(head, hidden, batch, table)
@@ -178,28 +190,82 @@ def test_decode_finds_the_cells_of_the_dense_form(seed: int, pieces: Pieces, con
     assert found.table.tolist() == sorted(found.table.tolist())
 
 
-def test_huge_scores_don_t_overflow() -> None:
-    batch = random_batch(0, [(9, [Region.TRIANGLE] * 2)])
-    head, hidden = make(0, batch, True, torch.float32)
-    total, _ = cells.loss(head(hidden * 1e3, batch), batch)
-    assert torch.isfinite(total)
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), pieces_strategy, st.integers(1, 50), st.sampled_from([1, 300, 1 << 18]))
+def test_the_best_cells_of_each_table_are_those_of_a_stable_sort(
+    seed: int, pieces: Pieces, most: int, tile: int
+) -> None:
+    """Whole numbers as factors: many scores are equal, and exactly."""
+    batch = random_batch(seed, pieces)
+    head, hidden = make(seed, batch, True, torch.float64)
+    scores = head(hidden, batch)
+    for name in ("query_Nd", "key_Nd", "bilinear_dd", "scale_Sd", "shift_Sd", "weight_Sd"):
+        setattr(scores, name, getattr(scores, name).detach().round())
+    normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
+    try:
+        found, every = cells.top(scores, most), cells.above(scores, -math.inf)
+    finally:
+        tiles.TILE_CELLS = normal
+    expected = []
+    for table in sorted(scores.table_S.tolist()):
+        rows = [row for row in zip(*(column.tolist() for column in every), strict=True) if row[0] == table]
+        assert len(rows) == int(valid(int(batch.region_T[table]), pieces[int(batch.piece_T[table])][0]).sum())
+        expected += sorted(sorted(rows, key=lambda row: -row[3])[:most])
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_of_ten_thousand_don_t_overflow(kind: Loss, sign: int) -> None:
+    batch = random_batch(5, [(9, REGIONS), (1, REGIONS)])
+    head, hidden = make(0, batch, False, torch.float32)
+    with torch.no_grad():
+        head.U.mul_(1e4 * sign)
+        head.anchor_bias.fill_(1e4 * sign)
+    scores = head(hidden, batch)
+    assert float(cells.top(scores).score.max()) > 1e4 or sign < 0
+    total, _ = cells.loss(scores, batch, kind=kind)
     total.backward()
-    assert all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
+    double = make(0, batch, False, torch.float64)[0]
+    double.load_state_dict(head.state_dict())
+    inputs = hidden.detach().double().requires_grad_()
+    expected = dense_loss(double, inputs, batch, "sum", kind)
+    expected.backward()
+    torch.testing.assert_close(total.double(), expected, rtol=1e-4, atol=1e-2)
+    scale = float(inputs.grad.abs().max())  # type: ignore[union-attr]
+    torch.testing.assert_close(hidden.grad.double() / scale, inputs.grad / scale, rtol=0, atol=1e-3)  # type: ignore[operator,union-attr]
 
 
-def test_no_table_is_kept_for_the_backward_pass() -> None:
-    tokens, tables = 256, 4
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+def test_no_table_is_made_or_kept_for_the_backward_pass(kind: Loss) -> None:
+    """No tensor has as many cells as a table, and no storage is kept that has."""
+    tokens, tables = 300, 4
     batch = random_batch(1, [(tokens, [Region.TRIANGLE] * tables)])
+    batch.gold_cells_G3 = batch.gold_cells_G3[:20]
     head, hidden = make(1, batch, True, torch.float32)
-    kept: list[int] = []
+    made: list[int] = []
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.numel())
-        return tensor
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            made.extend(t.numel() for t in (out if isinstance(out, tuple | list) else [out]) if torch.is_tensor(t))
+            return out
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        cells.loss(head(hidden, batch), batch)
-    assert max(kept) < tokens * tokens
+    with Watch():
+        scores = head(hidden, batch)
+        cells.loss(scores, batch, kind=kind)[0].backward()
+        cells.above(scores, 2.0)
+        cells.top(scores, 5)
+    assert 0 < max(made) < tokens * tokens
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+def test_an_anchor_alone_has_one_loss(kind: Loss) -> None:
+    batch = random_batch(3, [(4, [Region.ANCHOR] * 6)])
+    head, hidden = make(3, batch, True, torch.float64)
+    scores = head(hidden, batch)
+    expected = F.binary_cross_entropy_with_logits(scores.anchor_T, batch.gold_anchor_T.double(), reduction="sum")
+    torch.testing.assert_close(cells.loss(scores, batch, kind=kind)[0], expected)
 
 
 @pytest.mark.parametrize("region", [Region.ANCHOR, Region.TRIANGLE])
