@@ -1,14 +1,14 @@
 """Head and loss, forward and backward: from sparse cells in tiles (ours) against dense tables (theirs).
 
-Theirs builds labels and masks [categories, L, L] from the gold spans and scores all cells by the three-operand einsum
-of section 3.1 of the UBERT paper. `reference`: as the public implementation does it, numpy tables and its three
-losses (ubert/model/reference.py). `dense BCE`: tables in torch, and BCE over ours' own cells alone; both sides get
-the same encoder output and the same weights there, and must agree on the loss. Ours takes BCE or ZLPR; `stacked`
-runs it over the same pieces as theirs, `joint` over one piece that holds all categories. `memory` counts the bytes
-of tensors alive beyond those of the feed-forward networks alone (run by themselves, forward and backward), labels
-and masks included. `networks` is their time, a part of all sides.
+Theirs builds labels and masks [categories, L, L] from the gold spans and scores all cells by the three-operand
+einsum of section 3.1 of the UBERT paper. `reference`: as the public implementation does it, numpy tables and its
+three losses (ubert/model/reference.py). `dense BCE`: tables in torch, and BCE over our cells alone; both sides
+have the same weights and encoder output there, and must agree on the loss. Ours takes BCE or ZLPR; `stacked` runs
+it over the same pieces as theirs, `joint` over one piece that holds all categories. `networks`, the feed-forward
+networks alone, are a part of all sides. `memory` counts the bytes of tensors alive beyond those of the networks
+(run by themselves, forward and backward), labels and masks included.
 
-    python benchmarks/loss.py [--quick] [--threads 2]
+    python benchmarks/loss.py [--quick] [--threads 1]
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def networks(head: StructureTable, hidden_BLD: Tensor) -> Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few runs, the middle size only")
-    parser.add_argument("--threads", type=int, default=2, help="with 1, CPU seconds are counted")
+    parser.add_argument("--threads", type=int, default=1, help="with 1, CPU seconds are counted")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter

@@ -65,9 +65,9 @@ def _bce(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
     if not scores.groups:
         return anchors
     factors = tiles.factors(scores)
-    gold = _gold(scores, batch)
-    cells: Tensor = _sums(factors).softplus_sum(factors, scores.groups, weight_T[scores.table_S])
-    return anchors + cells - (_gold_scores(factors, gold, batch) * weight_T[batch.gold_cells_G3[:, 0]]).sum()
+    gold, weight_S = _gold(scores, batch), weight_T[scores.table_S]
+    cells: Tensor = _sums(factors).cross_entropy(factors, scores.groups, gold, weight_S)
+    return anchors + cells
 
 
 def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
@@ -78,10 +78,9 @@ def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
     gold_table_G, gold_score_G = batch.gold_cells_G3[:0, 0], scores.anchor_T[:0]
     if scores.groups:
         factors = tiles.factors(scores)
-        gold = _gold(scores, batch)
-        negatives_S = _sums(factors).log_partition(factors, scores.groups, gold)
+        negatives_S, gold_score_G = _sums(factors).log_partition(factors, scores.groups, _gold(scores, batch))
         negatives_T = negatives_T.index_copy(0, scores.table_S, negatives_S)
-        gold_table_G, gold_score_G = batch.gold_cells_G3[:, 0], _gold_scores(factors, gold, batch)
+        gold_table_G = batch.gold_cells_G3[:, 0]
     negatives_T = torch.logaddexp(negatives_T, scores.anchor_T.masked_fill(positive_T | ~anchored_T, none))
     positives_T = F.softplus((-scores.anchor_T).masked_fill(~positive_T, none))
     return (weight_T * (negatives_T + _log_sum_exp(positives_T, gold_table_G, -gold_score_G))).sum()
@@ -105,19 +104,8 @@ def _gold(scores: Scores, batch: Batch) -> Gold:
     place_T = torch.empty_like(batch.piece_T)
     place_T[scores.table_S] = torch.arange(len(scores.table_S), device=place_T.device)
     table_G, start_G, end_G = batch.gold_cells_G3.unbind(1)
-    return Gold(place_T[table_G], start_G, end_G)
-
-
-def _gold_scores(factors: Factors, gold: Gold, batch: Batch) -> Tensor:
-    """Scores of the gold cells [G], by gathering their factors."""
-    piece_G = batch.piece_T[batch.gold_cells_G3[:, 0]]
-    offset_G = piece_G * batch.ids_BL.shape[1] + batch.text_start_B[piece_G]
-    rows_G, columns_G = offset_G + gold.start_G, offset_G + gold.end_G
-    mixed_Gd = torch.addcmul(
-        factors.shift_Sd[gold.table_G], factors.bilinear_Nd[rows_G], factors.scale_Sd[gold.table_G]
-    )
-    linear_Gd = factors.query_Nd[rows_G] * factors.weight_Sd[gold.table_G]
-    return (mixed_Gd * factors.key_Nd[columns_G] + linear_Gd).sum(-1) + factors.bias
+    piece_G = batch.piece_T[table_G]
+    return Gold(place_T[table_G], piece_G * batch.ids_BL.shape[1] + batch.text_start_B[piece_G], start_G, end_G)
 
 
 def _weights(batch: Batch, scale: LossScale) -> Tensor:

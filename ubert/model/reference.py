@@ -1,8 +1,8 @@
 """The loss of the public UBERT implementation (Fengshenbang-LM), as it stands: dense, to be compatible with it.
 
 Labels and mask are tables of every category over a padded sequence: a mask is 0 where a cell counts and -10,000,
-added to its score, elsewhere. A span table counts every cell behind the prompt, its lower triangle, [SEP] and padding
-too; a classification table counts its (CLS, CLS) alone. Nothing of the project trains with it.
+added to its score, elsewhere. A span table counts every cell behind the prompt, its lower triangle, [SEP] and
+padding too; a classification table counts its (CLS, CLS) alone. Nothing of the project trains with it.
 
 Shapes: B texts, K categories, L tokens of a padded sequence.
 """
@@ -23,7 +23,7 @@ Table = npt.NDArray[np.float64]
 
 
 def span_table(length: int, prompt: int, gold: Sequence[tuple[int, int]]) -> tuple[Table, Table]:
-    """Labels and mask [L, L] of a category: `gold` are (start, end) in the sequence, `prompt` the tokens before it."""
+    """Labels and mask [L, L] of a category: `gold` are (start, end) in the sequence, after `prompt` tokens."""
     labels, mask = np.zeros((length, length)), np.full((length, length), MASKED)
     mask[prompt:, prompt:] = 0
     for start, end in gold:

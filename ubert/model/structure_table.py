@@ -39,7 +39,8 @@ class SpanGroup(NamedTuple):
 
 @dataclass(slots=True)
 class Scores:
-    """Anchor scores, and the factors of the span tables' scores. All are logits: above 0 means yes."""
+    """Anchor scores (of tables that have an anchor), and the factors of the span tables' scores. All are logits:
+    above 0 means yes."""
 
     anchor_T: Tensor
     query_Nd: Tensor  # q
@@ -81,7 +82,7 @@ class StructureTable(nn.Module):
 
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
         """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
-        marker_TD = hidden_BLD[batch.piece_T, batch.anchor_T]
+        marker_TD = self._markers(hidden_BLD, batch)
         scale_Td, shift_Td, weight_Td = self._condition(marker_TD)
         query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
         anchor_T = (
@@ -105,6 +106,13 @@ class StructureTable(nn.Module):
             table_S=table_S,
             groups=groups,
         )
+
+    def _markers(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
+        """The encoder's output at each table's anchor; zeros where no score depends on it."""
+        if self.condition is None and not (batch.region_T & Region.ANCHOR).any():
+            # the gradient of a gather is as large as what it gathers from
+            return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
+        return hidden_BLD[batch.piece_T, batch.anchor_T]
 
     def _condition(self, marker_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale, shift and weight of each table."""

@@ -46,9 +46,10 @@ class Tile(NamedTuple):
 
 
 class Gold(NamedTuple):
-    """Gold cells: index among the span tables, start and end token."""
+    """Gold cells: index among the span tables, first token of the text (among N), start and end in the text."""
 
     table_G: Tensor
+    token_G: Tensor
     start_G: Tensor
     end_G: Tensor
 
@@ -104,93 +105,120 @@ def of_group(factors: Factors, group: SpanGroup) -> Factors:
     )
 
 
-def softplus_sum(factors: Factors, groups: list[SpanGroup], weight_S: Tensor) -> Tensor:
-    """Sum over all valid cells of weight_s * log(1 + e^z). No gradient goes to the weights."""
-    return _SoftplusSum.apply(groups, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
+def cross_entropy(factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor) -> Tensor:
+    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z). No gradient goes to the weights."""
+    return _CrossEntropy.apply(groups, gold, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> Tensor:
-    """log(1 + sum of e^z over the valid cells that are not gold) of each span table [S]."""
+def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
+    """log(1 + sum of e^z over the valid cells but the gold ones) of each span table [S]; the gold scores [G]."""
     return _LogPartition.apply(groups, gold, *factors)  # type: ignore[no-any-return,no-untyped-call]
 
 
-class _SoftplusSum(torch.autograd.Function):
+class _CrossEntropy(torch.autograd.Function):
     """A sum's gradient is known while a tile's scores are, and taken in the same pass: no tile is made twice."""
 
     @staticmethod
-    def forward(ctx: Any, groups: list[SpanGroup], weight_S: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, weight_S: Tensor, *tensors: Tensor) -> Tensor:
         factors = Factors(*tensors)
-        total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
+        finder = _Finder(groups, gold)
         weights: list[float] = weight_S.tolist()
+        total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
 
         def slope(index: int, group: SpanGroup, tile: Tile) -> Tensor:
             weight = weights[group.table]  # equal for all tables of a text
             total.add_(F.softplus(tile.scores_MRC).sum(), alpha=weight)
+            found = finder.find(index, tile)
+            if found:
+                total.sub_(tile.scores_MRC[found.at].sum(), alpha=weight)
             slope_MRC = tile.scores_MRC.sigmoid_()
+            if found:
+                slope_MRC[found.at] -= 1
             return slope_MRC if weight == 1 else slope_MRC.mul_(weight)
 
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(*_gradient(factors, groups, slope))
         else:
-            for group in groups:
+            for index, group in enumerate(groups):
                 for tile in tiles(factors, group):
-                    total.add_(F.softplus(tile.scores_MRC).sum(), alpha=weights[group.table])
+                    slope(index, group, tile)
         return total.to(factors.bias.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return (None, None, *(grad * grads[0] for grad in ctx.saved_tensors))
+        # in place: a copy of each would be the largest tensors of the loss
+        return (None, None, None, *(grad.mul_(grads[0]) for grad in ctx.saved_tensors))
 
 
 class _LogPartition(torch.autograd.Function):
     """The gradient is e^(z - value), so the tiles are made again once the value is known."""
 
     @staticmethod
-    def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         factors = Factors(*tensors)
-        without_gold = _masks(groups, gold)
+        finder = _Finder(groups, gold)
         # from log(1), a running maximum of at least 0
         value_S = torch.zeros(len(factors.scale_Sd), dtype=torch.float64, device=factors.bias.device)
+        score_G = factors.bias.new_empty(len(gold.table_G))
         for index, group in enumerate(groups):
             value_M = value_S[group.table : group.table + group.tables]
             for tile in tiles(factors, group):
-                without_gold(index, tile)
+                if found := finder.find(index, tile):
+                    score_G[found.numbers] = tile.scores_MRC[found.at]
+                    tile.scores_MRC[found.at] = float("-inf")
                 torch.logaddexp(value_M, tile.scores_MRC.flatten(1).logsumexp(1).double(), out=value_M)
         value_S = value_S.to(factors.bias.dtype)
-        ctx.groups, ctx.without_gold = groups, without_gold
+        ctx.groups, ctx.finder = groups, finder
         ctx.save_for_backward(value_S, *factors)
-        return value_S
+        return value_S, score_G
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         value_S, *tensors = ctx.saved_tensors
-        upstream_S = grads[0]
+        upstream_S, upstream_G = grads
 
         def slope(index: int, group: SpanGroup, tile: Tile) -> Tensor:
             tables = slice(group.table, group.table + group.tables)
-            ctx.without_gold(index, tile)
-            return tile.scores_MRC.sub_(value_S[tables, None, None]).exp_().mul_(upstream_S[tables, None, None])
+            found = ctx.finder.find(index, tile)
+            if found:
+                tile.scores_MRC[found.at] = float("-inf")  # above the others, it could overflow
+            slope_MRC = (
+                tile.scores_MRC.sub_(value_S[tables, None, None]).exp_().mul_(upstream_S[tables, None, None])
+            )
+            if found:
+                slope_MRC[found.at] = upstream_G[found.numbers]
+            return slope_MRC
 
         return (None, None, *_gradient(Factors(*tensors), ctx.groups, slope))
 
 
-def _masks(groups: list[SpanGroup], gold: Gold) -> Callable[[int, Tile], None]:
-    """A function that sets the gold cells in a tile of group number `index` to -inf."""
-    first_P = torch.tensor([group.table for group in groups], device=gold.table_G.device)
-    group_G = torch.searchsorted(first_P, gold.table_G, right=True) - 1
-    span = 1 + max((group.tokens for group in groups), default=0)
-    key_G, order = torch.sort(group_G * span + gold.start_G)
-    table_G, start_G, end_G = (gold.table_G - first_P[group_G])[order], gold.start_G[order], gold.end_G[order]
-    keys: list[int] = key_G.tolist()
+class _Found(NamedTuple):
+    """Gold cells of one tile: their numbers among G, and their places in its scores."""
 
-    def mask(index: int, tile: Tile) -> None:
-        first = bisect_left(keys, index * span + tile.row)
-        last = bisect_left(keys, index * span + tile.row + tile.scores_MRC.shape[1])
-        if first < last:
-            at = slice(first, last)
-            tile.scores_MRC[table_G[at], start_G[at] - tile.row, end_G[at] - tile.column] = float("-inf")
+    numbers: Tensor
+    at: tuple[Tensor, Tensor, Tensor]
 
-    return mask
+
+class _Finder:
+    """Finds the gold cells of a tile, by the number of its group and its rows."""
+
+    def __init__(self, groups: list[SpanGroup], gold: Gold) -> None:
+        first_P = torch.tensor([group.table for group in groups], device=gold.table_G.device)
+        group_G = torch.searchsorted(first_P, gold.table_G, right=True) - 1
+        self.span = 1 + max((group.tokens for group in groups), default=0)
+        key_G, self.order = torch.sort(group_G * self.span + gold.start_G)
+        self.table_G = (gold.table_G - first_P[group_G])[self.order]
+        self.start_G, self.end_G = gold.start_G[self.order], gold.end_G[self.order]
+        self.keys: list[int] = key_G.tolist()
+
+    def find(self, index: int, tile: Tile) -> _Found | None:
+        row = index * self.span + tile.row
+        here = slice(bisect_left(self.keys, row), bisect_left(self.keys, row + tile.scores_MRC.shape[1]))
+        if here.start == here.stop:
+            return None
+        return _Found(
+            self.order[here], (self.table_G[here], self.start_G[here] - tile.row, self.end_G[here] - tile.column)
+        )
 
 
 def _gradient(factors: Factors, groups: list[SpanGroup], slope: Slope) -> Factors:

@@ -32,19 +32,27 @@ WIDE = 64  # columns of a block elsewhere
 WARPS = {"num_warps": 8, "num_stages": 2}
 
 
-def softplus_sum(factors: Factors, groups: list[SpanGroup], weight_S: Tensor) -> Tensor:
-    """Sum over all valid cells of weight_s * log(1 + e^z). No gradient goes to the weights."""
-    none = torch.empty(0, dtype=torch.int64, device=weight_S.device)
-    layout = _layout(groups, Gold(none, none, none), weight_S.device)
+def cross_entropy(factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor) -> Tensor:
+    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z). No gradient goes to the weights."""
+    layout = _layout(groups, Gold(*(column[:0] for column in gold)), weight_S.device)
     value_S: Tensor = _TableSums.apply(layout, True, *factors)
-    return (weight_S.detach() * value_S).sum()
+    gold_G = _gold_scores(factors, gold) * weight_S.detach()[gold.table_G]
+    return (weight_S.detach() * value_S).sum() - gold_G.sum()
 
 
-def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> Tensor:
-    """log(1 + sum of e^z over the valid cells that are not gold) of each span table [S]."""
+def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
+    """log(1 + sum of e^z over the valid cells but the gold ones) of each span table [S]; the gold scores [G]."""
     layout = _layout(groups, gold, factors.bias.device)
     value_S: Tensor = _TableSums.apply(layout, False, *factors)
-    return value_S
+    return value_S, _gold_scores(factors, gold)
+
+
+def _gold_scores(factors: Factors, gold: Gold) -> Tensor:
+    """Scores of the gold cells [G], by gathering their factors."""
+    table_G, row_G, column_G = gold.table_G, gold.token_G + gold.start_G, gold.token_G + gold.end_G
+    mixed_Gd = torch.addcmul(factors.shift_Sd[table_G], factors.bilinear_Nd[row_G], factors.scale_Sd[table_G])
+    linear_Gd = factors.query_Nd[row_G] * factors.weight_Sd[table_G]
+    return (mixed_Gd * factors.key_Nd[column_G] + linear_Gd).sum(-1) + factors.bias
 
 
 class _Layout(NamedTuple):
