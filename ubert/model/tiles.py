@@ -1,0 +1,243 @@
+"""The span tables' scores in tiles, and sums over their valid cells with gradients, without the tables.
+
+Scores are made from their factors in tiles of rows that fit the processor's cache, used, and dropped: memory is
+O(tokens * d + tables * d), whatever the text's length squared. This is the form of every device; where there is a
+GPU, `triton_cells` has the same two sums as kernels.
+
+Shapes: N tokens, d table width, S span tables, G gold cells; of a group: M tables, n tokens; of a tile: R rows, C
+columns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ubert.model.structure_table import Scores, SpanGroup, at_least_float32
+
+TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
+TILE_ROWS = 64  # of a triangle's tile, half of a square of them is masked
+
+
+class Factors(NamedTuple):
+    """score_s[i, j] = (bilinear_i * scale_s + shift_s) . key_j + query_i . weight_s + bias"""
+
+    query_Nd: Tensor
+    bilinear_Nd: Tensor  # q U_11
+    key_Nd: Tensor
+    scale_Sd: Tensor
+    shift_Sd: Tensor
+    weight_Sd: Tensor
+    bias: Tensor
+
+
+class Tile(NamedTuple):
+    """Scores of rows `row`... and columns `column`... of all tables of a group; invalid cells are -inf."""
+
+    row: int
+    column: int
+    mixed_MRd: Tensor  # bilinear * scale + shift
+    scores_MRC: Tensor
+
+
+class Gold(NamedTuple):
+    """Gold cells: index among the span tables, first token of the text (among N), start and end in the text."""
+
+    table_G: Tensor
+    token_G: Tensor
+    start_G: Tensor
+    end_G: Tensor
+
+
+Slope = Callable[[int, SpanGroup, Tile], Tensor]
+
+
+def factors(scores: Scores) -> Factors:
+    """The factors in float32 (or float64), as a sum over a million cells needs."""
+    query_Nd = at_least_float32(scores.query_Nd)
+    return Factors(
+        query_Nd,
+        query_Nd @ at_least_float32(scores.bilinear_dd),
+        at_least_float32(scores.key_Nd),
+        at_least_float32(scores.scale_Sd),
+        at_least_float32(scores.shift_Sd),
+        at_least_float32(scores.weight_Sd),
+        at_least_float32(scores.bias),
+    )
+
+
+def tiles(factors: Factors, group: SpanGroup) -> Iterator[Tile]:
+    """Row blocks of a group's tables; a triangle's blocks begin at their first row's column."""
+    own = of_group(factors, group)
+    scale_Md, shift_Md = own.scale_Sd[:, None], own.shift_Sd[:, None]
+    linear_Mn = own.weight_Sd @ own.query_Nd.T + own.bias
+    height = min(TILE_ROWS, max(8, TILE_CELLS // max(1, group.tables * group.tokens)))
+    below_RR = torch.ones(height, height, dtype=torch.bool, device=linear_Mn.device).tril_(-1)
+    for row in range(0, group.tokens, height):
+        end = min(row + height, group.tokens)
+        column = row if group.triangle else 0
+        mixed_MRd = torch.addcmul(shift_Md, own.bilinear_Nd[row:end], scale_Md)
+        flat = mixed_MRd.flatten(0, 1) @ own.key_Nd[column:].T
+        scores_MRC = flat.view(group.tables, end - row, -1).add_(linear_Mn[:, row:end, None])
+        if group.triangle:
+            side = end - row
+            scores_MRC[:, :, :side].masked_fill_(below_RR[:side, :side], float("-inf"))
+        yield Tile(row, column, mixed_MRd, scores_MRC)
+
+
+def of_group(factors: Factors, group: SpanGroup) -> Factors:
+    """The rows of the factors that belong to a group."""
+    tokens = slice(group.token, group.token + group.tokens)
+    tables = slice(group.table, group.table + group.tables)
+    return Factors(
+        factors.query_Nd[tokens],
+        factors.bilinear_Nd[tokens],
+        factors.key_Nd[tokens],
+        factors.scale_Sd[tables],
+        factors.shift_Sd[tables],
+        factors.weight_Sd[tables],
+        factors.bias,
+    )
+
+
+def cross_entropy(factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor) -> Tensor:
+    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z). No gradient goes to the weights."""
+    return _CrossEntropy.apply(groups, gold, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
+    """log(1 + sum of e^z over the valid cells but the gold ones) of each span table [S]; the gold scores [G]."""
+    return _LogPartition.apply(groups, gold, *factors)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """A sum's gradient is known while a tile's scores are, and taken in the same pass: no tile is made twice."""
+
+    @staticmethod
+    def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, weight_S: Tensor, *tensors: Tensor) -> Tensor:
+        factors = Factors(*tensors)
+        finder = _Finder(groups, gold)
+        weights: list[float] = weight_S.tolist()
+        total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
+
+        def slope(index: int, group: SpanGroup, tile: Tile) -> Tensor:
+            weight = weights[group.table]  # equal for all tables of a text
+            total.add_(F.softplus(tile.scores_MRC).sum(), alpha=weight)
+            found = finder.find(index, tile)
+            if found:
+                total.sub_(tile.scores_MRC[found.at].sum(), alpha=weight)
+            slope_MRC = tile.scores_MRC.sigmoid_()
+            if found:
+                slope_MRC[found.at] -= 1
+            return slope_MRC if weight == 1 else slope_MRC.mul_(weight)
+
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(*_gradient(factors, groups, slope))
+        else:
+            for index, group in enumerate(groups):
+                for tile in tiles(factors, group):
+                    slope(index, group, tile)
+        return total.to(factors.bias.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        # in place: a copy of each would be the largest tensors of the loss
+        return (None, None, None, *(grad.mul_(grads[0]) for grad in ctx.saved_tensors))
+
+
+class _LogPartition(torch.autograd.Function):
+    """The gradient is e^(z - value), so the tiles are made again once the value is known."""
+
+    @staticmethod
+    def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        factors = Factors(*tensors)
+        finder = _Finder(groups, gold)
+        # from log(1), a running maximum of at least 0
+        value_S = torch.zeros(len(factors.scale_Sd), dtype=torch.float64, device=factors.bias.device)
+        score_G = factors.bias.new_empty(len(gold.table_G))
+        for index, group in enumerate(groups):
+            value_M = value_S[group.table : group.table + group.tables]
+            for tile in tiles(factors, group):
+                if found := finder.find(index, tile):
+                    score_G[found.numbers] = tile.scores_MRC[found.at]
+                    tile.scores_MRC[found.at] = float("-inf")
+                torch.logaddexp(value_M, tile.scores_MRC.flatten(1).logsumexp(1).double(), out=value_M)
+        value_S = value_S.to(factors.bias.dtype)
+        ctx.groups, ctx.finder = groups, finder
+        ctx.save_for_backward(value_S, *factors)
+        return value_S, score_G
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        value_S, *tensors = ctx.saved_tensors
+        upstream_S, upstream_G = grads
+
+        def slope(index: int, group: SpanGroup, tile: Tile) -> Tensor:
+            tables = slice(group.table, group.table + group.tables)
+            found = ctx.finder.find(index, tile)
+            if found:
+                tile.scores_MRC[found.at] = float("-inf")  # above the others, it could overflow
+            slope_MRC = (
+                tile.scores_MRC.sub_(value_S[tables, None, None]).exp_().mul_(upstream_S[tables, None, None])
+            )
+            if found:
+                slope_MRC[found.at] = upstream_G[found.numbers]
+            return slope_MRC
+
+        return (None, None, *_gradient(Factors(*tensors), ctx.groups, slope))
+
+
+class _Found(NamedTuple):
+    """Gold cells of one tile: their numbers among G, and their places in its scores."""
+
+    numbers: Tensor
+    at: tuple[Tensor, Tensor, Tensor]
+
+
+class _Finder:
+    """Finds the gold cells of a tile, by the number of its group and its rows."""
+
+    def __init__(self, groups: list[SpanGroup], gold: Gold) -> None:
+        first_P = torch.tensor([group.table for group in groups], device=gold.table_G.device)
+        group_G = torch.searchsorted(first_P, gold.table_G, right=True) - 1
+        self.span = 1 + max((group.tokens for group in groups), default=0)
+        key_G, self.order = torch.sort(group_G * self.span + gold.start_G)
+        self.table_G = (gold.table_G - first_P[group_G])[self.order]
+        self.start_G, self.end_G = gold.start_G[self.order], gold.end_G[self.order]
+        self.keys: list[int] = key_G.tolist()
+
+    def find(self, index: int, tile: Tile) -> _Found | None:
+        row = index * self.span + tile.row
+        here = slice(bisect_left(self.keys, row), bisect_left(self.keys, row + tile.scores_MRC.shape[1]))
+        if here.start == here.stop:
+            return None
+        return _Found(
+            self.order[here], (self.table_G[here], self.start_G[here] - tile.row, self.end_G[here] - tile.column)
+        )
+
+
+def _gradient(factors: Factors, groups: list[SpanGroup], slope: Slope) -> Factors:
+    """The gradient of a sum over cells, from its slope dz [M, R, C] in each tile (0 at invalid cells)."""
+    grads = Factors(*(torch.zeros_like(tensor) for tensor in factors))
+    for index, group in enumerate(groups):
+        own, out = of_group(factors, group), of_group(grads, group)
+        linear_Mn = torch.empty(group.tables, group.tokens, dtype=out.bias.dtype, device=out.bias.device)
+        for tile in tiles(factors, group):
+            slope_MRC = slope(index, group, tile)
+            rows = slice(tile.row, tile.row + slope_MRC.shape[1])
+            slope_XC = slope_MRC.flatten(0, 1)
+            out.key_Nd[tile.column :].addmm_(slope_XC.T, tile.mixed_MRd.flatten(0, 1))
+            mixed_MRd = (slope_XC @ own.key_Nd[tile.column :]).view_as(tile.mixed_MRd)
+            out.shift_Sd.add_(mixed_MRd.sum(1))
+            out.scale_Sd.add_((mixed_MRd * own.bilinear_Nd[rows]).sum(1))
+            out.bilinear_Nd[rows].add_(mixed_MRd.mul_(own.scale_Sd[:, None]).sum(0))
+            torch.sum(slope_MRC, 2, out=linear_Mn[:, rows])
+        out.query_Nd.addmm_(linear_Mn.T, own.weight_Sd)
+        out.weight_Sd.addmm_(linear_Mn, own.query_Nd)
+        out.bias.add_(linear_Mn.sum())
+    return grads
