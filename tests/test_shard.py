@@ -127,6 +127,14 @@ def test_what_is_lost_is_counted_and_listed(tmp_path: Path) -> None:
     assert len(shards.example(len(shards) - 2).categories[0]) == CATEGORY_TOKENS
 
 
+def test_a_category_of_ten_thousand_characters_is_cut_and_counted(tmp_path: Path) -> None:
+    long = "word " * 2_000
+    directory = make_shards(tmp_path, {"odd": [record("odd", 0, "ner", "In Oslo", [long, "x" * 10_000])]})
+    shards = open_shards(directory)
+    assert shards.manifest.cut_categories == 1  # the other is one unknown token
+    assert [len(category) for category in shards.example(0).categories] == [CATEGORY_TOKENS, 1]
+
+
 def test_a_second_run_does_nothing_and_other_options_make_other_shards(tmp_path: Path) -> None:
     directory = make_shards(tmp_path, CORPORA, max_tokens=32)
     before = {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}

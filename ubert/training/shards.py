@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from blake3 import blake3
 
-from ubert.model.batch import Example, Ids, Region
+from ubert.model.batch import Example, Ids, Longs, Region
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
@@ -87,9 +87,9 @@ class Lists:
     def __getitem__(self, i: int) -> Ids:
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
-    def lengths(self, start: int, stop: int) -> Ids:
-        """Of the lists from `start` to `stop`."""
-        return np.diff(self.offsets[start : stop + 1])
+    def lengths(self, i_R: Longs) -> Ids:
+        """Of these lists."""
+        return np.asarray(self.offsets[i_R + 1] - self.offsets[i_R], np.int32)
 
 
 @dataclass(slots=True, frozen=True)
@@ -120,14 +120,14 @@ class Columns:
     def __len__(self) -> int:
         return len(self.copies)
 
-    def lengths(self, start: int, stop: int) -> Ids:
-        """Tokens of text, and pair with its [SEP], of the rows from `start` to `stop` of the file."""
-        pair = self.pair.lengths(start, stop)
-        return np.asarray(self.text.lengths(start, stop) + pair + (pair > 0), np.int32)
+    def lengths(self, row_R: Longs) -> Ids:
+        """Tokens of text, and pair with its [SEP], of these rows of the file."""
+        pair_R = self.pair.lengths(row_R)
+        return np.asarray(self.text.lengths(row_R) + pair_R + (pair_R > 0), np.int32)
 
-    def gold(self, start: int, stop: int) -> Ids:
-        """Gold anchors and cells, together, of the rows from `start` to `stop` of the file."""
-        return np.asarray(self.anchors.lengths(start, stop) + self.cells.lengths(start, stop), np.int32)
+    def gold(self, row_R: Longs) -> Ids:
+        """Gold anchors and cells, together, of these rows of the file."""
+        return np.asarray(self.anchors.lengths(row_R) + self.cells.lengths(row_R), np.int32)
 
 
 class Shards:
