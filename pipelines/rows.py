@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
-from ubert.model.tokenizer import Encoding, Fit, Tokenizer
+from ubert.model.tokenizer import Encoding, Tokenizer
 from ubert.objectives import Targets, objective
 from ubert.schema.checks import covered
-from ubert.schema.manifest import Alignment
 from ubert.schema.record import TASKS, Category, Record
-from ubert.training.shards import SHARD_SCHEMA
+from ubert.training.shards import PROMPT_WORDS, SHARD_SCHEMA
 
+_NO_FITS = np.zeros(3, np.int32)  # exact, widened, narrowed
 LONGEST_NOTE = 200  # characters of cut text that a row of lost.parquet shows
 
 LOST_SCHEMA = pa.schema(
     [
+        pa.field("record", pa.int32(), nullable=False),  # its place in its part
         pa.field("record_id", pa.string(), nullable=False),
         pa.field("span", pa.int32()),  # index into the record's spans; none where text was cut
         pa.field("reason", pa.string(), nullable=False),
         pa.field("words", pa.string(), nullable=False),
     ]
 )
-PROMPT_WORDS_SCHEMA = pa.schema(
-    [
-        pa.field("instruction", pa.string(), nullable=False),
-        pa.field("names", pa.list_(pa.string()), nullable=False),
-        pa.field("kinds", pa.list_(pa.string()), nullable=False),
-    ]
+_NUMBERED = SHARD_SCHEMA.set(  # until all prompts of a part are known
+    SHARD_SCHEMA.get_field_index("prompt"), pa.field("prompt", pa.int32(), nullable=False)
 )
 
 
@@ -57,6 +53,7 @@ class Window(NamedTuple):
 class Note(NamedTuple):
     """A row of lost.parquet."""
 
+    record: int
     record_id: str
     span: int | None
     reason: str
@@ -86,7 +83,7 @@ def windows(targets: Targets, tokens: int, most: int, region: Region) -> list[Wi
 
 
 class Rows:
-    """Rows of records of one corpus, as they are added; prompts are numbered as they first appear."""
+    """Rows of records of one part, as they are added; prompts are numbered as they first appear."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.tokenizer = tokenizer
@@ -94,47 +91,55 @@ class Rows:
         self.prompts: dict[PromptWords, int] = {}
         self._last: tuple[str, tuple[Category, ...], int] = ("", (), -1)
         self.notes: list[Note] = []
-        self.counts: Counter[str] = Counter()
-        self.lost: Counter[str] = Counter()
 
-    def batch(self, records: Sequence[Record], copies: Sequence[int]) -> pa.RecordBatch:
-        """Tokenise records together and build their rows (`SHARD_SCHEMA`)."""
+    def batch(self, records: Sequence[Record], places: Sequence[int]) -> pa.RecordBatch:
+        """Tokenise records together and build their rows (`SHARD_SCHEMA`, but for `prompt`, a number yet).
+
+        Args:
+            places: of the records in their part.
+        """
         texts = self.tokenizer.encode([record.text for record in records])
         pairs = self.tokenizer.encode([record.pair or "" for record in records])
         rows = []
-        for record, count, text, pair in zip(records, copies, texts, pairs, strict=True):
+        for record, place, text, pair in zip(records, places, texts, pairs, strict=True):
             number = self._prompt(record)
             pair_ids = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
-            for window in self._windows(record, text, pair, len(pair_ids)):
-                rows.append((record, count, number, text.ids[window.start : window.stop], pair_ids, window))
-        owners, counts, numbers, text_ids, pair_ids_, found = zip(*rows, strict=True) if rows else ((),) * 6
+            found, fits = self._windows(record, place, text, pair, len(pair_ids))
+            for window in found:
+                ids = text.ids[window.start : window.stop]
+                rows.append((record, place, number, ids, pair_ids, window, fits))
+                fits = _NO_FITS  # are the record's, and counted once
+        owners, at, numbers, text_ids, pair_ids_, cut, fit = zip(*rows, strict=True) if rows else ((),) * 7
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([record.record_id for record in owners], pa.string()),
                 pa.array([record.corpus for record in owners], pa.string()).dictionary_encode(),
                 _tasks(owners),
-                pa.array(counts, pa.int32()),
+                pa.array(at, pa.int32()),
                 pa.array(numbers, pa.int32()),
                 lists(text_ids),
                 lists(pair_ids_),
-                pa.array([window.start for window in found], pa.int32()),
-                lists([window.gold_anchors for window in found]),
-                lists([window.gold_cells for window in found], width=3),
+                pa.array([window.start for window in cut], pa.int32()),
+                lists([window.gold_anchors for window in cut]),
+                lists([window.gold_cells for window in cut], width=3),
+                pa.FixedSizeListArray.from_arrays(pa.array(np.array(fit, np.int32).ravel()), 3),
             ],
-            schema=SHARD_SCHEMA,
+            schema=_NUMBERED,
         )
-
-    def alignment(self, corpus: str) -> Alignment:
-        """What became of the records added so far."""
-        return Alignment(corpus=corpus, **{name: self.counts[name] for name in COUNTED}, lost=dict(self.lost))
 
     def lost_spans(self) -> pa.RecordBatch:
         """What was lost so far (`LOST_SCHEMA`)."""
-        return _table(self.notes, LOST_SCHEMA)
+        columns = list(zip(*self.notes, strict=True)) or [()] * len(LOST_SCHEMA)
+        arrays = [pa.array(column, f.type) for column, f in zip(columns, LOST_SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=LOST_SCHEMA)
 
-    def prompt_words(self) -> pa.RecordBatch:
-        """The prompts so far (`PROMPT_WORDS_SCHEMA`), by number."""
-        return _table(self.prompts, PROMPT_WORDS_SCHEMA)
+    def with_prompts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of some batches, with the words of their prompts in the place of numbers (`SHARD_SCHEMA`)."""
+        at = SHARD_SCHEMA.get_field_index("prompt")
+        words = pa.array([words._asdict() for words in self.prompts], PROMPT_WORDS)
+        prompt = pa.DictionaryArray.from_arrays(batch.column(at), words)
+        columns = [*batch.columns[:at], prompt, *batch.columns[at + 1 :]]
+        return pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)
 
     def _prompt(self, record: Record) -> int:
         instruction, categories, number = self._last
@@ -146,8 +151,10 @@ class Rows:
         self._last = (record.instruction, record.categories, number)
         return number
 
-    def _windows(self, record: Record, text: Encoding, pair: Encoding, kept_pair: int) -> list[Window]:
-        """The record's windows; everything about it is counted here."""
+    def _windows(
+        self, record: Record, place: int, text: Encoding, pair: Encoding, kept_pair: int
+    ) -> tuple[list[Window], Ids]:
+        """The record's windows, and how many of its spans they keep, by fit; what is lost is noted here."""
         task = objective(record.task)
         targets = task.targets(record, text)
         tokens = len(text.ids) if record.categories else 0
@@ -155,20 +162,13 @@ class Rows:
         kept = np.zeros(len(targets.spans), np.bool_)
         for window in found:
             kept |= (targets.gold_cells[:, 1] >= window.start) & (targets.gold_cells[:, 2] < window.stop)
-        self.counts.update(records=1, rows=len(found), spans=len(record.spans))
-        self.counts.update(Fit(fit).name.lower() for fit in targets.fits[kept].tolist())
-        for reason, span in targets.lost:
-            self._lose(record, span, reason)
-        for span in targets.spans[~kept].tolist():
-            self._lose(record, span, "truncated")
-        cuts = list(_cuts(record, text, pair, found[-1].stop if found else None, kept_pair))
-        self.notes += [Note(record.record_id, None, reason, words[:LONGEST_NOTE]) for reason, words in cuts]
-        self.counts["cut"] += bool(cuts)
-        return found
-
-    def _lose(self, record: Record, span: int, reason: str) -> None:
-        self.lost[reason] += 1
-        self.notes.append(Note(record.record_id, span, reason, covered(record, record.spans[span])))
+        lost = [*targets.lost, *(("truncated", span) for span in targets.spans[~kept].tolist())]
+        for reason, span in lost:
+            words = covered(record, record.spans[span])
+            self.notes.append(Note(place, record.record_id, span, reason, words))
+        for reason, words in _cuts(record, text, pair, found[-1].stop if found else None, kept_pair):
+            self.notes.append(Note(place, record.record_id, None, reason, words[:LONGEST_NOTE]))
+        return found, np.bincount(targets.fits[kept], minlength=len(_NO_FITS)).astype(np.int32)
 
 
 def _cuts(
@@ -184,24 +184,6 @@ def _cuts(
             yield "text cut", record.text[int(text.starts[text_end]) :]
         if pair_end < len(pair.ids):
             yield "pair cut", (record.pair or "")[int(pair.starts[pair_end]) :]
-
-
-COUNTED = ("records", "rows", "cut", "spans", "exact", "widened", "narrowed")
-
-
-def total(parts: Sequence[Alignment]) -> Alignment:
-    """The sum of alignments of one corpus."""
-    lost: Counter[str] = Counter()
-    for part in parts:
-        lost.update(part.lost)
-    counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
-    return Alignment(corpus=parts[0].corpus, **counts, lost=dict(sorted(lost.items())))
-
-
-def _table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _tasks(records: Sequence[Record]) -> pa.DictionaryArray:

@@ -74,17 +74,32 @@ def shard(
 
     Example: ubert shard first-mixture
     """
+    from pipelines.shard import Work
     from pipelines.shard import shard as job
 
-    manifest = job(mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address)
+    works: list[Work] = []
+    manifest = job(
+        mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address, report=works.append
+    )
     rows = [
-        alignment.model_dump(include={"corpus", "records", "rows", "cut", "spans", "exact"})
-        | {"inexact": alignment.widened + alignment.narrowed, "lost": sum(alignment.lost.values())}
+        alignment.model_dump(exclude={"lost"}) | {"lost": sum(alignment.lost.values())}
         for alignment in manifest.alignment
     ]
     table(pa.Table.from_pylist(rows), "what became of texts and spans")
-    tokens = sum(file.tokens for file in manifest.shards)
-    console.print(f"{mixture}: {len(manifest.shards)} shards, {tokens:,} tokens ({manifest.fingerprint})")
+    losses = [
+        {"corpus": alignment.corpus, "lost because": reason, "spans": count}
+        for alignment in manifest.alignment
+        for reason, count in alignment.lost.items()
+    ]
+    if losses:
+        table(pa.Table.from_pylist(losses))
+    if manifest.cut_categories:
+        console.print(f"{manifest.cut_categories:,} category names, questions or instructions were cut")
+    tokens = sum(alignment.tokens for alignment in manifest.alignment)
+    console.print(
+        f"{mixture}: {len(manifest.shards)} shards, {works[0].reused} of them there already, {tokens:,} tokens "
+        f"({manifest.fingerprint})"
+    )
 
 
 @app.command()

@@ -93,16 +93,18 @@ class AuditManifest(Manifest):
 
 
 class Alignment(Strict):
-    """What became of the texts and spans of one corpus in the shards.
+    """What became of the texts and spans of the records of one corpus that are drawn.
 
-    rows: windows included; cut: records of which a part of the text or the pair is in no row. exact: token
-    boundaries are the span's; widened: the tokens cover more than the span; narrowed: the span's ends are
-    characters of no token, such as white space; lost: by reason. spans = exact + widened + narrowed + lost.
+    rows: windows included; tokens: of text and pair in all rows; cut: records of which a part of the text or the
+    pair is in no row. exact: token boundaries are the span's; widened: the tokens cover more than the span;
+    narrowed: the span's ends are characters of no token, such as white space; lost: by reason. spans = exact +
+    widened + narrowed + lost.
     """
 
     corpus: str
     records: int
     rows: int
+    tokens: int
     cut: int
     spans: int
     exact: int
@@ -112,7 +114,7 @@ class Alignment(Strict):
 
 
 class ShardFile(Strict):
-    """One file of a shard set."""
+    """One file of a shard set; `rows` and `tokens` of a shard are also those that the mixture doesn't draw."""
 
     path: str
     rows: int
@@ -130,6 +132,7 @@ class ShardManifest(Manifest):
     tokenizer: str
     max_tokens: int
     shards: list[ShardFile]
+    draws: ShardFile
     categories: ShardFile
     prompts: ShardFile
     cut_categories: int
@@ -184,4 +187,9 @@ def read_manifest(model: type[AnyManifest], directory: Folder) -> AnyManifest:
             f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
             "run its job again with this version, or use the version that wrote it"
         )
-    return validate(model, content, str(path))
+    try:
+        return validate(model, content, str(path))
+    except UserError as error:
+        raise UserError(
+            f"{error}\n{directory}: written by another version; delete it and run its job again"
+        ) from None

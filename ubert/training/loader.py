@@ -124,7 +124,7 @@ class Loader:
         example = self.shards.example(row)
         file, at = self.shards.find(row)
         number = int(file.prompt[at])
-        chosen = self.categories(example, copy, epoch)
+        chosen = self.categories(example, row, copy, epoch)
         if self.recipe.layout == "stacked":  # each category fits beside the text: the plan has checked it
             prompts = self._stacked(number)
             return [Piece(0, example, prompts[i]) for i in chosen.tolist()]
@@ -148,13 +148,17 @@ class Loader:
         every = np.arange(len(words.categories), dtype=np.int32).reshape(-1, 1)
         return [prompt(words.instruction, words.categories, one, "stacked", self.special) for one in every]
 
-    def categories(self, example: Example, copy: int, epoch: int) -> Ids:
-        """All candidate categories of an example, or the gold ones and a draw of the others."""
+    def categories(self, example: Example, row: int, copy: int, epoch: int) -> Ids:
+        """All candidate categories of a row, or the gold ones and a draw of the others: a function of the row, of
+        which of its copies this is, and of the epoch."""
         count, most = len(example.categories), self.recipe.categories_per_piece
         if count <= most:
             return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, copy)
+        first = copy
+        while first and self.plan.row_M[first - 1] == row:
+            first -= 1
+        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, row, copy - first)
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)

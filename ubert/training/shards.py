@@ -1,6 +1,8 @@
 """Shards: texts tokenised once, in uncompressed Arrow files that are mapped into memory and read without a copy.
 
-shard-*.arrow      one row a text, or a window of a long one; one record batch a file: a column is one array
+shard-*.arrow      one part of a corpus: a row is a text, or a window of a long one. What a mixture makes of it is
+                   not in it, so that sets of shards share it
+draws.arrow        of each row of all shards, in order: its copies in this mixture, and the number of its prompt
 prompts.arrow      each distinct prompt (an instruction and its candidate categories), by rows of categories.arrow
 categories.arrow   each distinct instruction, category name and question, tokenised once
 
@@ -19,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from blake3 import blake3
 
-from ubert.model.batch import Example, Ids, Region
+from ubert.model.batch import Example, Ids, Longs, Region
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
@@ -28,18 +30,32 @@ PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share t
 _IDS = pa.list_(pa.int32())
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
+PROMPT_WORDS = pa.struct(
+    [
+        pa.field("instruction", pa.string(), nullable=False),
+        pa.field("names", pa.list_(pa.string()), nullable=False),  # of the candidate categories
+        pa.field("kinds", pa.list_(pa.string()), nullable=False),
+    ]
+)
 SHARD_SCHEMA = pa.schema(
     [
         pa.field("record_id", pa.string(), nullable=False),
         pa.field("corpus", _WORD, nullable=False),
         pa.field("task", _WORD, nullable=False),
-        pa.field("copies", pa.int32(), nullable=False),  # how often an epoch shows the row
-        pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
+        pa.field("record", pa.int32(), nullable=False),  # its place in the part
+        pa.field("prompt", pa.dictionary(pa.int32(), PROMPT_WORDS), nullable=False),
         pa.field("text_ids", _IDS, nullable=False),
         pa.field("pair_ids", _IDS, nullable=False),
         pa.field("window_start", pa.int32(), nullable=False),  # the row's first token, in its record's text
         pa.field("gold_anchors", _IDS, nullable=False),  # indices into the prompt's categories
         pa.field("gold_cells", pa.list_(pa.list_(pa.int32(), 3)), nullable=False),  # category, start, end token
+        pa.field("fits", pa.list_(pa.int32(), 3), nullable=False),  # exact, widened, narrowed spans of the record;
+    ]  # on the first of its rows
+)
+DRAWS_SCHEMA = pa.schema(  # one record batch for each of the shards
+    [
+        pa.field("copies", pa.int32(), nullable=False),  # how often an epoch shows the row; 0: it isn't drawn
+        pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
     ]
 )
 PROMPT_SCHEMA = pa.schema(
@@ -71,9 +87,9 @@ class Lists:
     def __getitem__(self, i: int) -> Ids:
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
-    def lengths(self, start: int, stop: int) -> Ids:
-        """Of the lists from `start` to `stop`."""
-        return np.diff(self.offsets[start : stop + 1])
+    def lengths(self, i_R: Longs) -> Ids:
+        """Of these lists."""
+        return np.asarray(self.offsets[i_R + 1] - self.offsets[i_R], np.int32)
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,7 +102,8 @@ class Prompt:
 
 @dataclass(slots=True, frozen=True)
 class Columns:
-    """The columns of one file, mapped into memory: R rows, the first of which is row `first` of all."""
+    """Columns of one record batch of a shard, mapped into memory: R rows, the first of which is row `first` of
+    all."""
 
     first: int
     record_id: tuple[Ids, Bytes]
@@ -103,14 +120,14 @@ class Columns:
     def __len__(self) -> int:
         return len(self.copies)
 
-    def lengths(self, start: int, stop: int) -> Ids:
-        """Tokens of text, and pair with its [SEP], of the rows from `start` to `stop` of the file."""
-        pair = self.pair.lengths(start, stop)
-        return np.asarray(self.text.lengths(start, stop) + pair + (pair > 0), np.int32)
+    def lengths(self, row_R: Longs) -> Ids:
+        """Tokens of text, and pair with its [SEP], of these rows of the file."""
+        pair_R = self.pair.lengths(row_R)
+        return np.asarray(self.text.lengths(row_R) + pair_R + (pair_R > 0), np.int32)
 
-    def gold(self, start: int, stop: int) -> Ids:
-        """Gold anchors and cells, together, of the rows from `start` to `stop` of the file."""
-        return np.asarray(self.anchors.lengths(start, stop) + self.cells.lengths(start, stop), np.int32)
+    def gold(self, row_R: Longs) -> Ids:
+        """Gold anchors and cells, together, of these rows of the file."""
+        return np.asarray(self.anchors.lengths(row_R) + self.cells.lengths(row_R), np.int32)
 
 
 class Shards:
@@ -122,15 +139,17 @@ class Shards:
 
     def __init__(self, directory: Path, manifest: ShardManifest) -> None:
         self.directory, self.manifest = directory, manifest
-        batches = [_read(directory / file.path, SHARD_SCHEMA) for file in manifest.shards]
+        batches = [batch for file in manifest.shards for batch in _read(directory / file.path, SHARD_SCHEMA)]
+        draws = _read(directory / manifest.draws.path, DRAWS_SCHEMA)
         firsts = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
-        self.files = [_columns(batch, first) for batch, first in zip(batches, firsts, strict=False)]
+        self.files = [_columns(*parts) for parts in zip(batches, draws, firsts[:-1], strict=True)]
         self._firsts = firsts[:-1]
         self._rows = firsts[-1]
-        prompts = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
+        [prompts] = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
         self.categories = _lists(prompts.column("categories"))
-        self.words = _lists(_read(directory / manifest.categories.path, CATEGORY_SCHEMA).column("ids"))
+        [words] = _read(directory / manifest.categories.path, CATEGORY_SCHEMA)
+        self.words = _lists(words.column("ids"))
         self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
 
     def __len__(self) -> int:
@@ -181,9 +200,9 @@ def open_shards(directory: Path, verify: bool = True) -> Shards:
         UserError: the directory was never finished, is of another version, or a file is missing or changed.
     """
     manifest = read_manifest(ShardManifest, directory)
-    if not manifest.shards:
+    if not sum(alignment.rows for alignment in manifest.alignment):
         raise UserError(f"{directory}: the mixture {manifest.mixture} has no rows; widen it, then shard it again")
-    for file in (*manifest.shards, manifest.prompts, manifest.categories):
+    for file in (*manifest.shards, manifest.draws, manifest.prompts, manifest.categories):
         _check(directory / file.path, file, manifest.mixture, verify)
     return Shards(directory, manifest)
 
@@ -196,11 +215,11 @@ def _check(path: Path, file: ShardFile, mixture: str, verify: bool) -> None:
         raise UserError(f"{path}: changed since it was written: expected blake3 {file.blake3}, got {got}; {cure}")
 
 
-def _read(path: Path, schema: pa.Schema) -> pa.RecordBatch:
+def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
     file = pa.ipc.open_file(pa.memory_map(str(path)))
-    if not file.schema.equals(schema) or file.num_record_batches != 1:
+    if not file.schema.equals(schema):
         raise UserError(f"{path}: not a file of shards as this version writes them; delete it and shard again")
-    return file.get_batch(0)
+    return [file.get_batch(i) for i in range(file.num_record_batches)]
 
 
 @cache
@@ -208,14 +227,14 @@ def _region(task: str) -> Region:
     return objective(task).REGION
 
 
-def _columns(batch: pa.RecordBatch, first: int) -> Columns:
+def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Columns:
     _, offsets, data = batch.column("record_id").buffers()
     cells = _lists(batch.column("gold_cells"))
     return Columns(
         first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
-        copies=batch.column("copies").to_numpy(),
-        prompt=batch.column("prompt").to_numpy(),
+        copies=draws.column("copies").to_numpy(),
+        prompt=draws.column("prompt").to_numpy(),
         task=batch.column("task").indices.to_numpy(),
         tasks=batch.column("task").dictionary.to_pylist(),
         window_start=batch.column("window_start").to_numpy(),
