@@ -25,7 +25,7 @@ from ubert.training.shards import CATEGORY_SCHEMA, DRAWS_SCHEMA, PROMPT_SCHEMA, 
 
 BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # a record batch ends before it has more: 64 MB of ids
 CATEGORY_TOKENS = 64  # of a category name, question or instruction; longer ones are cut and counted
-COUNTED = ("records", "rows", "tokens", "cut", "spans", "exact", "widened", "narrowed")
+COUNTED = ("records", "rows", "tokens", "cut", "spans", "exact", "widened", "narrowed", "links")
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -162,7 +162,7 @@ def _lost_by_drawn(unit: Unit) -> pa.Table:
 def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
     """Write the draws of a unit's rows; returns what became of its records that are drawn."""
     shard = pa.ipc.open_file(pa.memory_map(str(unit.shard)))
-    fits, rows, tokens = np.zeros(3, np.int64), 0, 0
+    kept, rows, tokens = np.zeros(4, np.int64), 0, 0
     number_P: Ids | None = None
     for i in range(shard.num_record_batches):
         batch = shard.get_batch(i)
@@ -172,32 +172,43 @@ def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatch
         columns = [pa.array(copies), pa.array(number_P[prompt.indices.to_numpy()])]
         draws.write_batch(pa.RecordBatch.from_arrays(columns, schema=DRAWS_SCHEMA))
         drawn = batch.filter(pa.array(copies > 0))
-        fits += drawn.column("fits").flatten().to_numpy().reshape(-1, 3).sum(axis=0)
+        kept += drawn.column("kept").flatten().to_numpy().reshape(-1, 4).sum(axis=0)
         rows, tokens = rows + len(drawn), tokens + _tokens(drawn)
-    of_text = pc.is_null(lost.column("span"))
-    reasons = Counter(lost.filter(pc.invert(of_text)).column("reason").to_pylist())
-    exact, widened, narrowed = fits.tolist()
+    of, reason = (lost.column(name).to_pylist() for name in ("of", "reason"))
+    reasons, of_links = (
+        Counter(why for what, why in zip(of, reason, strict=True) if what == wanted) for wanted in ("span", "link")
+    )
+    exact, widened, narrowed, links = kept.tolist()
     return Alignment(
         corpus=unit.corpus,
         records=int((unit.copies_R > 0).sum()),
         rows=rows,
         tokens=tokens,
-        cut=len(lost.filter(of_text).column("record").unique()),
+        cut=len(lost.filter(pc.equal(lost.column("of"), "text")).column("record").unique()),
         spans=exact + widened + narrowed + reasons.total(),
         exact=exact,
         widened=widened,
         narrowed=narrowed,
         lost=dict(reasons),
+        links=links + of_links.total(),
+        lost_links=dict(of_links),
     )
 
 
 def _total(parts: Sequence[Alignment]) -> Alignment:
     """The sum of alignments of one corpus."""
     lost: Counter[str] = Counter()
+    lost_links: Counter[str] = Counter()
     for part in parts:
         lost.update(part.lost)
+        lost_links.update(part.lost_links)
     counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
-    return Alignment(corpus=parts[0].corpus, **counts, lost=dict(sorted(lost.items())))
+    return Alignment(
+        corpus=parts[0].corpus,
+        **counts,
+        lost=dict(sorted(lost.items())),
+        lost_links=dict(sorted(lost_links.items())),
+    )
 
 
 def _categories(numbers: Numbers, tokenizer: Tokenizer) -> pa.RecordBatch:

@@ -82,14 +82,16 @@ def shard(
         mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address, report=works.append
     )
     rows = [
-        alignment.model_dump(exclude={"lost"}) | {"lost": sum(alignment.lost.values())}
+        alignment.model_dump()
+        | {"lost": sum(alignment.lost.values()), "lost_links": sum(alignment.lost_links.values())}
         for alignment in manifest.alignment
     ]
     table(pa.Table.from_pylist(rows), "what became of texts and spans")
     losses = [
-        {"corpus": alignment.corpus, "lost because": reason, "spans": count}
+        {"corpus": alignment.corpus, "lost": what, "because": reason, "times": count}
         for alignment in manifest.alignment
-        for reason, count in alignment.lost.items()
+        for what, lost in (("spans", alignment.lost), ("links", alignment.lost_links))
+        for reason, count in lost.items()
     ]
     if losses:
         table(pa.Table.from_pylist(losses))

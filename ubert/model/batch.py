@@ -11,7 +11,7 @@ Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntFlag
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ubert.schema.recipe import Layout
+from ubert.schema.record import Kind
 
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -34,6 +35,24 @@ class Region(IntFlag):
     ANCHOR = 1  # the one anchor cell
     TRIANGLE = 2  # start <= end over the text
     RECTANGLE = 4  # every cell over the text
+
+
+REGIONS: dict[Kind, Region] = {
+    "label": Region.ANCHOR,
+    "value": Region.ANCHOR,
+    "entity": Region.TRIANGLE,
+    "event": Region.TRIANGLE,
+    "role": Region.TRIANGLE,
+    "question": Region.ANCHOR | Region.TRIANGLE,
+    "relation": Region.RECTANGLE,
+}
+"""What a category is decides where its table is trained on: labels at the anchor, mentions of one side of the
+diagonal, links from any token to any other."""
+
+
+def regions(kinds: Iterable[Kind]) -> Ids:
+    """The regions of the tables of categories, as flags [k]."""
+    return np.array([REGIONS[kind] for kind in kinds], np.int32)
 
 
 class Special(NamedTuple):
@@ -50,15 +69,15 @@ class Special(NamedTuple):
 class Example:
     """One text (or a window of it) tokenised once, with its candidate categories and its gold cells.
 
-    `gold_anchors` [a]: categories that hold at their anchor. `gold_cells` [g, 3]: category, start token, end
-    token (inclusive), counted within `text`.
+    `regions` [k]: of the categories' tables. `gold_anchors` [a]: categories that hold at their anchor.
+    `gold_cells` [g, 3]: category, start token, end token (inclusive), counted within `text`.
     """
 
     instruction: Ids
     categories: Sequence[Ids]
     text: Ids
     pair: Ids
-    region: Region
+    regions: Ids
     gold_anchors: Ids
     gold_cells: Ids
 
@@ -218,7 +237,9 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
         piece_T=torch.from_numpy(piece_T),
         anchor_T=torch.from_numpy(np.concatenate([piece.prompt.anchors for piece in items]).astype(np.int64)),
         category_T=torch.from_numpy(category_T),
-        region_T=torch.from_numpy(np.repeat([int(piece.source.region) for piece in items], tables_B)),
+        region_T=torch.from_numpy(
+            np.concatenate([p.source.regions[p.prompt.categories] for p in items]).astype(np.int64)
+        ),
         gold_anchor_T=torch.from_numpy(gold_anchor_T),
         gold_cells_G3=torch.from_numpy(gold_cells_G3),
         examples=examples,

@@ -98,7 +98,8 @@ class Alignment(Strict):
     rows: windows included; tokens: of text and pair in all rows; cut: records of which a part of the text or the
     pair is in no row. exact: token boundaries are the span's; widened: the tokens cover more than the span;
     narrowed: the span's ends are characters of no token, such as white space; lost: by reason. spans = exact +
-    widened + narrowed + lost.
+    widened + narrowed + lost. links: relations, arguments of events, and next mentions of a cluster; lost_links:
+    those of which no row holds both ends, by reason.
     """
 
     corpus: str
@@ -111,6 +112,8 @@ class Alignment(Strict):
     widened: int
     narrowed: int
     lost: dict[str, int]
+    links: int
+    lost_links: dict[str, int]
 
 
 class ShardFile(Strict):

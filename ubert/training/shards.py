@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from blake3 import blake3
 
-from ubert.model.batch import Example, Ids, Longs, Region
-from ubert.objectives import objective
+from ubert.model.batch import Example, Ids, Longs, regions
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
 
@@ -49,8 +48,9 @@ SHARD_SCHEMA = pa.schema(
         pa.field("window_start", pa.int32(), nullable=False),  # the row's first token, in its record's text
         pa.field("gold_anchors", _IDS, nullable=False),  # indices into the prompt's categories
         pa.field("gold_cells", pa.list_(pa.list_(pa.int32(), 3)), nullable=False),  # category, start, end token
-        pa.field("fits", pa.list_(pa.int32(), 3), nullable=False),  # exact, widened, narrowed spans of the record;
-    ]  # on the first of its rows
+        # of the record, on the first of its rows: exact, widened and narrowed spans, and links
+        pa.field("kept", pa.list_(pa.int32(), 4), nullable=False),
+    ]
 )
 DRAWS_SCHEMA = pa.schema(  # one record batch for each of the shards
     [
@@ -94,10 +94,11 @@ class Lists:
 
 @dataclass(slots=True, frozen=True)
 class Prompt:
-    """An instruction and its candidate categories, tokenised."""
+    """An instruction and its candidate categories, tokenised, and the regions of their tables."""
 
     instruction: Ids
     categories: list[Ids]
+    regions: Ids
 
 
 @dataclass(slots=True, frozen=True)
@@ -149,7 +150,7 @@ class Shards:
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
         self.categories = _lists(prompts.column("categories"))
         [words] = _read(directory / manifest.categories.path, CATEGORY_SCHEMA)
-        self.words = _lists(words.column("ids"))
+        self.words, self._kinds = _lists(words.column("ids")), words.column("kind")
         self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
 
     def __len__(self) -> int:
@@ -164,7 +165,7 @@ class Shards:
             categories=prompt.categories,
             text=shard.text[i],
             pair=shard.pair[i],
-            region=_region(shard.tasks[shard.task[i]]),
+            regions=prompt.regions,
             gold_anchors=shard.anchors[i],
             gold_cells=shard.cells[i],
         )
@@ -181,8 +182,9 @@ class Shards:
         return int(shard.window_start[i])
 
     def _prompt(self, number: int) -> Prompt:
-        categories = [self.words[i] for i in self.categories[number].tolist()]
-        return Prompt(self.words[int(self.instruction_P[number])], categories)
+        words = self.categories[number].tolist()
+        kinds = regions(self._kinds[i].as_py() for i in words)
+        return Prompt(self.words[int(self.instruction_P[number])], [self.words[i] for i in words], kinds)
 
     def find(self, row: int) -> tuple[Columns, int]:
         """The file that holds a row, and its place there."""
@@ -220,11 +222,6 @@ def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
     if not file.schema.equals(schema):
         raise UserError(f"{path}: not a file of shards as this version writes them; delete it and shard again")
     return [file.get_batch(i) for i in range(file.num_record_batches)]
-
-
-@cache
-def _region(task: str) -> Region:
-    return objective(task).REGION
 
 
 def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Columns:
