@@ -7,115 +7,14 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from dense_tables import REGIONS, Pieces, dense_loss, dense_table, make, pieces_strategy, random_batch, valid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ubert.model import cells
-from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import StructureTable
-from ubert.schema.recipe import LossScale
-
-REGIONS = [
-    Region.ANCHOR,
-    Region.TRIANGLE,
-    Region.ANCHOR | Region.TRIANGLE,
-    Region.RECTANGLE,
-]
-
-
-Pieces = list[tuple[int, list[Region]]]
-
-
-def random_batch(seed: int, pieces: Pieces) -> Batch:
-    """Pieces of (text tokens, region of each table) with random gold cells."""
-    draw = torch.Generator().manual_seed(seed)
-    prompt = 5
-    longest = prompt + max(tokens for tokens, _ in pieces) + 1
-    piece_T, region_T, gold = [], [], []
-    for row, (tokens, regions) in enumerate(pieces):
-        for region in regions:
-            if region & (Region.TRIANGLE | Region.RECTANGLE):
-                start, end = torch.randint(tokens, (2,), generator=draw).tolist()
-                if region & Region.TRIANGLE:
-                    start, end = min(start, end), max(start, end)
-                gold.append((len(piece_T), start, end))
-            piece_T.append(row)
-            region_T.append(int(region))
-    count = len(pieces)
-    return Batch(
-        ids_BL=torch.zeros(count, longest, dtype=torch.int64),
-        mask_BL=torch.ones(count, longest, dtype=torch.bool),
-        types_BL=torch.zeros(count, longest, dtype=torch.int64),
-        text_start_B=torch.full((count,), prompt),
-        text_length_B=torch.tensor([tokens for tokens, _ in pieces]),
-        example_B=torch.arange(count),
-        piece_T=torch.tensor(piece_T),
-        anchor_T=torch.randint(prompt, (len(piece_T),), generator=draw),
-        category_T=torch.zeros(len(piece_T), dtype=torch.int64),
-        region_T=torch.tensor(region_T),
-        gold_anchor_T=torch.randint(2, (len(piece_T),), generator=draw).float(),
-        gold_cells_G3=torch.tensor(gold, dtype=torch.int64).reshape(-1, 3),
-        examples=count,
-    )
-
-
-def dense_table(head: StructureTable, hidden_BLD: Tensor, batch: Batch, table: int) -> tuple[Tensor, Tensor]:
-    """The formula as the paper writes it, with our conditioning: scores [n, n] of a text, and the anchor's."""
-    piece = int(batch.piece_T[table])
-    start, length = int(batch.text_start_B[piece]), int(batch.text_length_B[piece])
-    marker = int(batch.anchor_T[table])
-    h_LD = hidden_BLD[piece]
-    one = torch.ones(len(h_LD), 1, dtype=h_LD.dtype)
-    query, key = F.gelu(head.start(h_LD)), F.gelu(head.end(h_LD))
-    plain = torch.cat([query, one], 1) @ head.U @ torch.cat([key, one], 1).T
-    if head.condition is not None:
-        scale, shift, weight = head.condition(h_LD[marker]).chunk(3)
-        plain = plain + (query @ head.U[:-1, :-1] * scale) @ key.T + key @ shift + (query @ weight)[:, None]
-    text = slice(start, start + length)
-    return plain[text, text], plain[marker, marker] - head.U[-1, -1] + head.anchor_bias
-
-
-def valid(region: int, length: int) -> Tensor:
-    ones = torch.ones(length, length, dtype=torch.bool)
-    return ones.triu() if region & Region.TRIANGLE else ones & bool(region & Region.RECTANGLE)
-
-
-def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: LossScale) -> Tensor:
-    total = [torch.zeros((), dtype=hidden_BLD.dtype) for _ in range(batch.examples)]
-    count = [0] * batch.examples
-    for table in range(len(batch.piece_T)):
-        scores, anchor = dense_table(head, hidden_BLD, batch, table)
-        gold = torch.zeros_like(scores)
-        for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
-            gold[start, end] = 1
-        region = int(batch.region_T[table])
-        cell_loss = F.binary_cross_entropy_with_logits(scores, gold, reduction="none")
-        example = int(batch.example_B[batch.piece_T[table]])
-        total[example] = total[example] + cell_loss[valid(region, len(scores))].sum()
-        count[example] += int(valid(region, len(scores)).sum())
-        if region & Region.ANCHOR:
-            target = batch.gold_anchor_T[table].to(anchor.dtype)
-            total[example] = total[example] + F.binary_cross_entropy_with_logits(anchor, target)
-            count[example] += 1
-    weights = [1 / math.log(1 + n) if scale == "log" else 1.0 for n in count]
-    return torch.stack([weight * part for weight, part in zip(weights, total, strict=True)]).sum()
-
-
-def make(seed: int, batch: Batch, conditioned: bool, dtype: torch.dtype) -> tuple[StructureTable, Tensor]:
-    torch.manual_seed(seed)
-    head = StructureTable(12, 8, conditioned=conditioned).to(dtype)
-    torch.nn.init.normal_(head.U, std=0.3)
-    torch.nn.init.normal_(head.anchor_bias)
-    hidden = torch.randn(*batch.ids_BL.shape, 12, dtype=dtype, requires_grad=True)
-    return head, hidden
-
-
-pieces_strategy = st.lists(
-    st.tuples(st.integers(1, 40), st.lists(st.sampled_from(REGIONS), min_size=1, max_size=4)),
-    min_size=1,
-    max_size=5,
-)
+from ubert.model import cells, tiles
+from ubert.model.batch import Region
+from ubert.schema.recipe import Loss, LossScale
 
 
 @settings(max_examples=25, deadline=None)
@@ -125,21 +24,22 @@ pieces_strategy = st.lists(
     st.booleans(),
     st.sampled_from([1, 300, 1 << 18]),
     st.sampled_from(["sum", "log"]),
+    st.sampled_from(["bce", "zlpr"]),
 )
 def test_loss_and_gradients_equal_the_dense_form(
-    seed: int, pieces: Pieces, conditioned: bool, tile: int, scale: LossScale
+    seed: int, pieces: Pieces, conditioned: bool, tile: int, scale: LossScale, kind: Loss
 ) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float64)
     inputs = [hidden, *head.parameters()]
-    expected = dense_loss(head, hidden, batch, scale)
+    expected = dense_loss(head, hidden, batch, scale, kind)
     expected_grads = torch.autograd.grad(expected, inputs, allow_unused=True)
-    normal, cells.TILE_CELLS = cells.TILE_CELLS, tile
+    normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
     try:
-        total, count = cells.loss(head(hidden, batch), batch, scale)
+        total, count = cells.loss(head(hidden, batch), batch, scale, kind)
         grads = torch.autograd.grad(total, inputs, allow_unused=True)
     finally:
-        cells.TILE_CELLS = normal
+        tiles.TILE_CELLS = normal
     assert count == len(pieces)
     torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
     for grad, wanted in zip(grads, expected_grads, strict=True):
@@ -154,12 +54,12 @@ def test_loss_and_gradients_equal_the_dense_form(
 def test_decode_finds_the_cells_of_the_dense_form(seed: int, pieces: Pieces, conditioned: bool, tile: int) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float32)
-    normal, cells.TILE_CELLS = cells.TILE_CELLS, tile
+    normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
     try:
         scores = head(hidden, batch)
-        found, top = cells.above(scores, 0.3), cells.best(scores)
+        found, top = cells.above(scores, 0.3), cells.top(scores)
     finally:
-        cells.TILE_CELLS = normal
+        tiles.TILE_CELLS = normal
     expected, edge = set(), set()
     for table in range(len(batch.piece_T)):
         dense, anchor = dense_table(head, hidden, batch, table)
@@ -178,28 +78,82 @@ def test_decode_finds_the_cells_of_the_dense_form(seed: int, pieces: Pieces, con
     assert found.table.tolist() == sorted(found.table.tolist())
 
 
-def test_huge_scores_don_t_overflow() -> None:
-    batch = random_batch(0, [(9, [Region.TRIANGLE] * 2)])
-    head, hidden = make(0, batch, True, torch.float32)
-    total, _ = cells.loss(head(hidden * 1e3, batch), batch)
-    assert torch.isfinite(total)
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), pieces_strategy, st.integers(1, 50), st.sampled_from([1, 300, 1 << 18]))
+def test_the_best_cells_of_each_table_are_those_of_a_stable_sort(
+    seed: int, pieces: Pieces, most: int, tile: int
+) -> None:
+    """Whole numbers as factors: many scores are equal, and exactly."""
+    batch = random_batch(seed, pieces)
+    head, hidden = make(seed, batch, True, torch.float64)
+    scores = head(hidden, batch)
+    for name in ("query_Nd", "key_Nd", "bilinear_dd", "scale_Sd", "shift_Sd", "weight_Sd"):
+        setattr(scores, name, getattr(scores, name).detach().round())
+    normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
+    try:
+        found, every = cells.top(scores, most), cells.above(scores, -math.inf)
+    finally:
+        tiles.TILE_CELLS = normal
+    expected = []
+    for table in sorted(scores.table_S.tolist()):
+        rows = [row for row in zip(*(column.tolist() for column in every), strict=True) if row[0] == table]
+        assert len(rows) == int(valid(int(batch.region_T[table]), pieces[int(batch.piece_T[table])][0]).sum())
+        expected += sorted(sorted(rows, key=lambda row: -row[3])[:most])
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_of_ten_thousand_don_t_overflow(kind: Loss, sign: int) -> None:
+    batch = random_batch(5, [(9, REGIONS), (1, REGIONS)])
+    head, hidden = make(0, batch, False, torch.float32)
+    with torch.no_grad():
+        head.U.mul_(1e4 * sign)
+        head.anchor_bias.fill_(1e4 * sign)
+    scores = head(hidden, batch)
+    assert float(cells.top(scores).score.max()) > 1e4 or sign < 0
+    total, _ = cells.loss(scores, batch, kind=kind)
     total.backward()
-    assert all(torch.isfinite(p.grad).all() for p in head.parameters() if p.grad is not None)
+    double = make(0, batch, False, torch.float64)[0]
+    double.load_state_dict(head.state_dict())
+    inputs = hidden.detach().double().requires_grad_()
+    expected = dense_loss(double, inputs, batch, "sum", kind)
+    expected.backward()
+    torch.testing.assert_close(total.double(), expected, rtol=1e-4, atol=1e-2)
+    scale = float(inputs.grad.abs().max())  # type: ignore[union-attr]
+    torch.testing.assert_close(hidden.grad.double() / scale, inputs.grad / scale, rtol=0, atol=1e-3)  # type: ignore[operator,union-attr]
 
 
-def test_no_table_is_kept_for_the_backward_pass() -> None:
-    tokens, tables = 256, 4
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+def test_no_table_is_made_or_kept_for_the_backward_pass(kind: Loss) -> None:
+    """No tensor has as many cells as a table, and no storage is kept that has."""
+    tokens, tables = 300, 4
     batch = random_batch(1, [(tokens, [Region.TRIANGLE] * tables)])
+    batch.gold_cells_G3 = batch.gold_cells_G3[:20]
     head, hidden = make(1, batch, True, torch.float32)
-    kept: list[int] = []
+    made: list[int] = []
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.numel())
-        return tensor
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            made.extend(t.numel() for t in (out if isinstance(out, tuple | list) else [out]) if torch.is_tensor(t))
+            return out
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        cells.loss(head(hidden, batch), batch)
-    assert max(kept) < tokens * tokens
+    with Watch():
+        scores = head(hidden, batch)
+        cells.loss(scores, batch, kind=kind)[0].backward()
+        cells.above(scores, 2.0)
+        cells.top(scores, 5)
+    assert 0 < max(made) < tokens * tokens
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+def test_an_anchor_alone_has_one_loss(kind: Loss) -> None:
+    batch = random_batch(3, [(4, [Region.ANCHOR] * 6)])
+    head, hidden = make(3, batch, True, torch.float64)
+    scores = head(hidden, batch)
+    expected = F.binary_cross_entropy_with_logits(scores.anchor_T, batch.gold_anchor_T.double(), reduction="sum")
+    torch.testing.assert_close(cells.loss(scores, batch, kind=kind)[0], expected)
 
 
 @pytest.mark.parametrize("region", [Region.ANCHOR, Region.TRIANGLE])

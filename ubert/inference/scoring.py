@@ -98,7 +98,7 @@ def _cells(scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]
     of each table that may have no answer."""
     found = [cells.above(scores, threshold)]
     if bool((batch.region_T == NO_ANSWER).any()):
-        best = cells.best(scores)
+        best = cells.top(scores)
         chosen = (best.score <= threshold) & (batch.region_T.to(best.table.device)[best.table] == NO_ANSWER)
         found.append(cells.Cells(*(column[chosen] for column in best)))
     table_N, start_N, end_N, score_N = (torch.cat(columns).cpu() for columns in zip(*found, strict=True))

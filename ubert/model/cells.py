@@ -1,27 +1,28 @@
 """Loss and decode over the valid cells of the structure tables, without the tables.
 
-Scores are made from their factors (`structure_table.Scores`) in tiles of rows that fit the processor's cache,
-used, and dropped: memory is O(tokens * d + tables * d), whatever the text's length squared. As the loss is a sum,
-its gradient is known while a tile's scores are: it is taken in the same pass, so that no tile is made twice.
+The sums over cells that a loss needs come from `tiles`, or on a GPU from the kernels of `triton_cells`; all else
+is a handful of gold cells and one anchor a table.
 
-Shapes: N tokens, d table width, S span tables; of one group: M tables, R rows and C columns of a tile.
+Shapes: N tokens, d table width, T tables, S span tables, G gold cells; of a group: M tables; of a tile: R rows, C
+columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ubert.model import tiles
 from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import Scores, SpanGroup, at_least_float32
-from ubert.schema.recipe import LossScale
-
-TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
-TILE_ROWS = 64  # of a triangle's tile, half of a square of them is masked
+from ubert.model.structure_table import Scores
+from ubert.model.tiles import Factors, Gold
+from ubert.schema.recipe import Loss, LossScale
 
 
 class Cells(NamedTuple):
@@ -33,11 +34,16 @@ class Cells(NamedTuple):
     score: Tensor
 
 
-def loss(scores: Scores, batch: Batch, scale: LossScale = "sum") -> tuple[Tensor, int]:
-    """Binary cross-entropy summed over the valid cells (UBERT, equation 2), and the texts to divide it by.
+def loss(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "bce") -> tuple[Tensor, int]:
+    """A loss summed over the tables of a batch, and the number of texts to divide it by.
 
-    BCE summed over the valid cells V with gold cells G is sum_V softplus(z) - sum_G z; V is the anchor cell where
-    a table's region has it, and the text's triangle or rectangle. Prompt and padding cells are no part of it.
+    A table's valid cells V are its text's triangle or rectangle, and its anchor where its region has one; G are
+    the gold ones among them. Prompt and padding cells are no part of it. With z the scores, a table's loss is
+
+    - bce: sum_V softplus(z) - sum_G z, binary cross-entropy (UBERT, equation 2);
+    - zlpr: log(1 + sum_(V - G) e^z) + log(1 + sum_G e^-z), the multi-label softmax with threshold 0 (Su et al.,
+      ZLPR, 2022). The set of a sum is one table, and the anchor is a cell of its table like the others: so the
+      loss doesn't depend on how tables fall on pieces and batches. Of an anchor alone it equals bce.
 
     Args:
         scale: `log` divides a text's sum by log(1 + its valid cells), so that tasks of a mixture weigh about the
@@ -45,19 +51,73 @@ def loss(scores: Scores, batch: Batch, scale: LossScale = "sum") -> tuple[Tensor
     """
     weight_T = _weights(batch, scale).to(scores.anchor_T)
     with torch.autocast(scores.anchor_T.device.type, enabled=False):
-        anchored_T = (batch.region_T & Region.ANCHOR).bool()
-        anchors = F.binary_cross_entropy_with_logits(
-            scores.anchor_T[anchored_T],
-            batch.gold_anchor_T[anchored_T].to(scores.anchor_T),
-            weight_T[anchored_T],
-            reduction="sum",
-        )
-        factors = _factors(scores)
-        total = anchors + _SoftplusSum.apply(*factors, weight_T[scores.table_S], scores.groups)  # type: ignore[no-untyped-call]
-        gold_G = _gold_scores(factors, scores, batch)
-        # every parameter takes part in every step, also where a batch has no span table
-        gold = (gold_G * weight_T[batch.gold_cells_G3[:, 0]]).sum()
-        return total - gold + 0.0 * scores.bias, batch.examples
+        total = _bce(scores, batch, weight_T) if kind == "bce" else _zlpr(scores, batch, weight_T)
+        return total, batch.examples
+
+
+def _bce(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
+    anchors = F.binary_cross_entropy_with_logits(
+        scores.anchor_T,
+        batch.gold_anchor_T.to(scores.anchor_T),
+        weight_T * (batch.region_T & Region.ANCHOR).bool(),
+        reduction="sum",
+    )
+    if not scores.groups:
+        return anchors
+    factors = tiles.factors(scores)
+    gold = _gold(scores, batch)
+    cells: Tensor = _sums(factors).softplus_sum(factors, scores.groups, weight_T[scores.table_S])
+    return anchors + cells - (_gold_scores(factors, gold, batch) * weight_T[batch.gold_cells_G3[:, 0]]).sum()
+
+
+def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
+    anchored_T = (batch.region_T & Region.ANCHOR).bool()
+    positive_T = anchored_T & batch.gold_anchor_T.bool()
+    none = float("-inf")
+    negatives_T = torch.zeros_like(scores.anchor_T)  # log(1 + sum of nothing)
+    gold_table_G, gold_score_G = batch.gold_cells_G3[:0, 0], scores.anchor_T[:0]
+    if scores.groups:
+        factors = tiles.factors(scores)
+        gold = _gold(scores, batch)
+        negatives_S = _sums(factors).log_partition(factors, scores.groups, gold)
+        negatives_T = negatives_T.index_copy(0, scores.table_S, negatives_S)
+        gold_table_G, gold_score_G = batch.gold_cells_G3[:, 0], _gold_scores(factors, gold, batch)
+    negatives_T = torch.logaddexp(negatives_T, scores.anchor_T.masked_fill(positive_T | ~anchored_T, none))
+    positives_T = F.softplus((-scores.anchor_T).masked_fill(~positive_T, none))
+    return (weight_T * (negatives_T + _log_sum_exp(positives_T, gold_table_G, -gold_score_G))).sum()
+
+
+def _log_sum_exp(start_T: Tensor, table_G: Tensor, value_G: Tensor) -> Tensor:
+    """log(e^start_t + sum of e^value over the values of table t) for each table."""
+    with torch.no_grad():
+        most_T = start_T.scatter_reduce(0, table_G, value_G, "amax")
+    total_T = (start_T - most_T).exp().index_add(0, table_G, (value_G - most_T[table_G]).exp())
+    return most_T + total_T.log()
+
+
+def _sums(factors: Factors) -> ModuleType:
+    """Where the sums over cells are taken: the kernels on a GPU that has triton, tiles elsewhere."""
+    on_gpu = factors.bias.is_cuda and factors.bias.dtype == torch.float32 and find_spec("triton")
+    return import_module("ubert.model.triton_cells") if on_gpu else tiles
+
+
+def _gold(scores: Scores, batch: Batch) -> Gold:
+    place_T = torch.empty_like(batch.piece_T)
+    place_T[scores.table_S] = torch.arange(len(scores.table_S), device=place_T.device)
+    table_G, start_G, end_G = batch.gold_cells_G3.unbind(1)
+    return Gold(place_T[table_G], start_G, end_G)
+
+
+def _gold_scores(factors: Factors, gold: Gold, batch: Batch) -> Tensor:
+    """Scores of the gold cells [G], by gathering their factors."""
+    piece_G = batch.piece_T[batch.gold_cells_G3[:, 0]]
+    offset_G = piece_G * batch.ids_BL.shape[1] + batch.text_start_B[piece_G]
+    rows_G, columns_G = offset_G + gold.start_G, offset_G + gold.end_G
+    mixed_Gd = torch.addcmul(
+        factors.shift_Sd[gold.table_G], factors.bilinear_Nd[rows_G], factors.scale_Sd[gold.table_G]
+    )
+    linear_Gd = factors.query_Nd[rows_G] * factors.weight_Sd[gold.table_G]
+    return (mixed_Gd * factors.key_Nd[columns_G] + linear_Gd).sum(-1) + factors.bias
 
 
 def _weights(batch: Batch, scale: LossScale) -> Tensor:
@@ -78,146 +138,61 @@ def _weights(batch: Batch, scale: LossScale) -> Tensor:
 @torch.no_grad()
 def above(scores: Scores, threshold: float = 0.0) -> Cells:
     """The valid cells of the span tables that score above `threshold`."""
-    found = []
-    for group, tile in _all_tiles(_factors(scores), scores.groups):
-        at = torch.nonzero(tile.scores_MRC > threshold)
-        found.append(
-            Cells(
-                scores.table_S[group.table + at[:, 0]],
-                at[:, 1] + tile.row,
-                at[:, 2] + tile.column,
-                tile.scores_MRC[at[:, 0], at[:, 1], at[:, 2]],
-            )
-        )
-    none = scores.table_S.new_empty(0)
-    columns = [torch.cat(parts) for parts in zip(*found, strict=True)] or [none, none, none, none.float()]
-    order = torch.argsort(columns[0], stable=True)
-    return Cells(*(column[order] for column in columns))
+    return _find(scores, threshold, None)
 
 
 @torch.no_grad()
-def best(scores: Scores) -> Cells:
-    """The best valid cell of each span table."""
-    count = len(scores.table_S)
-    score_S = torch.full((count,), float("-inf"), device=scores.table_S.device)
-    start_S, end_S = torch.zeros_like(scores.table_S), torch.zeros_like(scores.table_S)
-    for group, tile in _all_tiles(_factors(scores), scores.groups):
-        top_M, at_M = tile.scores_MRC.flatten(1).max(1)
-        tables = slice(group.table, group.table + group.tables)
-        better_M = top_M > score_S[tables]
-        columns = tile.scores_MRC.shape[2]
-        start_S[tables] = torch.where(better_M, at_M // columns + tile.row, start_S[tables])
-        end_S[tables] = torch.where(better_M, at_M % columns + tile.column, end_S[tables])
-        score_S[tables] = torch.where(better_M, top_M, score_S[tables])
-    order = torch.argsort(scores.table_S)
-    return Cells(*(column[order] for column in (scores.table_S, start_S, end_S, score_S)))
+def top(scores: Scores, most: int = 1) -> Cells:
+    """The `most` best valid cells of each span table (all, of a smaller one); of equal ones the first."""
+    return _find(scores, float("-inf"), most)
 
 
-class _Factors(NamedTuple):
-    query_Nd: Tensor
-    key_Nd: Tensor
-    bilinear_dd: Tensor
-    scale_Sd: Tensor
-    shift_Sd: Tensor
-    weight_Sd: Tensor
-    bias: Tensor
+def _find(scores: Scores, threshold: float, most: int | None) -> Cells:
+    """Cells above the threshold, at most `most` of each table, in order of table, row and column.
+
+    Where `most` are wanted, no more of each table are kept between two tiles.
+    """
+    factors = tiles.factors(scores)
+    none = scores.table_S.new_empty(0)
+    found = [Cells(none, none, none, factors.bias.new_empty(0))]
+    for group in scores.groups:
+        kept: list[Cells] = []
+        for tile in tiles.tiles(factors, group):
+            kept.append(_above(tile, threshold, most))
+            if most is not None:
+                kept = [_best_of_each(_joined(kept), most)]
+        found += [part._replace(table=scores.table_S[group.table + part.table]) for part in kept]
+    cells = _joined(found)
+    return _ordered(cells, (cells.end, cells.start, cells.table))
 
 
-class _Tile(NamedTuple):
-    """Scores of rows `row`... and columns `column`... of all tables of a group; invalid cells are -inf."""
-
-    row: int
-    column: int
-    bilinear_Rd: Tensor  # q U_11
-    mixed_MRd: Tensor  # q U_11 * scale + shift
-    scores_MRC: Tensor
-
-
-def _factors(scores: Scores) -> _Factors:
-    return _Factors(*(at_least_float32(getattr(scores, name)) for name in _Factors._fields))
+def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
+    """The cells of a tile above the threshold; where `most` are wanted of a table, none below the tile's own."""
+    scores_MRC = tile.scores_MRC
+    hit_MRC = scores_MRC > threshold
+    if most is not None and scores_MRC[0].numel() > most:
+        hit_MRC &= scores_MRC >= scores_MRC.flatten(1).topk(most, sorted=False).values.amin(1)[:, None, None]
+    at = torch.nonzero(hit_MRC)
+    table, row, column = at.unbind(1)
+    return Cells(table, row + tile.row, column + tile.column, scores_MRC[table, row, column])
 
 
-def _gold_scores(factors: _Factors, scores: Scores, batch: Batch) -> Tensor:
-    """Scores of the gold cells [G], by gathering their factors."""
-    table_G, start_G, end_G = batch.gold_cells_G3.T.contiguous()
-    place_T = torch.empty_like(batch.piece_T)
-    place_T[scores.table_S] = torch.arange(len(scores.table_S), device=place_T.device)
-    span_table_G, piece_G = place_T[table_G], batch.piece_T[table_G]
-    offset_G = piece_G * batch.ids_BL.shape[1] + batch.text_start_B[piece_G]
-    query_Gd, key_Gd = factors.query_Nd[offset_G + start_G], factors.key_Nd[offset_G + end_G]
-    mixed_Gd = torch.addcmul(
-        factors.shift_Sd[span_table_G], query_Gd @ factors.bilinear_dd, factors.scale_Sd[span_table_G]
-    )
-    return (mixed_Gd * key_Gd + query_Gd * factors.weight_Sd[span_table_G]).sum(-1) + factors.bias
+def _best_of_each(cells: Cells, most: int) -> Cells:
+    """The best cells of each table; of equal ones the first."""
+    cells = _ordered(cells, (cells.end, cells.start, -cells.score, cells.table))
+    _, count = torch.unique_consecutive(cells.table, return_counts=True)
+    first = torch.repeat_interleave(count.cumsum(0) - count, count)
+    kept = torch.arange(len(cells.table), device=first.device) - first < most
+    return Cells(*(column[kept] for column in cells))
 
 
-def _all_tiles(factors: _Factors, groups: list[SpanGroup]) -> Iterator[tuple[SpanGroup, _Tile]]:
-    for group in groups:
-        for tile in _tiles(factors, group):
-            yield group, tile
+def _ordered(cells: Cells, keys: tuple[Tensor, ...]) -> Cells:
+    """Sorted by the last of the keys, then the one before it, and so on."""
+    order = torch.arange(len(cells.table), device=cells.table.device)
+    for key in keys:
+        order = order[torch.argsort(key[order], stable=True)]
+    return Cells(*(column[order] for column in cells))
 
 
-def _tiles(factors: _Factors, group: SpanGroup) -> Iterator[_Tile]:
-    """Row blocks of a group's tables; a triangle's blocks begin at their first row's column."""
-    tables = slice(group.table, group.table + group.tables)
-    tokens = slice(group.token, group.token + group.tokens)
-    query_nd, key_nd = factors.query_Nd[tokens], factors.key_Nd[tokens]
-    scale_Md, shift_Md = factors.scale_Sd[tables, None], factors.shift_Sd[tables, None]
-    linear_Mn = factors.weight_Sd[tables] @ query_nd.T + factors.bias
-    height = min(TILE_ROWS, max(8, TILE_CELLS // max(1, group.tables * group.tokens)))
-    for row in range(0, group.tokens, height):
-        rows = slice(row, min(row + height, group.tokens))
-        column = row if group.triangle else 0
-        bilinear_Rd = query_nd[rows] @ factors.bilinear_dd
-        mixed_MRd = torch.addcmul(shift_Md, bilinear_Rd, scale_Md)
-        flat = mixed_MRd.flatten(0, 1) @ key_nd[column:].T
-        scores_MRC = flat.view(group.tables, rows.stop - row, -1).add_(linear_Mn[:, rows, None])
-        if group.triangle:
-            side = rows.stop - row
-            below_RR = torch.ones(side, side, dtype=torch.bool, device=flat.device).tril_(-1)
-            scores_MRC[:, :, :side].masked_fill_(below_RR, float("-inf"))
-        yield _Tile(row, column, bilinear_Rd, mixed_MRd, scores_MRC)
-
-
-class _SoftplusSum(torch.autograd.Function):
-    """sum over the valid cells of weight * softplus(z), with its gradient taken in the same pass over tiles."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        *tensors, weight_S, groups = inputs
-        factors = _Factors(*tensors)
-        wanted = any(ctx.needs_input_grad)
-        grads = _Factors(*(torch.zeros_like(tensor) for tensor in factors)) if wanted else None
-        total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
-        for group, tile in _all_tiles(factors, groups):
-            weight = weight_S[group.table]
-            total += weight * F.softplus(tile.scores_MRC).sum()
-            if grads is not None:
-                _add_gradient(grads, factors, group, tile, weight)
-        if grads is not None:
-            ctx.save_for_backward(*grads)
-        return total.to(factors.bias.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return (*(grad * grads[0] for grad in ctx.saved_tensors), None, None)
-
-
-def _add_gradient(grads: _Factors, factors: _Factors, group: SpanGroup, tile: _Tile, weight: Tensor) -> None:
-    """Add a tile's part of the gradient: dz = weight * sigmoid(z), 0 at invalid cells."""
-    tables = slice(group.table, group.table + group.tables)
-    height = tile.scores_MRC.shape[1]
-    rows = slice(group.token + tile.row, group.token + tile.row + height)
-    columns = slice(group.token + tile.column, group.token + group.tokens)
-    slope_MRC = tile.scores_MRC.sigmoid_().mul_(weight)
-    slope_XC = slope_MRC.flatten(0, 1)
-    grads.key_Nd[columns].addmm_(slope_XC.T, tile.mixed_MRd.flatten(0, 1))
-    mixed_MRd = (slope_XC @ factors.key_Nd[columns]).view_as(tile.mixed_MRd)
-    grads.scale_Sd[tables].add_((mixed_MRd * tile.bilinear_Rd).sum(1))
-    grads.shift_Sd[tables].add_(mixed_MRd.sum(1))
-    bilinear_Rd = (mixed_MRd * factors.scale_Sd[tables, None]).sum(0)
-    grads.bilinear_dd.addmm_(factors.query_Nd[rows].T, bilinear_Rd)
-    slope_MR = slope_MRC.sum(2)
-    grads.query_Nd[rows].addmm_(bilinear_Rd, factors.bilinear_dd.T).addmm_(slope_MR.T, factors.weight_Sd[tables])
-    grads.weight_Sd[tables].addmm_(slope_MR, factors.query_Nd[rows])
-    grads.bias.add_(slope_MR.sum())
+def _joined(parts: list[Cells]) -> Cells:
+    return Cells(*(torch.cat(columns) for columns in zip(*parts, strict=True)))

@@ -91,7 +91,7 @@ class StructureTable(nn.Module):
         )
         groups, table_S = _span_groups(batch)
         # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
-        text_ND = hidden_BLD.flatten(0, 1)[: hidden_BLD.shape[0] * hidden_BLD.shape[1] if groups else 0]
+        text_ND = hidden_BLD.flatten(0, 1) if groups else hidden_BLD.new_empty(0, hidden_BLD.shape[2])
         query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
         return Scores(
             anchor_T=at_least_float32(anchor_T),

@@ -11,6 +11,7 @@ from ubert.schema.spec import NAME
 from ubert.schema.yaml_file import Strict
 
 Layout = Literal["joint", "stacked"]
+Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
 Precision = Literal["auto", "bf16", "fp32"]
 
@@ -53,6 +54,7 @@ class Recipe(Strict):
     seed: int = Field(default=0, ge=0)
     learning_rate: float = Field(default=3e-4, gt=0)
     head_learning_rate: float = Field(default=1e-3, gt=0)
+    loss: Loss = "bce"
     loss_scale: LossScale = "sum"  # log: tasks of very different numbers of cells weigh about the same
     weight_decay: float = Field(default=0.01, ge=0)
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps

@@ -27,7 +27,7 @@ from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import LossScale, Recipe
+from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, run_directory
 from ubert.training.checkpoint import State
 from ubert.training.loader import Loader, Step
@@ -135,7 +135,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         state = State(
             step=0, tokens=0, seconds=0.0, loss=None, recipe=recipe, shards=made_of, tokenizer=tokenizer.hash
         )
-    score: nn.Module = SummedLoss(model, recipe.loss_scale)
+    score: nn.Module = SummedLoss(model, recipe)
     training = Training(
         recipe=recipe,
         run=run,
@@ -155,14 +155,14 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
 class SummedLoss(nn.Module):
     """Model and loss in one forward pass, of which DDP has to see the whole."""
 
-    def __init__(self, model: UbertModel, scale: LossScale) -> None:
+    def __init__(self, model: UbertModel, recipe: Recipe) -> None:
         super().__init__()
         self.model = model
-        self.scale = scale
+        self.recipe = recipe
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a micro-batch, summed over its texts."""
-        return cells.loss(self.model(batch), batch, self.scale)[0]
+        return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0]
 
 
 def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:

@@ -1,0 +1,82 @@
+"""The kernels against the sums over tiles. Without a GPU they run under Triton's interpreter (see conftest.py)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from dense_tables import REGIONS, Pieces, dense_loss, make, pieces_strategy, random_batch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ubert.model import cells
+from ubert.schema.recipe import Loss
+
+triton_cells = pytest.importorskip("ubert.model.triton_cells", exc_type=ImportError)
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def compare(seed: int, pieces: Pieces, conditioned: bool, kind: Loss) -> None:
+    """Loss and gradients of float32 kernels against the dense form in float64."""
+    batch = random_batch(seed, pieces)
+    head, hidden = make(seed, batch, conditioned, torch.float64)
+    expected = dense_loss(head, hidden, batch, "sum", kind)
+    wanted = torch.autograd.grad(expected, [hidden, *head.parameters()], allow_unused=True)
+    head, hidden = head.float().to(DEVICE), hidden.detach().float().to(DEVICE).requires_grad_()
+    batch = batch.to(DEVICE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "_sums", lambda factors: triton_cells)
+        total, _ = cells.loss(head(hidden, batch), batch, kind=kind)
+        grads = torch.autograd.grad(total, [hidden, *head.parameters()], allow_unused=True)
+    assert abs(total.item() - expected.item()) <= 1e-4 * max(1.0, abs(expected.item()))
+    for grad, want in zip(grads, wanted, strict=True):
+        if grad is not None and want is not None:
+            scale = max(float(want.abs().max()), 1e-3)
+            assert float((grad.cpu() - want).abs().max()) / scale < 1e-3
+        else:
+            assert want is None or not want.any()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), pieces_strategy, st.booleans(), st.sampled_from(["bce", "zlpr"]))
+def test_loss_and_gradients_equal_the_dense_form(seed: int, pieces: Pieces, conditioned: bool, kind: Loss) -> None:
+    compare(seed, pieces, conditioned, kind)
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+def test_texts_of_several_blocks_equal_the_dense_form(kind: Loss) -> None:
+    compare(2, [(34, REGIONS), (1, REGIONS), (17, REGIONS)], True, kind)
+
+
+COMPILE = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from ubert.model import triton_cells
+
+PLACES = dict.fromkeys(["tables", "texts", "gold", "first_gold"], "*i32")
+NUMBERS = {"blocks": "i32", "width": "i32", **PLACES}
+for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):
+    for softplus in (True, False):
+        fixed = {
+            "WIDTH": 128, "SOFTPLUS": softplus, "HEIGHT": triton_cells.BLOCK, "COLUMNS": triton_cells.WIDE,
+        }
+        names = kernel.arg_names
+        signature = {name: "constexpr" if name in fixed else NUMBERS.get(name, "*fp32") for name in names}
+        source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in fixed.items()})
+        compiled = compile(source, target=GPUTarget("cuda", 90, 32), options=triton_cells.WARPS)
+        assert compiled.asm["cubin"], kernel
+        print("mma" in compiled.asm["ptx"])
+"""
+
+
+def test_the_kernels_compile_for_a_gpu_and_multiply_on_its_tensor_cores(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["True"] * 6, ran.stderr

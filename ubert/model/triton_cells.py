@@ -1,0 +1,295 @@
+"""The two sums of `tiles` over the cells of span tables, as kernels: scores live in registers, never in memory.
+
+A block of scores is a matrix product of its factors, summed in float32, as in attention. Forward and backward make
+it anew. What the kernels add they add in a fixed order, so that the same input gives the same bytes:
+
+    _table_sums        a program a table and block of rows     -> its part of the table's sum
+    _row_gradients     a program a text and block of rows      -> gradients of these rows, and parts of the tables'
+    _column_gradients  a program a text and block of columns   -> gradients of these columns
+
+Without a GPU the kernels run under Triton's interpreter (TRITON_INTERPRET=1).
+
+Shapes: N tokens, d table width, S span tables, P texts, G gold cells, R blocks of rows of the longest text.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ubert.model.structure_table import SpanGroup
+from ubert.model.tiles import Factors, Gold
+
+# Compiled for sm_90, no kernel spills a register to memory up to a table width of 128.
+BLOCK = 16  # rows of a block; also its columns, for the gradient of columns
+WIDE = 64  # columns of a block elsewhere
+WARPS = {"num_warps": 8, "num_stages": 2}
+
+
+def softplus_sum(factors: Factors, groups: list[SpanGroup], weight_S: Tensor) -> Tensor:
+    """Sum over all valid cells of weight_s * log(1 + e^z). No gradient goes to the weights."""
+    none = torch.empty(0, dtype=torch.int64, device=weight_S.device)
+    layout = _layout(groups, Gold(none, none, none), weight_S.device)
+    value_S: Tensor = _TableSums.apply(layout, True, *factors)
+    return (weight_S.detach() * value_S).sum()
+
+
+def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> Tensor:
+    """log(1 + sum of e^z over the valid cells that are not gold) of each span table [S]."""
+    layout = _layout(groups, gold, factors.bias.device)
+    value_S: Tensor = _TableSums.apply(layout, False, *factors)
+    return value_S
+
+
+class _Layout(NamedTuple):
+    """Where tables, texts and gold cells lie, for the kernels."""
+
+    table_S4: Tensor  # int32: first token, tokens, triangle, text
+    text_P4: Tensor  # int32: first token, tokens, first table, tables
+    gold_G2: Tensor  # int32: start and end, by table and start
+    first_gold: Tensor  # int32 [S * R + 1]: where the gold cells of a table's block of rows begin
+    blocks: int  # R
+
+
+def _layout(groups: list[SpanGroup], gold: Gold, device: torch.device) -> _Layout:
+    tables: list[tuple[int, int, int, int]] = []
+    texts: list[list[int]] = []
+    for group in groups:
+        if not texts or texts[-1][0] != group.token:
+            texts.append([group.token, group.tokens, group.table, 0])
+        texts[-1][3] += group.tables  # a text's triangles and rectangles follow each other
+        tables += [(group.token, group.tokens, int(group.triangle), len(texts) - 1)] * group.tables
+    blocks = triton.cdiv(max(group.tokens for group in groups), BLOCK)
+    order = torch.argsort(gold.table_G * (blocks * BLOCK) + gold.start_G)
+    block_G = (gold.table_G * blocks + gold.start_G // BLOCK)[order]
+    bounds = torch.arange(len(tables) * blocks + 1, device=device)
+    return _Layout(
+        torch.tensor(tables, dtype=torch.int32, device=device),
+        torch.tensor(texts, dtype=torch.int32, device=device),
+        torch.stack([gold.start_G, gold.end_G], 1)[order].to(torch.int32),
+        torch.searchsorted(block_G, bounds).to(torch.int32),
+        blocks,
+    )
+
+
+class _TableSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layout: _Layout, softplus: bool, *tensors: Tensor) -> Tensor:
+        factors = Factors(*(tensor.contiguous() for tensor in tensors))
+        part_SR = factors.bias.new_empty(len(layout.table_S4), layout.blocks)
+        width = factors.query_Nd.shape[1]
+        _table_sums[part_SR.shape](
+            *factors, layout.table_S4, layout.gold_G2, layout.first_gold, part_SR,
+            layout.blocks, width, _power_of_2(width), softplus, BLOCK, WIDE, **WARPS,
+        )  # fmt: skip
+        if softplus:
+            value_S = part_SR.sum(1)
+        else:
+            value_S = torch.logaddexp(part_SR.logsumexp(1), torch.zeros_like(part_SR[:, 0]))
+        ctx.layout, ctx.softplus = layout, softplus
+        ctx.save_for_backward(value_S, *factors)
+        return value_S
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        value_S, *tensors = ctx.saved_tensors
+        factors, layout, upstream_S = Factors(*tensors), ctx.layout, grads[0].contiguous()
+        width = factors.query_Nd.shape[1]
+        query_Nd, bilinear_Nd, key_Nd = (torch.zeros_like(tensor) for tensor in factors[:3])
+        part_SR3d = torch.zeros(len(value_S), layout.blocks, 3, width, dtype=torch.float32, device=value_S.device)
+        bias_SR = torch.zeros_like(part_SR3d[:, :, 0, 0])
+        for kernel, out in (
+            (_row_gradients, (query_Nd, bilinear_Nd, part_SR3d, bias_SR)),
+            (_column_gradients, (key_Nd,)),
+        ):
+            kernel[len(layout.text_P4), layout.blocks](
+                *factors, layout.table_S4, layout.text_P4, layout.gold_G2, layout.first_gold,
+                value_S, upstream_S, *out,
+                layout.blocks, width, _power_of_2(width), ctx.softplus, BLOCK, WIDE, **WARPS,
+            )  # fmt: skip
+        scale_Sd, shift_Sd, weight_Sd = part_SR3d.sum(1).unbind(1)
+        return (None, None, query_Nd, bilinear_Nd, key_Nd, scale_Sd, shift_Sd, weight_Sd, bias_SR.sum())
+
+
+def _power_of_2(width: int) -> int:
+    return max(16, int(triton.next_power_of_2(width)))
+
+
+@triton.jit
+def _rows(pointer, first, row, inside, width, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """Rows first + row... of a matrix of `width` columns; 0 outside."""
+    r = row + tl.arange(0, HEIGHT)
+    c = tl.arange(0, WIDTH)
+    mask = (r < inside)[:, None] & (c < width)[None, :]
+    return tl.load(pointer + (first + r)[:, None] * width + c[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def _vector(pointer, row, width, WIDTH: tl.constexpr):
+    c = tl.arange(0, WIDTH)
+    return tl.load(pointer + row * width + c, mask=c < width, other=0.0)
+
+
+@triton.jit
+def _scores(
+    mixed, linear, key, row, column, tokens, triangle, gold, first_gold, last_gold,
+    HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """A block of scores; those of invalid cells and of the gold cells are -inf."""
+    r = row + tl.arange(0, HEIGHT)
+    c = column + tl.arange(0, COLUMNS)
+    z = tl.dot(mixed, tl.trans(key), input_precision="tf32x3") + linear[:, None]
+    valid = (r < tokens)[:, None] & (c < tokens)[None, :] & ((r[:, None] <= c[None, :]) | (triangle == 0))
+    z = tl.where(valid, z, float("-inf"))
+    for g in range(first_gold, last_gold):
+        start = tl.load(gold + 2 * g)
+        end = tl.load(gold + 2 * g + 1)
+        z = tl.where((r == start)[:, None] & (c == end)[None, :], float("-inf"), z)
+    return z
+
+
+@triton.jit
+def _slope(z, value, upstream, SOFTPLUS: tl.constexpr):
+    """Derivative of a table's sum by its scores, times what comes from above."""
+    if SOFTPLUS:
+        return upstream * tl.sigmoid(z)
+    return upstream * tl.exp(z - value)
+
+
+@triton.jit
+def _table_sums(
+    query, bilinear, key, scale, shift, weight, bias, tables, gold, first_gold, out,
+    blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Of a table's block of rows: sum of log(1 + e^z), or log of the sum of e^z."""
+    table = tl.program_id(0)
+    block = tl.program_id(1)
+    token = tl.load(tables + 4 * table)
+    tokens = tl.load(tables + 4 * table + 1)
+    triangle = tl.load(tables + 4 * table + 2)
+    row = block * HEIGHT
+    q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
+    b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
+    mixed = b * _vector(scale, table, width, WIDTH)[None, :] + _vector(shift, table, width, WIDTH)[None, :]
+    linear = tl.sum(q * _vector(weight, table, width, WIDTH)[None, :], 1) + tl.load(bias)
+    first = tl.load(first_gold + table * blocks + block)
+    last = tl.load(first_gold + table * blocks + block + 1)
+    begin = tl.where(triangle != 0, row, 0)
+    total = tl.zeros([HEIGHT], tl.float32)
+    most = tl.zeros([HEIGHT], tl.float32)  # at least 0, the score that the threshold stands for
+    for column in range(begin, tl.where(row < tokens, tokens, begin), COLUMNS):
+        k = _rows(key, token, column, tokens, width, COLUMNS, WIDTH)
+        z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
+        if SOFTPLUS:
+            small = tl.exp(-tl.abs(z))
+            one_more = 1.0 + small
+            # log1p of a small number: the rounding of 1 + small is made good (Higham 2002, section 1.14.1)
+            exact = tl.where(
+                one_more == 1.0, small, tl.log(one_more) * (small / tl.maximum(one_more - 1.0, 1e-30))
+            )
+            total += tl.sum(tl.maximum(z, 0.0) + exact, 1)
+        else:
+            new = tl.maximum(most, tl.max(z, 1))
+            total = total * tl.exp(most - new) + tl.sum(tl.exp(z - new[:, None]), 1)
+            most = new
+    if SOFTPLUS:
+        tl.store(out + table * blocks + block, tl.sum(total, 0))
+    else:
+        best = tl.max(most, 0)
+        tl.store(out + table * blocks + block, best + tl.log(tl.sum(total * tl.exp(most - best), 0)))
+
+
+@triton.jit
+def _row_gradients(
+    query, bilinear, key, scale, shift, weight, bias, tables, texts, gold, first_gold, values, upstreams,
+    d_query, d_bilinear, d_tables, d_bias,
+    blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    text = tl.program_id(0)
+    block = tl.program_id(1)
+    token = tl.load(texts + 4 * text)
+    tokens = tl.load(texts + 4 * text + 1)
+    first_table = tl.load(texts + 4 * text + 2)
+    last_table = first_table + tl.load(texts + 4 * text + 3)
+    row = block * HEIGHT
+    sum_b = tl.zeros([HEIGHT, WIDTH], tl.float32)
+    sum_q = tl.zeros([HEIGHT, WIDTH], tl.float32)
+    c = tl.arange(0, WIDTH)
+    for table in range(first_table, tl.where(row < tokens, last_table, first_table)):
+        triangle = tl.load(tables + 4 * table + 2)
+        value = tl.load(values + table)
+        upstream = tl.load(upstreams + table)
+        a = _vector(scale, table, width, WIDTH)
+        w = _vector(weight, table, width, WIDTH)
+        b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
+        mixed = b * a[None, :] + _vector(shift, table, width, WIDTH)[None, :]
+        q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
+        linear = tl.sum(q * w[None, :], 1) + tl.load(bias)
+        first = tl.load(first_gold + table * blocks + block)
+        last = tl.load(first_gold + table * blocks + block + 1)
+        d_mixed = tl.zeros([HEIGHT, WIDTH], tl.float32)
+        d_linear = tl.zeros([HEIGHT], tl.float32)
+        begin = tl.where(triangle != 0, row, 0)
+        for column in range(begin, tokens, COLUMNS):
+            k = _rows(key, token, column, tokens, width, COLUMNS, WIDTH)
+            z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
+            slope = _slope(z, value, upstream, SOFTPLUS)
+            d_mixed = tl.dot(slope, k, d_mixed, input_precision="tf32x3")
+            d_linear += tl.sum(slope, 1)
+        sum_b += d_mixed * a[None, :]
+        sum_q += d_linear[:, None] * w[None, :]
+        # read again rather than held in registers over the loop
+        b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
+        q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
+        part = d_tables + (table * blocks + block) * 3 * width
+        tl.store(part + c, tl.sum(d_mixed * b, 0), mask=c < width)
+        tl.store(part + width + c, tl.sum(d_mixed, 0), mask=c < width)
+        tl.store(part + 2 * width + c, tl.sum(d_linear[:, None] * q, 0), mask=c < width)
+        tl.store(d_bias + table * blocks + block, tl.sum(d_linear, 0))
+    r = row + tl.arange(0, HEIGHT)
+    at = (token + r)[:, None] * width + c[None, :]
+    mask = (r < tokens)[:, None] & (c < width)[None, :]
+    tl.store(d_bilinear + at, sum_b, mask=mask)
+    tl.store(d_query + at, sum_q, mask=mask)
+
+
+@triton.jit
+def _column_gradients(
+    query, bilinear, key, scale, shift, weight, bias, tables, texts, gold, first_gold, values, upstreams, d_key,
+    blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    text = tl.program_id(0)
+    column = tl.program_id(1) * HEIGHT
+    token = tl.load(texts + 4 * text)
+    tokens = tl.load(texts + 4 * text + 1)
+    first_table = tl.load(texts + 4 * text + 2)
+    last_table = first_table + tl.load(texts + 4 * text + 3)
+    k = _rows(key, token, column, tokens, width, HEIGHT, WIDTH)
+    total = tl.zeros([HEIGHT, WIDTH], tl.float32)
+    for table in range(first_table, tl.where(column < tokens, last_table, first_table)):
+        triangle = tl.load(tables + 4 * table + 2)
+        value = tl.load(values + table)
+        upstream = tl.load(upstreams + table)
+        a = _vector(scale, table, width, WIDTH)
+        s = _vector(shift, table, width, WIDTH)
+        w = _vector(weight, table, width, WIDTH)
+        end = tl.where(triangle != 0, tl.minimum(column + HEIGHT, tokens), tokens)
+        for row in range(0, end, HEIGHT):
+            b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
+            q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
+            mixed = b * a[None, :] + s[None, :]
+            linear = tl.sum(q * w[None, :], 1) + tl.load(bias)
+            first = tl.load(first_gold + table * blocks + row // HEIGHT)
+            last = tl.load(first_gold + table * blocks + row // HEIGHT + 1)
+            z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, HEIGHT)
+            total = tl.dot(tl.trans(_slope(z, value, upstream, SOFTPLUS)), mixed, total, input_precision="tf32x3")
+    c = tl.arange(0, WIDTH)
+    r = column + tl.arange(0, HEIGHT)
+    mask = (r < tokens)[:, None] & (c < width)[None, :]
+    tl.store(d_key + (token + r)[:, None] * width + c[None, :], total, mask=mask)
