@@ -24,14 +24,17 @@ REGIONS = [
 ]
 
 
-def random_batch(seed: int, pieces: list[tuple[int, int, Region]]) -> Batch:
-    """Pieces of (text tokens, tables, region) with random gold cells."""
+Pieces = list[tuple[int, list[Region]]]
+
+
+def random_batch(seed: int, pieces: Pieces) -> Batch:
+    """Pieces of (text tokens, region of each table) with random gold cells."""
     draw = torch.Generator().manual_seed(seed)
     prompt = 5
-    longest = prompt + max(tokens for tokens, _, _ in pieces) + 1
+    longest = prompt + max(tokens for tokens, _ in pieces) + 1
     piece_T, region_T, gold = [], [], []
-    for row, (tokens, tables, region) in enumerate(pieces):
-        for _ in range(tables):
+    for row, (tokens, regions) in enumerate(pieces):
+        for region in regions:
             if region & (Region.TRIANGLE | Region.RECTANGLE):
                 start, end = torch.randint(tokens, (2,), generator=draw).tolist()
                 if region & Region.TRIANGLE:
@@ -45,7 +48,7 @@ def random_batch(seed: int, pieces: list[tuple[int, int, Region]]) -> Batch:
         mask_BL=torch.ones(count, longest, dtype=torch.bool),
         types_BL=torch.zeros(count, longest, dtype=torch.int64),
         text_start_B=torch.full((count,), prompt),
-        text_length_B=torch.tensor([tokens for tokens, _, _ in pieces]),
+        text_length_B=torch.tensor([tokens for tokens, _ in pieces]),
         example_B=torch.arange(count),
         piece_T=torch.tensor(piece_T),
         anchor_T=torch.randint(prompt, (len(piece_T),), generator=draw),
@@ -109,7 +112,9 @@ def make(seed: int, batch: Batch, conditioned: bool, dtype: torch.dtype) -> tupl
 
 
 pieces_strategy = st.lists(
-    st.tuples(st.integers(1, 40), st.integers(1, 4), st.sampled_from(REGIONS)), min_size=1, max_size=5
+    st.tuples(st.integers(1, 40), st.lists(st.sampled_from(REGIONS), min_size=1, max_size=4)),
+    min_size=1,
+    max_size=5,
 )
 
 
@@ -122,7 +127,7 @@ pieces_strategy = st.lists(
     st.sampled_from(["sum", "log"]),
 )
 def test_loss_and_gradients_equal_the_dense_form(
-    seed: int, pieces: list[tuple[int, int, Region]], conditioned: bool, tile: int, scale: LossScale
+    seed: int, pieces: Pieces, conditioned: bool, tile: int, scale: LossScale
 ) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float64)
@@ -146,9 +151,7 @@ def test_loss_and_gradients_equal_the_dense_form(
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), pieces_strategy, st.booleans(), st.sampled_from([1, 300, 1 << 18]))
-def test_decode_finds_the_cells_of_the_dense_form(
-    seed: int, pieces: list[tuple[int, int, Region]], conditioned: bool, tile: int
-) -> None:
+def test_decode_finds_the_cells_of_the_dense_form(seed: int, pieces: Pieces, conditioned: bool, tile: int) -> None:
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float32)
     normal, cells.TILE_CELLS = cells.TILE_CELLS, tile
@@ -176,7 +179,7 @@ def test_decode_finds_the_cells_of_the_dense_form(
 
 
 def test_huge_scores_don_t_overflow() -> None:
-    batch = random_batch(0, [(9, 2, Region.TRIANGLE)])
+    batch = random_batch(0, [(9, [Region.TRIANGLE] * 2)])
     head, hidden = make(0, batch, True, torch.float32)
     total, _ = cells.loss(head(hidden * 1e3, batch), batch)
     assert torch.isfinite(total)
@@ -186,7 +189,7 @@ def test_huge_scores_don_t_overflow() -> None:
 
 def test_no_table_is_kept_for_the_backward_pass() -> None:
     tokens, tables = 256, 4
-    batch = random_batch(1, [(tokens, tables, Region.TRIANGLE)])
+    batch = random_batch(1, [(tokens, [Region.TRIANGLE] * tables)])
     head, hidden = make(1, batch, True, torch.float32)
     kept: list[int] = []
 
@@ -201,7 +204,7 @@ def test_no_table_is_kept_for_the_backward_pass() -> None:
 
 @pytest.mark.parametrize("region", [Region.ANCHOR, Region.TRIANGLE])
 def test_every_parameter_gets_a_gradient_whatever_the_tasks_of_a_batch(region: Region) -> None:
-    batch = random_batch(2, [(6, 3, region)])
+    batch = random_batch(2, [(6, [region] * 3)])
     head, hidden = make(2, batch, True, torch.float32)
     total, _ = cells.loss(head(hidden, batch), batch)
     total.backward()

@@ -4,7 +4,7 @@ Scores are made from their factors (`structure_table.Scores`) in tiles of rows t
 used, and dropped: memory is O(tokens * d + tables * d), whatever the text's length squared. As the loss is a sum,
 its gradient is known while a tile's scores are: it is taken in the same pass, so that no tile is made twice.
 
-Shapes: N tokens, d table width, S span tables; of one piece: M tables, R rows and C columns of a tile.
+Shapes: N tokens, d table width, S span tables; of one group: M tables, R rows and C columns of a tile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import Scores, SpanPiece, at_least_float32
+from ubert.model.structure_table import Scores, SpanGroup, at_least_float32
 from ubert.schema.recipe import LossScale
 
 TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
@@ -53,7 +53,7 @@ def loss(scores: Scores, batch: Batch, scale: LossScale = "sum") -> tuple[Tensor
             reduction="sum",
         )
         factors = _factors(scores)
-        total = anchors + _SoftplusSum.apply(*factors, weight_T[scores.table_S], scores.pieces)  # type: ignore[no-untyped-call]
+        total = anchors + _SoftplusSum.apply(*factors, weight_T[scores.table_S], scores.groups)  # type: ignore[no-untyped-call]
         gold_G = _gold_scores(factors, scores, batch)
         # every parameter takes part in every step, also where a batch has no span table
         gold = (gold_G * weight_T[batch.gold_cells_G3[:, 0]]).sum()
@@ -79,11 +79,11 @@ def _weights(batch: Batch, scale: LossScale) -> Tensor:
 def above(scores: Scores, threshold: float = 0.0) -> Cells:
     """The valid cells of the span tables that score above `threshold`."""
     found = []
-    for piece, tile in _all_tiles(_factors(scores), scores.pieces):
+    for group, tile in _all_tiles(_factors(scores), scores.groups):
         at = torch.nonzero(tile.scores_MRC > threshold)
         found.append(
             Cells(
-                scores.table_S[piece.table + at[:, 0]],
+                scores.table_S[group.table + at[:, 0]],
                 at[:, 1] + tile.row,
                 at[:, 2] + tile.column,
                 tile.scores_MRC[at[:, 0], at[:, 1], at[:, 2]],
@@ -101,15 +101,16 @@ def best(scores: Scores) -> Cells:
     count = len(scores.table_S)
     score_S = torch.full((count,), float("-inf"), device=scores.table_S.device)
     start_S, end_S = torch.zeros_like(scores.table_S), torch.zeros_like(scores.table_S)
-    for piece, tile in _all_tiles(_factors(scores), scores.pieces):
+    for group, tile in _all_tiles(_factors(scores), scores.groups):
         top_M, at_M = tile.scores_MRC.flatten(1).max(1)
-        tables = slice(piece.table, piece.table + piece.tables)
+        tables = slice(group.table, group.table + group.tables)
         better_M = top_M > score_S[tables]
         columns = tile.scores_MRC.shape[2]
         start_S[tables] = torch.where(better_M, at_M // columns + tile.row, start_S[tables])
         end_S[tables] = torch.where(better_M, at_M % columns + tile.column, end_S[tables])
         score_S[tables] = torch.where(better_M, top_M, score_S[tables])
-    return Cells(scores.table_S, start_S, end_S, score_S)
+    order = torch.argsort(scores.table_S)
+    return Cells(*(column[order] for column in (scores.table_S, start_S, end_S, score_S)))
 
 
 class _Factors(NamedTuple):
@@ -123,7 +124,7 @@ class _Factors(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """Scores of rows `row`... and columns `column`... of all tables of a piece; invalid cells are -inf."""
+    """Scores of rows `row`... and columns `column`... of all tables of a group; invalid cells are -inf."""
 
     row: int
     column: int
@@ -139,11 +140,10 @@ def _factors(scores: Scores) -> _Factors:
 def _gold_scores(factors: _Factors, scores: Scores, batch: Batch) -> Tensor:
     """Scores of the gold cells [G], by gathering their factors."""
     table_G, start_G, end_G = batch.gold_cells_G3.T.contiguous()
-    span_table_G = torch.searchsorted(scores.table_S, table_G)
-    first_token = torch.zeros(len(scores.table_S), dtype=torch.int64)
-    for piece in scores.pieces:
-        first_token[piece.table : piece.table + piece.tables] = piece.token
-    offset_G = first_token.to(table_G.device)[span_table_G]
+    place_T = torch.empty_like(batch.piece_T)
+    place_T[scores.table_S] = torch.arange(len(scores.table_S), device=place_T.device)
+    span_table_G, piece_G = place_T[table_G], batch.piece_T[table_G]
+    offset_G = piece_G * batch.ids_BL.shape[1] + batch.text_start_B[piece_G]
     query_Gd, key_Gd = factors.query_Nd[offset_G + start_G], factors.key_Nd[offset_G + end_G]
     mixed_Gd = torch.addcmul(
         factors.shift_Sd[span_table_G], query_Gd @ factors.bilinear_dd, factors.scale_Sd[span_table_G]
@@ -151,28 +151,28 @@ def _gold_scores(factors: _Factors, scores: Scores, batch: Batch) -> Tensor:
     return (mixed_Gd * key_Gd + query_Gd * factors.weight_Sd[span_table_G]).sum(-1) + factors.bias
 
 
-def _all_tiles(factors: _Factors, pieces: list[SpanPiece]) -> Iterator[tuple[SpanPiece, _Tile]]:
-    for piece in pieces:
-        for tile in _tiles(factors, piece):
-            yield piece, tile
+def _all_tiles(factors: _Factors, groups: list[SpanGroup]) -> Iterator[tuple[SpanGroup, _Tile]]:
+    for group in groups:
+        for tile in _tiles(factors, group):
+            yield group, tile
 
 
-def _tiles(factors: _Factors, piece: SpanPiece) -> Iterator[_Tile]:
-    """Row blocks of a piece's tables; a triangle's blocks begin at their first row's column."""
-    tables = slice(piece.table, piece.table + piece.tables)
-    tokens = slice(piece.token, piece.token + piece.tokens)
+def _tiles(factors: _Factors, group: SpanGroup) -> Iterator[_Tile]:
+    """Row blocks of a group's tables; a triangle's blocks begin at their first row's column."""
+    tables = slice(group.table, group.table + group.tables)
+    tokens = slice(group.token, group.token + group.tokens)
     query_nd, key_nd = factors.query_Nd[tokens], factors.key_Nd[tokens]
     scale_Md, shift_Md = factors.scale_Sd[tables, None], factors.shift_Sd[tables, None]
     linear_Mn = factors.weight_Sd[tables] @ query_nd.T + factors.bias
-    height = min(TILE_ROWS, max(8, TILE_CELLS // max(1, piece.tables * piece.tokens)))
-    for row in range(0, piece.tokens, height):
-        rows = slice(row, min(row + height, piece.tokens))
-        column = row if piece.triangle else 0
+    height = min(TILE_ROWS, max(8, TILE_CELLS // max(1, group.tables * group.tokens)))
+    for row in range(0, group.tokens, height):
+        rows = slice(row, min(row + height, group.tokens))
+        column = row if group.triangle else 0
         bilinear_Rd = query_nd[rows] @ factors.bilinear_dd
         mixed_MRd = torch.addcmul(shift_Md, bilinear_Rd, scale_Md)
         flat = mixed_MRd.flatten(0, 1) @ key_nd[column:].T
-        scores_MRC = flat.view(piece.tables, rows.stop - row, -1).add_(linear_Mn[:, rows, None])
-        if piece.triangle:
+        scores_MRC = flat.view(group.tables, rows.stop - row, -1).add_(linear_Mn[:, rows, None])
+        if group.triangle:
             side = rows.stop - row
             below_RR = torch.ones(side, side, dtype=torch.bool, device=flat.device).tril_(-1)
             scores_MRC[:, :, :side].masked_fill_(below_RR, float("-inf"))
@@ -184,16 +184,16 @@ class _SoftplusSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        *tensors, weight_S, pieces = inputs
+        *tensors, weight_S, groups = inputs
         factors = _Factors(*tensors)
         wanted = any(ctx.needs_input_grad)
         grads = _Factors(*(torch.zeros_like(tensor) for tensor in factors)) if wanted else None
         total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
-        for piece, tile in _all_tiles(factors, pieces):
-            weight = weight_S[piece.table]
+        for group, tile in _all_tiles(factors, groups):
+            weight = weight_S[group.table]
             total += weight * F.softplus(tile.scores_MRC).sum()
             if grads is not None:
-                _add_gradient(grads, factors, piece, tile, weight)
+                _add_gradient(grads, factors, group, tile, weight)
         if grads is not None:
             ctx.save_for_backward(*grads)
         return total.to(factors.bias.dtype)
@@ -203,12 +203,12 @@ class _SoftplusSum(torch.autograd.Function):
         return (*(grad * grads[0] for grad in ctx.saved_tensors), None, None)
 
 
-def _add_gradient(grads: _Factors, factors: _Factors, piece: SpanPiece, tile: _Tile, weight: Tensor) -> None:
+def _add_gradient(grads: _Factors, factors: _Factors, group: SpanGroup, tile: _Tile, weight: Tensor) -> None:
     """Add a tile's part of the gradient: dz = weight * sigmoid(z), 0 at invalid cells."""
-    tables = slice(piece.table, piece.table + piece.tables)
+    tables = slice(group.table, group.table + group.tables)
     height = tile.scores_MRC.shape[1]
-    rows = slice(piece.token + tile.row, piece.token + tile.row + height)
-    columns = slice(piece.token + tile.column, piece.token + piece.tokens)
+    rows = slice(group.token + tile.row, group.token + tile.row + height)
+    columns = slice(group.token + tile.column, group.token + group.tokens)
     slope_MRC = tile.scores_MRC.sigmoid_().mul_(weight)
     slope_XC = slope_MRC.flatten(0, 1)
     grads.key_Nd[columns].addmm_(slope_XC.T, tile.mixed_MRd.flatten(0, 1))

@@ -11,7 +11,7 @@ linear in k and in q. In both layouts a score is
 which is all that the loss and the decode need (see `cells.py`).
 
 Shapes: B pieces, L tokens of a piece, D encoder width, d table width, N = B * L (0 where no piece has a span
-table), T tables, S span tables, P pieces that have span tables.
+table), T tables, S span tables, P groups of them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from ubert.model.batch import Batch, Region
 
 
-class SpanPiece(NamedTuple):
-    """Where a piece lies in the factors: its text tokens and its span tables."""
+class SpanGroup(NamedTuple):
+    """The span tables of one region of one piece: where they and the text lie in the factors."""
 
-    token: int  # the first of its text, among N
+    token: int  # the first of the text, among N
     tokens: int
-    table: int
+    table: int  # the first, among S
     tables: int
     triangle: bool  # start <= end only
 
@@ -49,8 +49,8 @@ class Scores:
     shift_Sd: Tensor
     weight_Sd: Tensor
     bias: Tensor
-    table_S: Tensor  # index of a span table among all tables; ascending
-    pieces: list[SpanPiece]
+    table_S: Tensor  # index of a span table among all tables; a piece's triangles before its rectangles
+    groups: list[SpanGroup]
 
 
 class StructureTable(nn.Module):
@@ -89,9 +89,9 @@ class StructureTable(nn.Module):
             + (query_Td * weight_Td).sum(-1)
             + self.anchor_bias
         )
-        pieces, table_S = _span_pieces(batch)
+        groups, table_S = _span_groups(batch)
         # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
-        text_ND = hidden_BLD.flatten(0, 1)[: hidden_BLD.shape[0] * hidden_BLD.shape[1] if pieces else 0]
+        text_ND = hidden_BLD.flatten(0, 1)[: hidden_BLD.shape[0] * hidden_BLD.shape[1] if groups else 0]
         query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
         return Scores(
             anchor_T=at_least_float32(anchor_T),
@@ -103,7 +103,7 @@ class StructureTable(nn.Module):
             weight_Sd=weight_Td.index_select(0, table_S),
             bias=self.U[-1, -1],
             table_S=table_S,
-            pieces=pieces,
+            groups=groups,
         )
 
     def _condition(self, marker_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -125,16 +125,18 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def _span_pieces(batch: Batch) -> tuple[list[SpanPiece], Tensor]:
-    """The pieces that have span tables, and those tables [S]."""
+def _span_groups(batch: Batch) -> tuple[list[SpanGroup], Tensor]:
+    """The span tables [S], ordered by piece and region, and their groups."""
     table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
-    piece_P, tables_P = torch.unique_consecutive(batch.piece_T[table_S], return_counts=True)
-    triangle_S = (batch.region_T[table_S] & Region.TRIANGLE).bool().tolist()
-    length_P = batch.text_length_B[piece_P].tolist()
-    token_P = (piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]).tolist()
-    pieces: list[SpanPiece] = []
-    table = 0
-    for token, length, tables in zip(token_P, length_P, tables_P.tolist(), strict=True):
-        pieces.append(SpanPiece(token, length, table, tables, triangle_S[table]))
-        table += tables
-    return pieces, table_S
+    rectangle_S = (batch.region_T[table_S] & Region.RECTANGLE).bool()
+    key_S, order = torch.sort(2 * batch.piece_T[table_S] + rectangle_S, stable=True)
+    key_P, tables_P = torch.unique_consecutive(key_S, return_counts=True)
+    piece_P = key_P // 2
+    length_P = batch.text_length_B[piece_P]
+    token_P = piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]
+    first_P = tables_P.cumsum(0) - tables_P
+    rows = torch.stack([token_P, length_P, first_P, tables_P, key_P % 2], 1).tolist()
+    groups = [
+        SpanGroup(token, tokens, table, tables, not rectangle) for token, tokens, table, tables, rectangle in rows
+    ]
+    return groups, table_S[order]
