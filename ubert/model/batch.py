@@ -195,13 +195,15 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
     for piece in items:
         pair = (piece.source.pair, sep) if len(piece.source.pair) else ()
         tokens += (piece.prompt.ids, *pair, piece.source.text, sep)
-    length_B = np.array([len(piece) for piece in items])
+    prompt_B = np.array([len(piece.prompt.ids) for piece in items])
+    pair_B = np.array([len(piece.source.pair) for piece in items])
     text_length_B = np.array([len(piece.source.text) for piece in items])
+    length_B = prompt_B + pair_B + (pair_B > 0) + text_length_B + 1
     position_L = np.arange(length_B.max())
     mask_BL = position_L < length_B[:, None]
     ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
     ids_BL[mask_BL] = np.concatenate(tokens)
-    second_B = np.array([len(piece.prompt.ids) for piece in items]) if special.types else length_B
+    second_B = prompt_B if special.types else length_B
     types_BL = mask_BL & (position_L >= second_B[:, None])
     example_B = np.array([piece.example for piece in items])
     tables_B = [len(piece.prompt.anchors) for piece in items]

@@ -11,8 +11,8 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,20 @@ PROMPTS_KEPT = 4096
 AHEAD = 4  # steps that are prepared in advance
 
 
-class Step(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class Step:
     """One rank's part of a global batch: micro-batches of at most `tokens_per_step` padded tokens, the number of
-    texts of the whole global batch, and the records that this rank's texts are of."""
+    texts of the whole global batch, and the rows of the shards that this rank's texts are."""
 
     batches: list[Batch]
     examples: int
-    records: list[str]
+    rows: list[int]
+    shards: Shards
+
+    @property
+    def records(self) -> list[str]:
+        """The records that this rank's texts are of."""
+        return [self.shards.record_id(row) for row in self.rows]
 
 
 class Loader:
@@ -69,12 +76,12 @@ class Loader:
         epoch = i // self.steps_per_epoch
         packs = self.plan.packs(i)
         batches: list[Batch] = []
-        records: list[str] = []
+        rows: list[int] = []
         for copies in self.share(packs):
-            rows = self.plan.row_M[copies].tolist()
-            batches += self._batches(rows, copies, epoch)
-            records += map(self.shards.record_id, rows)
-        return Step(batches, sum(map(len, packs)), records)
+            of_pack = self.plan.row_M[copies].tolist()
+            batches += self._batches(of_pack, copies, epoch)
+            rows += of_pack
+        return Step(batches, sum(map(len, packs)), rows, self.shards)
 
     def share(self, packs: list[Longs]) -> list[Longs]:
         """This rank's part of the packs of a global batch: whole packs where each rank gets as many, else rows."""
@@ -121,18 +128,16 @@ class Loader:
         return collate([piece for parts in examples for piece in parts], self.special, len(examples))
 
     def _pieces(self, row: int, copy: int, epoch: int) -> list[Piece]:
-        example = self.shards.example(row)
-        file, at = self.shards.find(row)
-        number = int(file.prompt[at])
-        chosen = self.categories(example, row, copy, epoch)
+        number, example = self.shards.numbered(row)
         if self.recipe.layout == "stacked":  # each category fits beside the text: the plan has checked it
             prompts = self._stacked(number)
-            return [Piece(0, example, prompts[i]) for i in chosen.tolist()]
+            return [Piece(0, example, prompts[i]) for i in self.categories(example, row, copy, epoch).tolist()]
         most = self.recipe.categories_per_piece
         if len(example.categories) <= most:
             whole = Piece(0, example, self._joint(number))
             if len(whole) <= self.most_tokens:
                 return [whole]
+        chosen = self.categories(example, row, copy, epoch)
         limits = {"most_categories": most, "most_tokens": self.most_tokens}
         return list(pieces(example, 0, "joint", self.special, **limits, only=chosen))
 

@@ -83,9 +83,10 @@ class Lists:
 
     offsets: Ids
     values: Ids
+    ends: memoryview  # the offsets, to look up one
 
     def __getitem__(self, i: int) -> Ids:
-        return self.values[self.offsets[i] : self.offsets[i + 1]]
+        return self.values[self.ends[i] : self.ends[i + 1]]
 
     def lengths(self, i_R: Longs) -> Ids:
         """Of these lists."""
@@ -157,9 +158,14 @@ class Shards:
 
     def example(self, row: int) -> Example:
         """One row, without a copy. Rows of the same prompt share their lists of categories."""
+        return self.numbered(row)[1]
+
+    def numbered(self, row: int) -> tuple[int, Example]:
+        """One row and the number of its prompt."""
         shard, i = self.find(row)
-        prompt = self.prompt(int(shard.prompt[i]))
-        return Example(
+        number = int(shard.prompt[i])
+        prompt = self.prompt(number)
+        return number, Example(
             instruction=prompt.instruction,
             categories=prompt.categories,
             text=shard.text[i],
@@ -229,7 +235,6 @@ def _region(task: str) -> Region:
 
 def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Columns:
     _, offsets, data = batch.column("record_id").buffers()
-    cells = _lists(batch.column("gold_cells"))
     return Columns(
         first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
@@ -241,11 +246,13 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Column
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
         anchors=_lists(batch.column("gold_anchors")),
-        cells=Lists(cells.offsets, cells.values.reshape(-1, 3)),
+        cells=_lists(batch.column("gold_cells")),
     )
 
 
 def _lists(column: pa.ListArray) -> Lists:
     values = column.values
-    flat = values.values if pa.types.is_fixed_size_list(values.type) else values
-    return Lists(column.offsets.to_numpy(), flat.to_numpy())
+    nested = pa.types.is_fixed_size_list(values.type)
+    flat = values.values.to_numpy().reshape(-1, values.type.list_size) if nested else values.to_numpy()
+    offsets = column.offsets.to_numpy()
+    return Lists(offsets, flat, memoryview(offsets))
