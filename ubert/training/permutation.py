@@ -5,6 +5,7 @@ Shapes: N numbers.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ Longs = npt.NDArray[np.int64]
 
 _MASK = 2**64 - 1
 _ROUNDS = 6  # an even number
+_HALF = np.uint64(32)
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # those of SplitMix64
 
 
@@ -28,33 +30,32 @@ def keys(numbers_N: npt.ArrayLike, *of: int) -> Keys:
 def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
     """What a permutation of range(size), keyed by `of`, has at each of these places.
 
-    A Feistel network over as many bits as the size needs (Luby and Rackoff, How to Construct Pseudorandom
-    Permutations), its halves of different widths where they are odd; results beyond the size are sent through again
-    until they are within (Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 4: cycle walking). At
-    most twice on average.
+    A Feistel network on pairs of numbers, below about the square root of the size each, that add up modulo these
+    (Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 5). The few results beyond the size are sent
+    through again until they are within (section 4: cycle walking).
     """
     value_N = np.array(places_N, np.uint64)
-    bits = max(2, (size - 1).bit_length())
     state = _folded(of)
     round_keys = [_mixed(_mixed(i) + state) for i in range(_ROUNDS)]
-    value_N = _feistel(value_N, bits, round_keys)
+    value_N = _feistel(value_N, size, round_keys)
     while len(outside := np.flatnonzero(value_N >= size)):
-        value_N[outside] = _feistel(value_N[outside], bits, round_keys)
+        value_N[outside] = _feistel(value_N[outside], size, round_keys)
     return value_N.astype(np.int64)
 
 
-def _feistel(value_N: Keys, bits: int, round_keys: list[int]) -> Keys:
-    """After each of an even number of rounds the halves, and their widths, change places."""
-    right_bits = bits // 2
-    left_bits = bits - right_bits
-    left_N, right_N = value_N >> np.uint64(right_bits), value_N & np.uint64((1 << right_bits) - 1)
-    for key in round_keys:
-        mixed_N = (right_N ^ np.uint64(key)) * _FACTORS[0]
-        mixed_N ^= mixed_N >> np.uint64(32)
+def _feistel(value_N: Keys, size: int, round_keys: list[int]) -> Keys:
+    """A permutation of range(left * right), which is hardly more than the size."""
+    left = math.isqrt(size - 1) + 1
+    right = -(-size // left)
+    one, other = np.uint64(left), np.uint64(right)
+    one_N, other_N = np.divmod(value_N, other)
+    for key in round_keys:  # the numbers change places after each: they are an even number
+        mixed_N = (other_N ^ np.uint64(key)) * _FACTORS[0]
+        mixed_N ^= mixed_N >> _HALF
         mixed_N *= _FACTORS[1]
-        left_N, right_N = right_N, left_N ^ (mixed_N >> np.uint64(64 - left_bits))
-        left_bits, right_bits = right_bits, left_bits
-    joined_N: Keys = (left_N << np.uint64(right_bits)) | right_N
+        one_N, other_N = other_N, (one_N + (mixed_N >> _HALF)) % one
+        one, other = other, one
+    joined_N: Keys = one_N * other + other_N
     return joined_N
 
 
