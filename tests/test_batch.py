@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ubert.model.batch import Batch, Example, Ids, Piece, Region, Special, collate, pieces
+from ubert.model.batch import Batch, Example, Ids, Piece, Region, Special, collate, pieces, regions
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 Layout = Literal["joint", "stacked"]
@@ -122,7 +122,7 @@ def test_the_sequences_of_both_layouts() -> None:
 
 
 def test_a_category_that_cannot_fit_is_an_error() -> None:
-    example = Example(ids(0), [ids(9)], ids(50), ids(0), Region.TRIANGLE, ids(0), np.empty((0, 3), np.int32))
+    example = Example(ids(0), [ids(9)], ids(50), ids(0), regions(["entity"]), ids(0), np.empty((0, 3), np.int32))
     assert len(split(example, "joint", 8, tokens=64)) == 1
     with pytest.raises(ValueError, match="lower max_tokens"):
         split(example, "joint", 8, tokens=63)

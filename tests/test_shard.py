@@ -243,14 +243,16 @@ def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytes
     for row in range(0, len(one), 7):
         a, b = one.example(row), several.example(row)
         assert (
-            np.array_equal(a.text, b.text) and np.array_equal(a.gold_cells, b.gold_cells) and np.array_equal(a.regions, b.regions)
+            np.array_equal(a.text, b.text)
+            and np.array_equal(a.gold_cells, b.gold_cells)
+            and np.array_equal(a.regions, b.regions)
         )
 
 
 def test_a_task_that_cannot_be_trained_is_refused_before_any_work(tmp_path: Path) -> None:
-    relations = record("links", 0, "relation", f"Ada went to {PLACES[0]}", ["went to"])
-    write_mixture(tmp_path, "made", {"links": [relations]})
-    with pytest.raises(UserError, match="'relation' is not trainable yet"):
+    unlabelled = record("words", 0, "text", f"Ada went to {PLACES[0]}", [])
+    write_mixture(tmp_path, "made", {"words": [unlabelled]})
+    with pytest.raises(UserError, match="'text' is not trainable yet"):
         shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
     assert not (tmp_path / "shards").exists()
 

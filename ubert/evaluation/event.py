@@ -11,9 +11,9 @@ from ubert.schema.record import Record
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Units: a trigger, by its characters and event type; an argument, by its characters, its role, and the trigger
-    and type of its event. An event without a trigger is left out; of events with one trigger and type the arguments
-    are counted together."""
+    """Units: a trigger, by its characters and event type; an argument, by its characters, its role, and its
+    event's trigger and type. An event without a trigger is left out; of events with one trigger and type the
+    arguments are counted together."""
     gold, found = annotated(record), predicted(predictions)
     counts = matches(of_kind(gold, "trigger"), of_kind(found, "trigger"), of="trigger_")
     counts.update(matches(of_kind(gold, "argument"), of_kind(found, "argument"), of="argument_"))

@@ -49,7 +49,8 @@ class Plan:
     def packs(self, step: int) -> list[Longs]:
         """The copies (places in `row_M`) of each pack of a step, counted from the start of the run."""
         epoch, at = divmod(step, self.steps)
-        [at] = permuted([at], self.steps, *self.key, epoch, _STEPS).tolist()
+        if len(self._first_steps) > 2:  # mixed tasks are one group, whose packs are shuffled below
+            [at] = permuted([at], self.steps, *self.key, epoch, _STEPS).tolist()
         group = bisect_right(self._first_steps, at) - 1
         first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
         steps = self._first_steps[group + 1] - self._first_steps[group]

@@ -11,10 +11,11 @@ Shapes: N rows of all shards, in order; P prompts.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,17 +84,25 @@ class Lists:
 
     offsets: Ids
     values: Ids
+    ends: memoryview  # the offsets, to look up one
 
     def __getitem__(self, i: int) -> Ids:
-        return self.values[self.offsets[i] : self.offsets[i + 1]]
+        return self.values[self.ends[i] : self.ends[i + 1]]
+
+    def some(self, i_R: Longs) -> list[Ids]:
+        """These lists."""
+        start_R, end_R = self.offsets[i_R], self.offsets[i_R + 1]
+        if (start_R == end_R).all():  # as pairs mostly are
+            return [self.values[:0]] * len(i_R)
+        ends = zip(start_R.tolist(), end_R.tolist(), strict=True)
+        return [self.values[start:end] for start, end in ends]
 
     def lengths(self, i_R: Longs) -> Ids:
         """Of these lists."""
         return np.asarray(self.offsets[i_R + 1] - self.offsets[i_R], np.int32)
 
 
-@dataclass(slots=True, frozen=True)
-class Prompt:
+class Prompt(NamedTuple):
     """An instruction and its candidate categories, tokenised, and the regions of their tables."""
 
     instruction: Ids
@@ -131,6 +140,17 @@ class Columns:
         return np.asarray(self.anchors.lengths(row_R) + self.cells.lengths(row_R), np.int32)
 
 
+class Rows(NamedTuple):
+    """Some rows, a column each [R]. `prompt`: numbers; `behind`: tokens after it, (pair [SEP]) text [SEP]."""
+
+    prompt: list[int]
+    behind: list[int]
+    text: list[Ids]
+    pair: list[Ids]
+    anchors: list[Ids]
+    cells: list[Ids]
+
+
 class Shards:
     """All rows of a shard set; nothing is read before it is asked for.
 
@@ -144,7 +164,7 @@ class Shards:
         draws = _read(directory / manifest.draws.path, DRAWS_SCHEMA)
         firsts = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
         self.files = [_columns(*parts) for parts in zip(batches, draws, firsts[:-1], strict=True)]
-        self._firsts = firsts[:-1]
+        self._firsts = np.array(firsts[:-1])
         self._rows = firsts[-1]
         [prompts] = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
@@ -170,6 +190,22 @@ class Shards:
             gold_cells=shard.cells[i],
         )
 
+    def rows(self, row_R: Longs) -> Rows:
+        """Some rows, in ascending order, without a copy."""
+        found = Rows([], [], [], [], [], [])
+        file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
+        starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, len(row_R)]):
+            file = self.files[file_R[start]]
+            at = row_R[start:stop] - file.first
+            found.prompt.extend(file.prompt[at].tolist())
+            found.behind.extend((file.lengths(at) + 1).tolist())
+            found.text.extend(file.text.some(at))
+            found.pair.extend(file.pair.some(at))
+            found.anchors.extend(file.anchors.some(at))
+            found.cells.extend(file.cells.some(at))
+        return found
+
     def record_id(self, row: int) -> str:
         """The record that a row is of."""
         shard, i = self.find(row)
@@ -188,7 +224,7 @@ class Shards:
 
     def find(self, row: int) -> tuple[Columns, int]:
         """The file that holds a row, and its place there."""
-        file = self.files[bisect_right(self._firsts, row) - 1]
+        file = self.files[int(np.searchsorted(self._firsts, row, side="right")) - 1]
         return file, row - file.first
 
 
@@ -226,7 +262,6 @@ def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Columns:
     _, offsets, data = batch.column("record_id").buffers()
-    cells = _lists(batch.column("gold_cells"))
     return Columns(
         first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
@@ -238,11 +273,13 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Column
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
         anchors=_lists(batch.column("gold_anchors")),
-        cells=Lists(cells.offsets, cells.values.reshape(-1, 3)),
+        cells=_lists(batch.column("gold_cells")),
     )
 
 
 def _lists(column: pa.ListArray) -> Lists:
     values = column.values
-    flat = values.values if pa.types.is_fixed_size_list(values.type) else values
-    return Lists(column.offsets.to_numpy(), flat.to_numpy())
+    nested = pa.types.is_fixed_size_list(values.type)
+    flat = values.values.to_numpy().reshape(-1, values.type.list_size) if nested else values.to_numpy()
+    offsets = column.offsets.to_numpy()
+    return Lists(offsets, flat, memoryview(offsets))
