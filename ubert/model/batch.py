@@ -288,10 +288,11 @@ def _gold(columns: Sequences, example_T: Longs, category_T: Longs) -> tuple[npt.
     key_T = example_T * width + category_T
     order_T = np.argsort(key_T, kind="stable")
     keys_T = key_T[order_T]
+    example_E = np.array(columns.examples)
 
     def tables(category_G: npt.NDArray[Any], of_each: list[int]) -> tuple[Longs, npt.NDArray[np.bool_]]:
         """The table of each gold category of the examples, and whether there is one."""
-        key_G = np.repeat(columns.examples, of_each) * width + category_G
+        key_G = np.repeat(example_E, of_each) * width + category_G
         place_G = np.minimum(np.searchsorted(keys_T, key_G), len(keys_T) - 1)
         return order_T[place_G], keys_T[place_G] == key_G
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, repeat
 from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -114,16 +116,17 @@ class Loader:
         rows = self.shards.rows(row_R)
         columns_R = rows.prompt, rows.behind, row_R.tolist(), copy_R.tolist()
         prompts = [self._prompts(*row, epoch) for row in zip(*columns_R, strict=True)]
-        widest = [max([len(prompt.ids) for prompt in of_row]) for of_row in prompts]
-        lengths = list(map(add, widest, rows.behind))
-        for start, stop in self._cuts(lengths, list(map(len, prompts))):
-            owner = [i for i in range(start, stop) for _ in prompts[i]]
+        widest = [max(map(_tokens, of_row)) if len(of_row) > 1 else _tokens(of_row[0]) for of_row in prompts]
+        counts = list(map(len, prompts))
+        for start, stop in self._cuts(list(map(add, widest, rows.behind)), counts):
+            examples = range(stop - start)
+            of_each = counts[start:stop]
             columns = Sequences(
-                prompt=[prompt for of_row in prompts[start:stop] for prompt in of_row],
-                text=[rows.text[i] for i in owner],
-                pair=[rows.pair[i] for i in owner],
-                example=[i - start for i in owner],
-                examples=range(stop - start),
+                prompt=list(chain.from_iterable(prompts[start:stop])),
+                text=_repeated(rows.text[start:stop], of_each),
+                pair=_repeated(rows.pair[start:stop], of_each),
+                example=_repeated(examples, of_each),
+                examples=examples,
                 gold_anchors=rows.anchors[start:stop],
                 gold_cells=rows.cells[start:stop],
             )
@@ -185,3 +188,12 @@ class Loader:
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
+
+
+def _tokens(prompt: Prompt) -> int:
+    return len(prompt.ids)
+
+
+def _repeated(column: Iterable[Any], counts: list[int]) -> list[Any]:
+    """Each value as often as its count says."""
+    return list(chain.from_iterable(map(repeat, column, counts)))
