@@ -167,8 +167,19 @@ def predict(
     text: Annotated[
         str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
     ] = None,
-    task: Annotated[str, typer.Option(help="classification, multilabel, pair, ner or qa.")] = "ner",
-    categories: Annotated[str, typer.Option(help="Labels or entity types, with commas between.")] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            help="classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa."
+        ),
+    ] = "ner",
+    categories: Annotated[
+        str, typer.Option(help="Labels, entity types, or numbers of a scale, with commas between.")
+    ] = "",
+    relation: Annotated[
+        list[str] | None, typer.Option(help='"NAME" or "NAME:HEAD TYPE:TAIL TYPE"; may be repeated.')
+    ] = None,
+    event: Annotated[list[str] | None, typer.Option(help='"TYPE:ROLE,ROLE"; may be repeated.')] = None,
     question: Annotated[list[str] | None, typer.Option(help="A question, for qa; may be repeated.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
     source: Annotated[
@@ -184,10 +195,14 @@ def predict(
 
     Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
 
+    Example: ubert predict deals --task relation --relation "works for:person:organisation" "Ada joined Quillfen."
+
+    Example: ubert predict deals --task event --event "hiring:employer,employee" "Ada joined Quillfen."
+
     Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
     """
     from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import CHUNK, Input, json_lines, plain_lines
+    from pipelines.predict import CHUNK, Input, event_types, json_lines, plain_lines, relation_types
     from pipelines.predict import predict as job
 
     if text is not None and source is not None:
@@ -201,6 +216,8 @@ def predict(
         inputs,
         task=task,
         categories=[*filter(None, map(str.strip, categories.split(","))), *(question or [])],
+        relations=relation_types(relation or []),
+        events=event_types(event or []),
         instruction=instruction,
         threshold=threshold,
         nested=nested,

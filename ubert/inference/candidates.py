@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
@@ -11,6 +12,7 @@ from ubert.schema.record import Category
 
 Relations = Mapping[str, tuple[str, str] | None]
 Events = Mapping[str, Sequence[str]]
+NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
 def candidates(task: str, categories: Sequence[str], relations: Relations, events: Events) -> tuple[Category, ...]:
@@ -56,8 +58,8 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
 
 
 _NEEDED = {
-    "relation": ("relation", '--relations "lives in:person:place"'),
-    "event": ("event", '--events "attack:attacker,target"'),
+    "relation": ("relation", '--relation "lives in:person:place"'),
+    "event": ("event", '--event "attack:attacker,target"'),
     "qa": ("question", '--question "Who wrote it?"'),
     "regression": ("value", "--categories 0,1,2,3,4,5"),
 }

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import log
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
-from ubert.inference.candidates import Events, Relations, candidates
+from ubert.inference.candidates import NOTHING, Events, Relations, candidates
 from ubert.inference.scoring import score
 from ubert.inference.windows import Window, around, whole, windows
 from ubert.model.batch import Example, regions
@@ -26,7 +25,6 @@ CHUNK = 512  # texts that are sorted by length together, and whose predictions a
 BATCH_TOKENS = 8192  # padded tokens of one pass of the model
 PROMPT_SHARE = 4  # a long list of categories takes at most this part of a sequence; the rest of them the next one
 LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence must have room for
-NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
 NO_ANCHORS, NO_CELLS = np.empty(0, np.int32), np.empty((0, 3), np.int32)
 
 INSTRUCTIONS = {
