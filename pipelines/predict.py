@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ubert
+from ubert.inference.candidates import NOTHING, Events, Relations
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
@@ -28,7 +29,9 @@ def predict(
     inputs: Iterable[Input],
     *,
     task: str,
-    categories: Sequence[str],
+    categories: Sequence[str] = (),
+    relations: Relations = NOTHING,
+    events: Events = NOTHING,
     instruction: str | None = None,
     threshold: float = 0.5,
     nested: bool = False,
@@ -38,8 +41,10 @@ def predict(
     """Predict `chunk` texts at a time; see `ubert.inference.predictor.Predictor.predict` for the arguments.
 
     Yields:
-        For each text {"text", "pair" where it has one, "predictions": [{"category", "score"} or {"start", "end",
-        "category", "text", "score"}]}, in the order of the texts; for chunk after chunk of them.
+        For each text {"text", "pair" where it has one, "predictions": [...]}, in the order of the texts; for chunk
+        after chunk of them. A prediction has the fields of its class in `ubert.objectives`: {"category", "score"},
+        {"value"}, {"start", "end", "category", "text", "score"}, {"category", "head", "tail", "score"},
+        {"category", "trigger", "arguments"} or {"mentions"}.
 
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
@@ -54,6 +59,8 @@ def predict(
             [one.text for one in asked],
             task=task,
             categories=categories,
+            relations=relations,
+            events=events,
             pairs=pairs or None,
             instruction=instruction,
             threshold=threshold,
@@ -66,6 +73,42 @@ def predict(
             }
             for one, predictions in zip(asked, found, strict=True)
         ]
+
+
+def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
+    """Relations written as "name" or "name:head type:tail type".
+
+    Raises:
+        UserError: one is written in another way, or is given twice.
+    """
+    found: dict[str, tuple[str, str] | None] = {}
+    for one in given:
+        match [part.strip() for part in one.split(":")]:
+            case [name] if name and name not in found:
+                found[name] = None
+            case [name, head, tail] if name and head and tail and name not in found:
+                found[name] = (head, tail)
+            case _:
+                raise UserError(
+                    f'relation {one!r}: expected "name" or "name:head type:tail type", each name once, '
+                    'such as "lives in:person:place"'
+                )
+    return found
+
+
+def event_types(given: Iterable[str]) -> dict[str, list[str]]:
+    """Events written as "type:role,role,...", or "type" where only its triggers are wanted.
+
+    Raises:
+        UserError: one has no type, or is given twice.
+    """
+    found: dict[str, list[str]] = {}
+    for one in given:
+        name, _, roles = (part.strip() for part in one.partition(":"))
+        if not name or name in found:
+            raise UserError(f'event {one!r}: expected "type:role,role", each type once, such as "attack:attacker"')
+        found[name] = [role.strip() for role in roles.split(",") if role.strip()]
+    return found
 
 
 def json_lines(path: Path) -> Iterator[Input]:

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ubert.inference.windows import around
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
-from ubert.objectives import Targets, objective
+from ubert.objectives import Query, Targets, passes
 from ubert.schema.checks import covered
-from ubert.schema.manifest import Alignment
 from ubert.schema.record import TASKS, Category, Record
-from ubert.training.shards import SHARD_SCHEMA
+from ubert.training.shards import PROMPT_WORDS, SHARD_SCHEMA
 
+_NONE_KEPT = np.zeros(4, np.int32)  # spans: exact, widened, narrowed; links
 LONGEST_NOTE = 200  # characters of cut text that a row of lost.parquet shows
 
 LOST_SCHEMA = pa.schema(
     [
+        pa.field("record", pa.int32(), nullable=False),  # its place in its part
         pa.field("record_id", pa.string(), nullable=False),
-        pa.field("span", pa.int32()),  # index into the record's spans; none where text was cut
+        pa.field("span", pa.int32()),  # index into the record's spans, a link's head; none where text was cut
+        pa.field("of", pa.string(), nullable=False),  # text, span or link
         pa.field("reason", pa.string(), nullable=False),
         pa.field("words", pa.string(), nullable=False),
     ]
 )
-PROMPT_WORDS_SCHEMA = pa.schema(
-    [
-        pa.field("instruction", pa.string(), nullable=False),
-        pa.field("names", pa.list_(pa.string()), nullable=False),
-        pa.field("kinds", pa.list_(pa.string()), nullable=False),
-    ]
+_NUMBERED = SHARD_SCHEMA.set(  # until all prompts of a part are known
+    SHARD_SCHEMA.get_field_index("prompt"), pa.field("prompt", pa.int32(), nullable=False)
 )
 
 
@@ -54,39 +54,64 @@ class Window(NamedTuple):
     gold_cells: Ids
 
 
+class View(NamedTuple):
+    """One pass over a record: the second text of the question, what is kept of it, and the text's windows."""
+
+    query: Query
+    targets: Targets
+    pair: Encoding
+    kept_pair: Ids
+    windows: list[Window]
+
+    def held(self) -> npt.NDArray[np.bool_]:
+        """Whether window w holds gold cell g [w, g]."""
+        cells = self.targets.gold_cells
+        none = np.zeros((0, len(cells)), np.bool_)
+        return np.concatenate([none, *(_inside(cells, w.start, w.stop)[None] for w in self.windows)])
+
+
 class Note(NamedTuple):
     """A row of lost.parquet."""
 
+    record: int
     record_id: str
     span: int | None
+    of: str
     reason: str
     words: str
 
 
-def windows(targets: Targets, tokens: int, most: int, region: Region) -> list[Window]:
+def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Window]:
     """Cut a text into windows of at most `most` tokens that overlap by a quarter.
 
     A cell is in every window that holds it whole. A text that nothing is extracted from has one window, its
-    beginning. A question's anchor, which says that there is no answer, is also gold in the windows of a text that
-    lack the answer. A text without a token has no window.
+    beginning; a question about a place in it the window around that. A question's anchor, which says that there is
+    no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window.
     """
     if not tokens:
         return []
-    if region == Region.ANCHOR:
+    if query.region == Region.ANCHOR:
         return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
     cells = targets.gold_cells
     found = []
-    for start, stop, *_ in cover(tokens, most, most // 4):
-        inside = cells[(cells[:, 1] >= start) & (cells[:, 2] < stop)]
+    views = [around(tokens, most, query.around)] if query.around else cover(tokens, most, most // 4)
+    for start, stop, *_ in views:
+        inside = cells[_inside(cells, start, stop)]
         anchors = targets.gold_anchors
-        if region & Region.ANCHOR:
+        if query.region & Region.ANCHOR:
             anchors = np.union1d(anchors, np.setdiff1d(cells[:, 0], inside[:, 0])).astype(np.int32)
         found.append(Window(start, stop, anchors, inside - np.array([0, start, start], np.int32)))
     return found
 
 
+def _inside(cells: Ids, start: int, stop: int) -> npt.NDArray[np.bool_]:
+    """Which cells lie in a window; the start of a link's cell may come after its end."""
+    places = cells[:, 1:]
+    return np.asarray(((places >= start) & (places < stop)).all(axis=1))
+
+
 class Rows:
-    """Rows of records of one corpus, as they are added; prompts are numbered as they first appear."""
+    """Rows of records of one part, as they are added; prompts are numbered as they first appear."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.tokenizer = tokenizer
@@ -94,114 +119,114 @@ class Rows:
         self.prompts: dict[PromptWords, int] = {}
         self._last: tuple[str, tuple[Category, ...], int] = ("", (), -1)
         self.notes: list[Note] = []
-        self.counts: Counter[str] = Counter()
-        self.lost: Counter[str] = Counter()
 
-    def batch(self, records: Sequence[Record], copies: Sequence[int]) -> pa.RecordBatch:
-        """Tokenise records together and build their rows (`SHARD_SCHEMA`)."""
+    def batch(self, records: Sequence[Record], places: Sequence[int]) -> pa.RecordBatch:
+        """Tokenise records together and build their rows (`SHARD_SCHEMA`, but for `prompt`, a number yet).
+
+        Args:
+            places: of the records in their part.
+        """
         texts = self.tokenizer.encode([record.text for record in records])
-        pairs = self.tokenizer.encode([record.pair or "" for record in records])
+        asked = [passes(record, text) for record, text in zip(records, texts, strict=True)]
+        pairs = iter(self.tokenizer.encode([query.pair or "" for of_record in asked for query, _ in of_record]))
         rows = []
-        for record, count, text, pair in zip(records, copies, texts, pairs, strict=True):
-            number = self._prompt(record)
-            pair_ids = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
-            for window in self._windows(record, text, pair, len(pair_ids)):
-                rows.append((record, count, number, text.ids[window.start : window.stop], pair_ids, window))
-        owners, counts, numbers, text_ids, pair_ids_, found = zip(*rows, strict=True) if rows else ((),) * 6
+        for record, place, text, of_record in zip(records, places, texts, asked, strict=True):
+            views = [self._view(query, targets, text, next(pairs)) for query, targets in of_record]
+            kept = self._kept(record, place, text, views)
+            for view in views:
+                number = self._prompt(view.query)
+                for window in view.windows:
+                    ids = text.ids[window.start : window.stop]
+                    rows.append((record, place, number, ids, view.kept_pair, window, kept))
+                    kept = _NONE_KEPT  # are the record's, and counted once
+        owners, at, numbers, text_ids, pair_ids, cut, of_records = zip(*rows, strict=True) if rows else ((),) * 7
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([record.record_id for record in owners], pa.string()),
                 pa.array([record.corpus for record in owners], pa.string()).dictionary_encode(),
                 _tasks(owners),
-                pa.array(counts, pa.int32()),
+                pa.array(at, pa.int32()),
                 pa.array(numbers, pa.int32()),
                 lists(text_ids),
-                lists(pair_ids_),
-                pa.array([window.start for window in found], pa.int32()),
-                lists([window.gold_anchors for window in found]),
-                lists([window.gold_cells for window in found], width=3),
+                lists(pair_ids),
+                pa.array([window.start for window in cut], pa.int32()),
+                lists([window.gold_anchors for window in cut]),
+                lists([window.gold_cells for window in cut], width=3),
+                pa.FixedSizeListArray.from_arrays(pa.array(np.array(of_records, np.int32).ravel()), 4),
             ],
-            schema=SHARD_SCHEMA,
+            schema=_NUMBERED,
         )
-
-    def alignment(self, corpus: str) -> Alignment:
-        """What became of the records added so far."""
-        return Alignment(corpus=corpus, **{name: self.counts[name] for name in COUNTED}, lost=dict(self.lost))
 
     def lost_spans(self) -> pa.RecordBatch:
         """What was lost so far (`LOST_SCHEMA`)."""
-        return _table(self.notes, LOST_SCHEMA)
+        columns = list(zip(*self.notes, strict=True)) or [()] * len(LOST_SCHEMA)
+        arrays = [pa.array(column, f.type) for column, f in zip(columns, LOST_SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=LOST_SCHEMA)
 
-    def prompt_words(self) -> pa.RecordBatch:
-        """The prompts so far (`PROMPT_WORDS_SCHEMA`), by number."""
-        return _table(self.prompts, PROMPT_WORDS_SCHEMA)
+    def with_prompts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of some batches, with the words of their prompts in the place of numbers (`SHARD_SCHEMA`)."""
+        at = SHARD_SCHEMA.get_field_index("prompt")
+        words = pa.array([words._asdict() for words in self.prompts], PROMPT_WORDS)
+        prompt = pa.DictionaryArray.from_arrays(batch.column(at), words)
+        columns = [*batch.columns[:at], prompt, *batch.columns[at + 1 :]]
+        return pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)
 
-    def _prompt(self, record: Record) -> int:
+    def _prompt(self, query: Query) -> int:
         instruction, categories, number = self._last
-        if record.categories is categories and record.instruction == instruction and number >= 0:
+        if query.categories is categories and query.instruction == instruction and number >= 0:
             return number  # records of a corpus mostly share their categories, which can be many
-        names = tuple(category.name for category in record.categories)
-        words = PromptWords(record.instruction, names, tuple(category.kind for category in record.categories))
+        names = tuple(category.name for category in query.categories)
+        words = PromptWords(query.instruction, names, tuple(category.kind for category in query.categories))
         number = self.prompts.setdefault(words, len(self.prompts))
-        self._last = (record.instruction, record.categories, number)
+        self._last = (query.instruction, query.categories, number)
         return number
 
-    def _windows(self, record: Record, text: Encoding, pair: Encoding, kept_pair: int) -> list[Window]:
-        """The record's windows; everything about it is counted here."""
-        task = objective(record.task)
-        targets = task.targets(record, text)
-        tokens = len(text.ids) if record.categories else 0
-        found = windows(targets, tokens, self.max_tokens - kept_pair, task.REGION)
-        kept = np.zeros(len(targets.spans), np.bool_)
-        for window in found:
-            kept |= (targets.gold_cells[:, 1] >= window.start) & (targets.gold_cells[:, 2] < window.stop)
-        self.counts.update(records=1, rows=len(found), spans=len(record.spans))
-        self.counts.update(Fit(fit).name.lower() for fit in targets.fits[kept].tolist())
-        for reason, span in targets.lost:
-            self._lose(record, span, reason)
-        for span in targets.spans[~kept].tolist():
-            self._lose(record, span, "truncated")
-        cuts = list(_cuts(record, text, pair, found[-1].stop if found else None, kept_pair))
-        self.notes += [Note(record.record_id, None, reason, words[:LONGEST_NOTE]) for reason, words in cuts]
-        self.counts["cut"] += bool(cuts)
-        return found
+    def _view(self, query: Query, targets: Targets, text: Encoding, pair: Encoding) -> View:
+        """The windows of one pass over a record."""
+        kept_pair = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
+        tokens = len(text.ids) if query.categories else 0
+        found = windows(targets, tokens, self.max_tokens - len(kept_pair), query)
+        return View(query, targets, pair, kept_pair, found)
 
-    def _lose(self, record: Record, span: int, reason: str) -> None:
-        self.lost[reason] += 1
-        self.notes.append(Note(record.record_id, span, reason, covered(record, record.spans[span])))
+    def _kept(self, record: Record, place: int, text: Encoding, views: Sequence[View]) -> Ids:
+        """How many of a record's spans its rows keep, by fit, and of its links; what is lost is noted."""
+        fits: dict[int, int] = {}
+        lost: dict[int, str] = {}
+        links = 0
+        for view in views:
+            held, targets = view.held(), view.targets
+            some = held.any(axis=0)
+            fits.update(zip(targets.spans[some].tolist(), targets.fits[some].tolist(), strict=True))
+            lost.update((span, reason) for reason, span in targets.lost)
+            for head, tail, cells in targets.links:
+                if any((held[:, first] & held[:, last]).any() for first, last in cells):
+                    links += 1
+                else:
+                    ends = " ... ".join(covered(record, record.spans[i]) for i in (head, tail))
+                    reason = "in no one window" if cells else "an end is lost"
+                    self.notes.append(Note(place, record.record_id, head, "link", reason, ends[:LONGEST_NOTE]))
+        for i, span in enumerate(record.spans):
+            if i not in fits:
+                reason = lost.get(i, "truncated")
+                self.notes.append(Note(place, record.record_id, i, "span", reason, covered(record, span)))
+        for reason, words in _cuts(record, text, views[0]):
+            self.notes.append(Note(place, record.record_id, None, "text", reason, words[:LONGEST_NOTE]))
+        counts = Counter(fit for i, fit in fits.items() if i >= 0)
+        return np.array([*(counts[fit] for fit in (Fit.EXACT, Fit.WIDENED, Fit.NARROWED)), links], np.int32)
 
 
-def _cuts(
-    record: Record, text: Encoding, pair: Encoding, text_end: int | None, pair_end: int
-) -> Iterator[tuple[str, str]]:
+def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, str]]:
     """What of the record's texts is in no row, and why."""
-    if not record.categories:
+    if not first.query.categories:
         yield "no categories", record.text
-    elif text_end is None:
+    elif not first.windows:
         yield "no token in the text", record.text
     else:
+        text_end, pair_end = first.windows[-1].stop, len(first.kept_pair)
         if text_end < len(text.ids):
             yield "text cut", record.text[int(text.starts[text_end]) :]
-        if pair_end < len(pair.ids):
-            yield "pair cut", (record.pair or "")[int(pair.starts[pair_end]) :]
-
-
-COUNTED = ("records", "rows", "cut", "spans", "exact", "widened", "narrowed")
-
-
-def total(parts: Sequence[Alignment]) -> Alignment:
-    """The sum of alignments of one corpus."""
-    lost: Counter[str] = Counter()
-    for part in parts:
-        lost.update(part.lost)
-    counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
-    return Alignment(corpus=parts[0].corpus, **counts, lost=dict(sorted(lost.items())))
-
-
-def _table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if pair_end < len(first.pair.ids):
+            yield "pair cut", (record.pair or "")[int(first.pair.starts[pair_end]) :]
 
 
 def _tasks(records: Sequence[Record]) -> pa.DictionaryArray:

@@ -1,35 +1,36 @@
-"""A mixture to shards: one Ray task a part of a corpus, then one pass that numbers prompts and sizes the files.
+"""A mixture to shards: one Ray task a part of a corpus, then one pass over what they made.
 
-The order of rows is that of the mixture's sources, their parts and the rows in them, whatever the workers do.
+A shard is named by what it is made of: a part of a corpus (which is named so itself), the tokenizer, `max_tokens`
+and the code. One that any shards of the store have already is linked, not made again: a mixture with one more
+corpus tokenises that corpus alone. The order of rows is that of the mixture's sources, their parts and the rows in
+them, whatever the workers do.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from blake3 import blake3
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import pipelines.rows
-import pipelines.shard_files
-import ubert.model.tokenizer
-import ubert.objectives
-import ubert.training.shards
-from pipelines.place import Place, arrow, on_disk, parquet_file
+from pipelines.code_hash import code_hash
+from pipelines.place import Place, arrow, explained, on_disk, parquet_file, persistent
 from pipelines.rows import Rows
-from pipelines.shard_files import ALIGNMENT, Unit, units_folder, write
-from pipelines.store import Store, atomic, now
+from pipelines.shard_files import Unit, checksum, write, write_unit
+from pipelines.store import Store, link, now
 from pipelines.tasks import completed
+from ubert.model.batch import Ids
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
 from ubert.schema.arrow import batch_to_records
@@ -42,10 +43,18 @@ from ubert.schema.manifest import (
     fingerprint,
     read_manifest,
 )
-from ubert.schema.record import SCHEMA_VERSION
-from ubert.training.shards import SHARD_SCHEMA
+from ubert.schema.record import SCHEMA_VERSION, Record
 
 CHUNK = 2_000  # records that are tokenised together
+WHOLE = 0.25  # a part of which a mixture draws this share is tokenised whole, and so serves any mixture
+
+
+class Part(NamedTuple):
+    """One part of a corpus of the mixture, and the hash of the code that decides what becomes of it."""
+
+    corpus: str
+    place: Place
+    code: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,20 +62,36 @@ class Plan:
     """What is to be made of a mixture, and where."""
 
     mixture: MixtureManifest
+    members: Place
+    parts: tuple[Part, ...]
     tokenizer: Tokenizer
+    max_tokens: int
     fingerprint: str
     directory: Path
-    units: tuple[Unit, ...]
+
+
+class Work(NamedTuple):
+    """Shards that were tokenised, and those that were there already."""
+
+    made: int
+    reused: int
 
 
 def shard(
-    mixture: str, *, encoder: str, max_tokens: int, root: Place, address: str | None = None
+    mixture: str,
+    *,
+    encoder: str,
+    max_tokens: int,
+    root: Place,
+    address: str | None = None,
+    report: Callable[[Work], None] = lambda work: None,
 ) -> ShardManifest:
     """Bring the shards of a mixture up to date for an encoder's tokenizer.
 
     Args:
         mixture: a name; its current members are taken.
         max_tokens: of one row's text and pair together.
+        report: is told what had to be made for it.
 
     Raises:
         UserError: mixture, corpus or encoder is missing, a task is not trainable, or the store can't be written.
@@ -75,8 +100,11 @@ def shard(
     store = Store(on_disk(root))
     with store.working_on("shards", mixture):
         if (planned.directory / MANIFEST).exists():
-            return _renewed(store, read_manifest(ShardManifest, planned.directory))
-        left = [unit for unit in planned.units if not unit.file("rows").exists()]
+            manifest = read_manifest(ShardManifest, planned.directory)
+            report(Work(0, len(manifest.shards)))
+            return store.again("shards", manifest)
+        wanted = units(planned)
+        left = missing(store, wanted)
         _run([(unit, encoder, max_tokens) for unit in left], address)
         manifest = ShardManifest(
             name=mixture,
@@ -87,11 +115,10 @@ def shard(
             encoder=encoder,
             tokenizer=planned.tokenizer.hash,
             max_tokens=max_tokens,
-            **write(planned.units, planned.tokenizer, planned.directory),
+            **write(wanted, planned.tokenizer, planned.directory),
         )
-        _check_complete(planned.mixture, manifest)
         store.publish("shards", manifest)
-        shutil.rmtree(units_folder(planned.directory))
+        report(Work(len(left), len(wanted) - len(left)))
     return manifest
 
 
@@ -103,40 +130,98 @@ def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
     """
     place, mixed = store.current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)
-    name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, _code())
-    directory = on_disk(store.root) / "shards" / mixture / name
-    units = []
+    parts: list[Part] = []
     for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
         of_corpus = store.directory("corpora", corpus, version)
         manifest = read_manifest(CorpusManifest, of_corpus)
         objective(manifest.task)
-        units += [Unit(corpus, of_corpus / part, place / "members.parquet", directory) for part in manifest.parts]
-    return Plan(mixed, tokenizer, name, directory, tuple(units))
+        code = code_hash("pipelines.rows", "ubert.schema.arrow", f"ubert.objectives.{manifest.task}")
+        parts += [Part(corpus, of_corpus / part, code) for part in manifest.parts]
+    codes = [code_hash("pipelines.shard_files"), *sorted({part.code for part in parts})]
+    name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, codes)
+    directory = on_disk(store.root) / "shards" / mixture / name
+    return Plan(mixed, place / "members.parquet", tuple(parts), tokenizer, max_tokens, name, directory)
+
+
+def units(planned: Plan) -> list[Unit]:
+    """The parts that the mixture draws from, in order, each with the copies of its records.
+
+    Raises:
+        UserError: a member is in no part of its corpus.
+    """
+    made_of = planned.tokenizer.hash, planned.max_tokens, SCHEMA_VERSION
+    found = []
+    for corpus, of_corpus in groupby(planned.parts, lambda part: part.corpus):
+        parts = list(of_corpus)
+        for part, copies_R in zip(parts, _copies(planned, parts), strict=True):
+            drawn_R = copies_R > 0
+            if drawn_R.any():
+                whole = bool(drawn_R.mean() >= WHOLE)
+                chosen = None if whole else np.flatnonzero(drawn_R).tolist()
+                name = f"{corpus}-{fingerprint(part.place.name, chosen, part.code, *made_of)}"
+                found.append(Unit(corpus, part.place, planned.directory, name, whole, copies_R))
+    return found
 
 
 def run_unit(unit: Unit, encoder: str, max_tokens: int) -> int:
-    """Tokenise the members of one part; returns their number. The unit is done when its rows are there: they
-    appear last and whole.
+    """Tokenise one part; returns the number of its records.
 
     Raises:
         UserError: the store can't be written.
     """
     rows = Rows(_tokenizer(encoder), max_tokens)
-    batches = [rows.batch(list(batch_to_records(members)), copies) for members, copies in _members(unit)]
-    alignment = rows.alignment(unit.corpus)
-    with atomic(unit.file("prompts")) as path:
-        _write_ipc(path, pa.Table.from_batches([rows.prompt_words()]))
-    with atomic(unit.file("lost")) as path:
-        _write_ipc(path, pa.Table.from_batches([rows.lost_spans()]))
-    with atomic(unit.file("rows")) as path:
-        table = pa.Table.from_batches(batches, SHARD_SCHEMA).unify_dictionaries()
-        _write_ipc(path, table.replace_schema_metadata({ALIGNMENT: alignment.model_dump_json()}))
-    return alignment.records
+    write_unit(unit, rows, (rows.batch(records, places) for records, places in _records(unit)))
+    return len(unit.copies_R) if unit.whole else int((unit.copies_R > 0).sum())
 
 
-def _write_ipc(path: Path, table: pa.Table) -> None:
-    with pa.ipc.new_file(str(path), table.schema) as file:
-        file.write_table(table)
+def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
+    """Of each part of one corpus, the copies of each of its records."""
+    corpus = parts[0].corpus
+
+    def read() -> tuple[pa.Table, list[pa.ChunkedArray]]:
+        path, filesystem = arrow(planned.members)
+        columns, of_corpus = ["record_id", "copies"], ds.field("corpus") == corpus
+        members = pq.read_table(path, filesystem=filesystem, columns=columns, filters=of_corpus)
+        return members, [parquet_file(part.place).read(["record_id"]).column(0) for part in parts]
+
+    with explained(planned.members):
+        members, ids = persistent(read)
+    ends = np.cumsum([len(of_part) for of_part in ids])
+    every = pa.chunked_array([chunk.cast(pa.large_string()) for of_part in ids for chunk in of_part.chunks])
+    place = pc.index_in(members.column("record_id").cast(pa.large_string()), value_set=every)
+    if place.null_count:
+        raise UserError(
+            f"mixture {planned.mixture.name} has {len(place)} records of {corpus}, but {place.null_count} of them "
+            f"are not in the corpus; run `ubert mix {planned.mixture.name}` again"
+        )
+    copies = np.zeros(int(ends[-1]), np.int32)
+    copies[place.to_numpy()] = members.column("copies").to_numpy()
+    return np.split(copies, ends[:-1])
+
+
+def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
+    """The units that are still to do, once those that other shards have undamaged are linked.
+
+    Raises:
+        UserError: the store can't be written.
+    """
+    known: dict[str, list[tuple[Path, str]]] = {}
+    for found in (on_disk(store.root) / "shards").glob(f"*/*/{MANIFEST}"):
+        for file in read_manifest(ShardManifest, found.parent).shards:
+            known.setdefault(file.path, []).append((found.parent, file.blake3))
+    left = []
+    for unit in wanted:
+        if unit.shard.exists():
+            continue
+        for directory, expected in known.get(unit.shard.name, []):
+            old = [directory / file.name for file in unit.files]
+            if all(path.is_file() for path in old) and checksum(old[-1]) == expected:
+                for path, new in zip(old, unit.files, strict=True):
+                    link(path, new)
+                break
+        else:
+            left.append(unit)
+    return left
 
 
 def _run(jobs: list[tuple[Unit, str, int]], address: str | None) -> None:
@@ -153,46 +238,18 @@ def _run(jobs: list[tuple[Unit, str, int]], address: str | None) -> None:
             bar.update(task, advance=1, rate=f"{records / (time.monotonic() - start):,.0f} records/s")
 
 
-def _renewed(store: Store, manifest: ShardManifest) -> ShardManifest:
-    """Make finished shards the current ones of their name, should others have been made since."""
-    if store.current("shards", manifest.name)[1].fingerprint == manifest.fingerprint:
-        return manifest
-    manifest = manifest.model_copy(update={"created": now()})
-    store.publish("shards", manifest)
-    return manifest
-
-
-def _members(unit: Unit) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """The records of a part that the mixture has, in the part's order, with their copies."""
-    path, filesystem = arrow(unit.members)
-    of_corpus = ds.field("corpus") == unit.corpus
-    members = pq.read_table(path, filesystem=filesystem, columns=["record_id", "copies"], filters=of_corpus)
+def _records(unit: Unit) -> Iterator[tuple[list[Record], list[int]]]:
+    """The records to tokenise, in the part's order, with their places in it."""
+    first = 0
     for batch in parquet_file(unit.part).iter_batches(CHUNK):
-        place = pc.index_in(batch.column("record_id"), value_set=members.column("record_id"))
-        found = pc.is_valid(place)
-        if pc.any(found).as_py():
-            copies = members.column("copies").take(place.filter(found))
-            yield batch.filter(found), copies.to_pylist()
-
-
-def _check_complete(mixed: MixtureManifest, manifest: ShardManifest) -> None:
-    wanted, got = sum(source.records for source in mixed.sources), sum(a.records for a in manifest.alignment)
-    if wanted != got:
-        raise UserError(
-            f"mixture {mixed.name} has {wanted} records, but its corpora hold {got} of them; "
-            f"run `ubert mix {mixed.name}` again"
-        )
+        wanted = unit.whole | (unit.copies_R[first : first + len(batch)] > 0)
+        if wanted.any():
+            records = batch_to_records(batch.filter(pa.array(wanted)))
+            yield list(records), (first + np.flatnonzero(wanted)).tolist()
+        first += len(batch)
 
 
 @lru_cache(maxsize=1)
 def _tokenizer(encoder: str) -> Tokenizer:
     """A worker loads it once for all its units."""
     return load_tokenizer(encoder)
-
-
-def _code() -> str:
-    """Hash of the code that decides what is in a shard."""
-    modules = [pipelines.rows, pipelines.shard_files, ubert.model.tokenizer, ubert.training.shards]
-    files = [Path(str(module.__file__)) for module in modules]
-    files += sorted(Path(ubert.objectives.__path__[0]).glob("*.py"))
-    return blake3(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,46 +1,59 @@
-"""The rows of all units as shards of one size; prompts and categories numbered as they first appear."""
+"""Parts of corpora as shards, and what a mixture makes of them: copies of rows, numbers of prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
 from pipelines.place import Place
-from pipelines.rows import LOST_SCHEMA, lists, total
+from pipelines.rows import LOST_SCHEMA, Rows, lists
 from pipelines.store import atomic
+from ubert.model.batch import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
-from ubert.training.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA
+from ubert.training.shards import CATEGORY_SCHEMA, DRAWS_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA
 
-SHARD_ROWS, SHARD_TOKENS = 200_000, 16_000_000  # a shard ends before it has more: 64 MB of ids
+BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # a record batch ends before it has more: 64 MB of ids
 CATEGORY_TOKENS = 64  # of a category name, question or instruction; longer ones are cut and counted
-ALIGNMENT = b"ubert.alignment"  # in the metadata of a unit's rows
+COUNTED = ("records", "rows", "tokens", "cut", "spans", "exact", "widened", "narrowed", "links")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, eq=False)
 class Unit:
-    """One part of one corpus, and the directory of shards that it goes into."""
+    """One part of a corpus to be tokenised into files called `name`: all of its records, or (`whole` is false)
+    those that are drawn. `copies_R`: of each record of the part, how often an epoch shows it."""
 
     corpus: str
     part: Place
-    members: Place
     directory: Path
+    name: str
+    whole: bool
+    copies_R: Ids
 
-    def file(self, kind: str) -> Path:
-        """Where what the unit makes lies until the shards are written."""
-        return units_folder(self.directory) / f"{self.corpus}-{PurePath(self.part.name).stem}.{kind}"
+    @property
+    def shard(self) -> Path:
+        """The file of its rows; it appears last and whole: the unit is done when it is there."""
+        return self.directory / f"shard-{self.name}.arrow"
 
-    def read(self, kind: str) -> pa.Table:
-        """What the unit made."""
-        return pa.ipc.open_file(pa.memory_map(str(self.file(kind)))).read_all()
+    @property
+    def lost(self) -> Path:
+        """The file of what its records lost."""
+        return self.directory / f"lost-{self.name}.parquet"
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """All that it makes, in the order of making."""
+        return self.lost, self.shard
 
 
 @dataclass(slots=True)
@@ -50,9 +63,9 @@ class Numbers:
     words: dict[tuple[str, str], int] = field(default_factory=dict)
     prompts: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
 
-    def of(self, prompt_words: pa.Table) -> npt.NDArray[np.int32]:
-        """Numbers of a unit's prompts."""
-        columns = (column.to_pylist() for column in prompt_words.columns)
+    def of(self, prompts: pa.StructArray) -> npt.NDArray[np.int32]:
+        """Numbers of a part's prompts (`PROMPT_WORDS`)."""
+        columns = (column.to_pylist() for column in prompts.flatten())
         return np.array([self._number(*row) for row in zip(*columns, strict=True)], np.int32)
 
     def _number(self, instruction: str, names: list[str], kinds: list[str]) -> int:
@@ -63,60 +76,139 @@ class Numbers:
         return self.prompts.setdefault((first, tuple(rest)), len(self.prompts))
 
 
-def units_folder(directory: Path) -> Path:
-    """The folder of finished units, inside a directory of shards that is not finished."""
-    return directory / "units"
+def write_unit(unit: Unit, rows: Rows, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write the files of one unit.
+
+    Raises:
+        UserError: the store can't be written.
+    """
+    joined = list(_joined(batches))
+    with atomic(unit.lost) as path:
+        pq.write_table(pa.Table.from_batches([rows.lost_spans()]), path, compression="zstd")
+    with atomic(unit.shard) as path, pa.ipc.new_file(str(path), SHARD_SCHEMA) as file:
+        for batch in joined:
+            file.write_batch(rows.with_prompts(batch))
 
 
 def write(units: Sequence[Unit], tokenizer: Tokenizer, directory: Path) -> dict[str, Any]:
-    """Write shards, prompts, categories and `lost.parquet`; returns what the manifest says of them.
+    """Write what a mixture makes of finished units: draws, prompts, categories and `lost.parquet`; returns what
+    the manifest says of them.
 
     Raises:
         UserError: the store can't be written.
     """
     numbers = Numbers()
-    shards = [_write(batch, directory / f"shard-{i:05d}.arrow") for i, batch in enumerate(_sized(units, numbers))]
-    categories = _categories(numbers, tokenizer)
-    with atomic(directory / "lost.parquet") as path, pq.ParquetWriter(path, LOST_SCHEMA) as file:
+    alignment: dict[str, list[Alignment]] = {}
+    with (
+        atomic(directory / "draws.arrow") as path,
+        pa.ipc.new_file(str(path), DRAWS_SCHEMA) as draws,
+        atomic(directory / "lost.parquet") as lost_path,
+        pq.ParquetWriter(lost_path, LOST_SCHEMA, compression="zstd") as losses,
+    ):
         for unit in units:
-            file.write_table(unit.read("lost"))
+            lost = _lost_by_drawn(unit)
+            losses.write_table(lost)
+            alignment.setdefault(unit.corpus, []).append(_aligned(unit, lost, numbers, draws))
+    categories = _categories(numbers, tokenizer)
     return {
-        "shards": shards,
+        "shards": [described(unit.shard) for unit in units],
+        "draws": described(directory / "draws.arrow"),
         "categories": _write(categories, directory / "categories.arrow"),
         "prompts": _write(_prompts(numbers), directory / "prompts.arrow"),
         "cut_categories": int((categories.column("tokens").to_numpy() > CATEGORY_TOKENS).sum()),
-        "alignment": list(_alignments(units)),
+        "alignment": [_total(parts) for parts in alignment.values()],
     }
 
 
-def _sized(units: Sequence[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
-    """The units' rows in order, one batch a shard."""
+def described(path: Path) -> ShardFile:
+    """What a manifest says of an Arrow file."""
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    batches = [file.get_batch(i) for i in range(file.num_record_batches)]
+    return ShardFile(
+        path=path.name, rows=sum(map(len, batches)), tokens=sum(map(_tokens, batches)), blake3=checksum(path)
+    )
+
+
+def checksum(path: Path) -> str:
+    """Hex blake3 of a file."""
+    return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in as few batches as may be."""
     waiting: list[pa.RecordBatch] = []
     rows = tokens = 0
-    for batch in _numbered(units, numbers):
+    for batch in batches:
         size = _tokens(batch)
-        if waiting and (rows + len(batch) > SHARD_ROWS or tokens + size > SHARD_TOKENS):
-            yield _joined(waiting)
+        if waiting and (rows + len(batch) > BATCH_ROWS or tokens + size > BATCH_TOKENS):
+            yield from _one(waiting)
             waiting, rows, tokens = [], 0, 0
         waiting.append(batch)
         rows, tokens = rows + len(batch), tokens + size
-    if waiting:
-        yield _joined(waiting)
+    yield from _one(waiting)
 
 
-def _numbered(units: Sequence[Unit], numbers: Numbers) -> Iterator[pa.RecordBatch]:
-    at = SHARD_SCHEMA.get_field_index("prompt")
-    for unit in units:
-        global_number = numbers.of(unit.read("prompts"))
-        for batch in unit.read("rows").to_batches():
-            prompt = global_number[batch.column(at).to_numpy()]
-            columns = [pa.array(prompt) if i == at else column for i, column in enumerate(batch.columns)]
-            yield pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)
+def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    filled = [batch for batch in batches if len(batch)]
+    table = pa.Table.from_batches(filled).unify_dictionaries() if filled else None
+    return [] if table is None else table.combine_chunks().to_batches()
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    [batch] = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()
-    return batch
+def _lost_by_drawn(unit: Unit) -> pa.Table:
+    lost = pq.read_table(unit.lost, schema=LOST_SCHEMA)
+    return lost.filter(pa.array(unit.copies_R[lost.column("record").to_numpy()] > 0))
+
+
+def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
+    """Write the draws of a unit's rows; returns what became of its records that are drawn."""
+    shard = pa.ipc.open_file(pa.memory_map(str(unit.shard)))
+    kept, rows, tokens = np.zeros(4, np.int64), 0, 0
+    number_P: Ids | None = None
+    for i in range(shard.num_record_batches):
+        batch = shard.get_batch(i)
+        copies = unit.copies_R[batch.column("record").to_numpy()]
+        prompt = batch.column("prompt")
+        number_P = numbers.of(prompt.dictionary) if number_P is None else number_P  # of all batches
+        columns = [pa.array(copies), pa.array(number_P[prompt.indices.to_numpy()])]
+        draws.write_batch(pa.RecordBatch.from_arrays(columns, schema=DRAWS_SCHEMA))
+        drawn = batch.filter(pa.array(copies > 0))
+        kept += drawn.column("kept").flatten().to_numpy().reshape(-1, 4).sum(axis=0)
+        rows, tokens = rows + len(drawn), tokens + _tokens(drawn)
+    of, reason = (lost.column(name).to_pylist() for name in ("of", "reason"))
+    reasons, of_links = (
+        Counter(why for what, why in zip(of, reason, strict=True) if what == wanted) for wanted in ("span", "link")
+    )
+    exact, widened, narrowed, links = kept.tolist()
+    return Alignment(
+        corpus=unit.corpus,
+        records=int((unit.copies_R > 0).sum()),
+        rows=rows,
+        tokens=tokens,
+        cut=len(lost.filter(pc.equal(lost.column("of"), "text")).column("record").unique()),
+        spans=exact + widened + narrowed + reasons.total(),
+        exact=exact,
+        widened=widened,
+        narrowed=narrowed,
+        lost=dict(reasons),
+        links=links + of_links.total(),
+        lost_links=dict(of_links),
+    )
+
+
+def _total(parts: Sequence[Alignment]) -> Alignment:
+    """The sum of alignments of one corpus."""
+    lost: Counter[str] = Counter()
+    lost_links: Counter[str] = Counter()
+    for part in parts:
+        lost.update(part.lost)
+        lost_links.update(part.lost_links)
+    counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
+    return Alignment(
+        corpus=parts[0].corpus,
+        **counts,
+        lost=dict(sorted(lost.items())),
+        lost_links=dict(sorted(lost_links.items())),
+    )
 
 
 def _categories(numbers: Numbers, tokenizer: Tokenizer) -> pa.RecordBatch:
@@ -138,22 +230,12 @@ def _prompts(numbers: Numbers) -> pa.RecordBatch:
 
 def _write(batch: pa.RecordBatch, path: Path) -> ShardFile:
     """Write one batch, uncompressed, as one file."""
-    with atomic(path) as temporary:
-        with pa.ipc.new_file(str(temporary), batch.schema) as file:
-            file.write_batch(batch)
-        digest = blake3(max_threads=blake3.AUTO).update_mmap(temporary).hexdigest()
-    return ShardFile(path=path.name, rows=len(batch), tokens=_tokens(batch), blake3=digest)
+    with atomic(path) as temporary, pa.ipc.new_file(str(temporary), batch.schema) as file:
+        file.write_batch(batch)
+    return described(path)
 
 
 def _tokens(batch: pa.RecordBatch) -> int:
     """Token ids in all columns that hold such."""
     ids = ("text_ids", "pair_ids", "ids")
     return sum(len(batch.column(name).flatten()) for name in batch.schema.names if name in ids)
-
-
-def _alignments(units: Sequence[Unit]) -> Iterator[Alignment]:
-    of_corpus: dict[str, list[Alignment]] = {}
-    for unit in units:
-        metadata = unit.read("rows").schema.metadata
-        of_corpus.setdefault(unit.corpus, []).append(Alignment.model_validate_json(metadata[ALIGNMENT]))
-    return map(total, of_corpus.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.shard import plan, run_unit, shard
+from pipelines.shard import missing, plan, run_unit, shard, units
 from pipelines.store import Store, atomic, now
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SourceFile, fingerprint
@@ -74,13 +74,14 @@ def question(number: int, corpus: str = "questions") -> Record:
 def write_mixture(
     root: Path, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, int] | None = None
 ) -> MixtureManifest:
-    """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by record id."""
+    """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by id, 0: not drawn."""
     store, sources, members = Store(root), [], []
     for corpus, records in corpora.items():
         parts = [list(records[i : i + 100]) for i in range(0, len(records), 100)]
         mark = fingerprint([repr(r) for r in records])
-        for i, part in enumerate(parts):
-            with atomic(store.directory("corpora", corpus, mark) / f"part-{i}.parquet") as path:
+        names = [f"part-{fingerprint([repr(r) for r in part])}.parquet" for part in parts]
+        for file, part in zip(names, parts, strict=True):
+            with atomic(store.directory("corpora", corpus, mark) / file) as path:
                 pq.write_table(pa.Table.from_batches([records_to_batch(part)]), path)
         n = len(records)
         made = SourceFile(
@@ -95,19 +96,20 @@ def write_mixture(
             licence="CC0-1.0",
             upstream=None,
             files=[made],
-            parts=[f"part-{i}.parquet" for i in range(len(parts))],
+            parts=names,
             reject_parts=[],
             mismatch_parts=[],
         )
         store.publish("corpora", manifest)
-        drawn = [(r.record_id, corpus, "train", (copies or {}).get(r.record_id, 1), 0) for r in records]
+        counts = [(r.record_id, (copies or {}).get(r.record_id, 1)) for r in records]
+        drawn = [(record_id, corpus, "train", count, 0) for record_id, count in counts if count]
         members += drawn
         source = RealisedSource(
             corpus=corpus,
             split="train",
             corpus_fingerprint=mark,
             available=n,
-            records=n,
+            records=len(drawn),
             draws=sum(row[3] for row in drawn),
             epochs=1.0,
             characters=sum(len(record.text) for record in records),
@@ -138,7 +140,7 @@ def make_shards(
     """Shards of a mixture of these records: the units are worked here, so that no Ray is needed."""
     write_mixture(root, name, corpora, copies)
     planned = plan(Store(root), name, encoder, max_tokens)
-    for unit in planned.units:
+    for unit in missing(Store(root), units(planned)):
         run_unit(unit, encoder, max_tokens)
     shard(name, encoder=encoder, max_tokens=max_tokens, root=root)
     return planned.directory

@@ -102,6 +102,7 @@ def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
         "entity": {"a": "x", "b": "y"},
         "relation": [{"label": "a", "name": "r", "head": "a"}],
         "event": {"b": {"name": "e", "roles": {"a": "o"}}},
+        "value": [0, 1],
     }
     head = dict(
         name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"

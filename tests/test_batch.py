@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ubert.model.batch import Batch, Example, Ids, Piece, Region, Special, collate, pieces
+from ubert.model.batch import Batch, Example, Ids, Piece, Region, Special, collate, pieces, regions
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 Layout = Literal["joint", "stacked"]
@@ -35,7 +35,7 @@ def examples(draw: st.DrawFn) -> Example:
         categories=[ids(size, 200 + 10 * i) for i, size in enumerate(sizes)],
         text=ids(text, 1000),
         pair=ids(draw(st.integers(0, 5)), 2000),
-        region=Region.ANCHOR | Region.TRIANGLE,
+        regions=np.full(len(sizes), Region.ANCHOR | Region.TRIANGLE, np.int32),
         gold_anchors=np.array(sorted(anchors), np.int32),
         gold_cells=np.array(cells, np.int32).reshape(-1, 3),
     )
@@ -104,7 +104,7 @@ def test_the_sequences_of_both_layouts() -> None:
         categories=[ids(2, 20), ids(1, 30)],
         text=ids(2, 50),
         pair=ids(1, 40),
-        region=Region.TRIANGLE,
+        regions=np.full(2, Region.TRIANGLE, np.int32),
         gold_anchors=ids(0),
         gold_cells=np.array([[1, 0, 1]], np.int32),
     )
@@ -122,7 +122,7 @@ def test_the_sequences_of_both_layouts() -> None:
 
 
 def test_a_category_that_cannot_fit_is_an_error() -> None:
-    example = Example(ids(0), [ids(9)], ids(50), ids(0), Region.TRIANGLE, ids(0), np.empty((0, 3), np.int32))
+    example = Example(ids(0), [ids(9)], ids(50), ids(0), regions(["entity"]), ids(0), np.empty((0, 3), np.int32))
     assert len(split(example, "joint", 8, tokens=64)) == 1
     with pytest.raises(ValueError, match="lower max_tokens"):
         split(example, "joint", 8, tokens=63)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,7 @@ def same(one: Batch, other: Batch) -> bool:
     return one.examples == other.examples and all(getattr(one, name).equal(getattr(other, name)) for name in names)
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", [1, 2, 4, 8])
 def test_frozen_batches(shards: Shards, world: int) -> None:
     """If this fails, every run that was stopped before your change resumes on other batches than it would have
     seen, and no training of before can be repeated. If that is meant, say so in the change's description and put
@@ -74,14 +76,14 @@ def test_frozen_batches(shards: Shards, world: int) -> None:
 
 
 FROZEN = [
-    [25, "people/train/0", "people/train/125", "people/train/126"],
-    [17, "people/train/112", "people/train/114", "people/train/117"],
-    [20, "people/train/1", "people/train/112", "people/train/132"],
+    [12, "people/train/103", "people/train/133", "people/train/24"],
+    [16, "people/train/111", "people/train/112", "people/train/112"],
+    [13, "people/train/102", "people/train/144", "people/train/147"],
 ]
 
 
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, 4, 8])
 def test_ranks_share_out_each_global_batch(shards: Shards, world: int, layout: str) -> None:
     whole = loader(shards, layout=layout, tokens_per_batch=4096)
     ranks = [loader(shards, rank, world, layout=layout, tokens_per_batch=4096) for rank in range(world)]
@@ -122,7 +124,7 @@ def test_batches_keep_to_their_budgets(shards: Shards, layout: str) -> None:
         assert sum(sizes) <= 2048 and max(sizes) <= 512
         padded += sum(sizes)
         real += sum(int(batch.mask_BL.sum()) for batch in batches)
-    assert real >= 0.95 * padded
+    assert real >= (0.97 if layout == "joint" else 0.95) * padded
 
 
 def test_resumed_is_the_same_as_uninterrupted(folder: Path, shards: Shards) -> None:
@@ -134,6 +136,43 @@ def test_resumed_is_the_same_as_uninterrupted(folder: Path, shards: Shards) -> N
     for one, other in zip(uninterrupted[-5:], resumed, strict=True):
         assert one.records == other.records
         assert all(same(a, b) for a, b in zip(one.batches, other.batches, strict=True))
+
+
+def consume(folder: Path, rank: int, world: int, seen: Path) -> None:
+    """Write down the records of each step, until somebody ends this."""
+    with seen.open("w") as file:
+        for step in loader(open_shards(folder), rank, world, epochs=1).iterate():
+            file.write(json.dumps(step.records) + "\n")
+            file.flush()
+            time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("shards")
+def test_killed_and_resumed_in_another_world_sees_what_is_left_and_nothing_twice(
+    folder: Path, tmp_path: Path
+) -> None:
+    two = [tmp_path / f"rank-{rank}" for rank in range(2)]
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=consume, args=(folder, rank, 2, seen)) for rank, seen in enumerate(two)]
+    for worker in workers:
+        worker.start()
+    deadline = time.monotonic() + 60
+    while not all(seen.exists() and seen.read_text().count("\n") >= 5 for seen in two):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for worker in workers:
+        worker.kill()
+        worker.join()
+    steps = [
+        [json.loads(line) for line in seen.read_text().splitlines(True) if line.endswith("\n")] for seen in two
+    ]
+    done = min(map(len, steps))
+    before = Counter(record for rank in steps for step in rank[:done] for record in step)
+    four = [loader(open_shards(folder), rank, 4, epochs=1) for rank in range(4)]
+    after = Counter(record for rank in four for step in rank.iterate(done) for record in step.records)
+    whole = loader(open_shards(folder), epochs=1)
+    assert done < whole.total_steps
+    assert before + after == Counter(record for step in whole.iterate() for record in step.records)
 
 
 def test_a_reader_that_stops_early_leaves_no_thread(shards: Shards) -> None:
@@ -150,13 +189,24 @@ def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:
     train = loader(shards, epochs=40)
     row = next(row for row in range(len(shards)) if shards.record_id(row) == "reviews/train/7")
     copy = int(np.flatnonzero(train.plan.row_M == row)[0])
-    example = shards.example(row)
-    draws = [train.categories(example, copy, epoch).tolist() for epoch in range(40)]
-    assert draws[0] == [1, 3, 7, 9, 15, 18, 20, 36]  # frozen, as the batches are
+    draws = [train.categories(row, copy, epoch).tolist() for epoch in range(40)]
+    assert draws[0] == [4, 6, 7, 12, 23, 25, 31, 36]  # frozen, as the batches are
     assert all(len(set(draw)) == 8 and draw == sorted(draw) and 7 in draw for draw in draws)
     assert set().union(*draws) == set(range(MANY)) and draws[0] != draws[1]
     seen = Counter(category for draw in draws for category in draw if category != 7)
     assert max(seen.values()) < 20  # of 40; 7.2 are expected
+
+
+def test_what_is_drawn_depends_on_the_record_and_the_epoch_not_on_its_batch(shards: Shards) -> None:
+    """Copies of one record differ within an epoch, too."""
+    row = next(row for row in range(len(shards)) if shards.record_id(row) == "reviews/train/5")
+    draws = []
+    for other in ({}, {"batches": "by_task"}, {"tokens_per_batch": 4096}):
+        train = loader(shards, **other)
+        copies = np.flatnonzero(train.plan.row_M == row).tolist()
+        draws.append([train.categories(row, copy, 3).tolist() for copy in copies])
+    assert draws[0] == draws[1] == draws[2]
+    assert len(draws[0]) == 2 and draws[0][0] != draws[0][1]
 
 
 def tasks(step: list[str]) -> set[str]:
@@ -192,6 +242,9 @@ def test_the_order_beside_the_shards_is_made_once_and_leaves_no_residue(tmp_path
     assert len(made) == 2 and not list(folder.glob(".tmp*"))
     assert [loader(open_shards(folder)).step(i).records for i in range(3)] == one
     assert {path: path.stat().st_mtime_ns for path in folder.glob("order-*")} == made
+    assert isinstance(loader(open_shards(folder)).plan.row_M, np.memmap)  # it may be larger than memory
+    loader(open_shards(folder), tokens_per_batch=2048, packs_per_batch=1, tokens_per_step=2048, seed=9)
+    assert len(list(folder.glob("order-*"))) == 2
     loader(open_shards(folder), batches="by_task")
     assert len(list(folder.glob("order-*"))) == 4
 
@@ -251,19 +304,19 @@ def damaged(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "damaged"))
 
 
-@pytest.mark.parametrize("name", ["shard-00000.arrow", "prompts.arrow", "categories.arrow"])
+@pytest.mark.parametrize("name", ["shard-people-*.arrow", "draws.arrow", "prompts.arrow", "categories.arrow"])
 def test_a_flipped_byte_is_found(folder: Path, tmp_path: Path, name: str) -> None:
-    path = damaged(folder, tmp_path) / name
+    path = next(damaged(folder, tmp_path).glob(name))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{name}: changed since it was written.*ubert shard made"):
+    with pytest.raises(UserError, match=f"{path.name}: changed since it was written.*ubert shard made"):
         open_shards(path.parent)
 
 
 def test_a_missing_shard_is_found(folder: Path, tmp_path: Path) -> None:
     directory = damaged(folder, tmp_path)
-    (directory / "shard-00000.arrow").unlink()
+    next(directory.glob("shard-*.arrow")).unlink()
     with pytest.raises(UserError, match="missing, though the manifest names it"):
         open_shards(directory, verify=False)
 

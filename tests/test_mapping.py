@@ -133,8 +133,12 @@ def test_a_pair_has_two_texts() -> None:
 
 
 def test_a_value_is_a_finite_number() -> None:
-    spec = spec_of("regression", {"text": "t", "pair": "u", "value": "v"})
-    assert kept(spec, {"t": "a", "u": "b", "v": "3.25"}).value == 3.25
+    spec = spec_of("regression", {"text": "t", "pair": "u", "value": "v"}, {"value": [0, 2.5, 5]})
+    record = kept(spec, {"t": "a", "u": "b", "v": "3.25"})
+    assert (record.value, [(c.name, c.kind) for c in record.categories]) == (
+        3.25,
+        [("0", "value"), ("2.5", "value"), ("5", "value")],
+    )
     assert refused(spec, {"t": "a", "u": "b", "v": "high"}) == ("not a number", "'v' is 'high'")
     for wrong in ([1], True, "1_0"):
         assert refused(spec, {"t": "a", "u": "b", "v": wrong})[0] == "not a number"

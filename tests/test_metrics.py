@@ -229,5 +229,5 @@ def test_every_task_that_is_predicted_is_measured() -> None:
 
 
 def test_a_task_without_metrics_says_so() -> None:
-    with pytest.raises(UserError, match="task 'coref' has no metric; expected one of classification"):
-        metric("coref")
+    with pytest.raises(UserError, match="task 'text' has no metric; expected one of choice, classification"):
+        metric("text")

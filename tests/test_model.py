@@ -39,7 +39,7 @@ def example(words: int, categories: int, region: Region = Region.TRIANGLE) -> Ex
         categories=[np.array([10 + i], np.int32) for i in range(categories)],
         text=np.arange(20, 20 + words, dtype=np.int32),
         pair=NONE,
-        region=region,
+        regions=np.full(categories, region, np.int32),
         gold_anchors=NONE,
         gold_cells=np.array([[0, 0, 1]], np.int32),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,9 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.rows import Window, windows
-from ubert.model.batch import Ids, Region
+from ubert.model.batch import Ids
 from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
-from ubert.objectives import Cells, LabelPrediction, Scored, SpanPrediction, merge, objective, objectives
+from ubert.objectives import (
+    Cells,
+    LabelPrediction,
+    Prediction,
+    Query,
+    Scored,
+    SpanPrediction,
+    merge,
+    objective,
+    objectives,
+    passes,
+)
 from ubert.schema.errors import UserError
 from ubert.schema.record import TASKS, Record, Span
 
@@ -35,22 +47,26 @@ def encode(item: Record) -> Encoding:
     return TOKENIZER.encode([item.text])[0]
 
 
-def round_trip(item: Record, most: int | None = None) -> list[LabelPrediction | SpanPrediction]:
+def query(item: Record) -> Query:
+    return objective(item.task).query(item.task, item.instruction, item.text, item.pair, item.categories)
+
+
+def round_trip(item: Record, most: int | None = None) -> list[Prediction]:
     """Targets to perfect scores to predictions; over windows of `most` tokens where given."""
     task, encoding = objective(item.task), encode(item)
-    targets = task.targets(item, encoding)
-    tokens, names = len(encoding.ids), [category.name for category in item.categories]
+    asked, targets = passes(item, encoding)[0]
+    tokens = len(encoding.ids)
     whole = Window(0, tokens, targets.gold_anchors, targets.gold_cells)
-    parts = windows(targets, tokens, most, task.REGION) if most else [whole]
-    scores = merge([(w.start, scored(len(names), w.gold_anchors, w.gold_cells)) for w in parts])
-    return list(task.decode(item.text, names, encoding, scores, overlap="nested"))
+    parts = windows(targets, tokens, most, asked) if most else [whole]
+    scores = merge([(w.start, scored(len(asked.categories), w.gold_anchors, w.gold_cells)) for w in parts])
+    return list(task.decode(asked, encoding, scores, threshold=0.0, overlap="nested"))
 
 
 def mentions(item: Record) -> set[tuple[int, int, str]]:
     return {(s.start, s.end, item.categories[s.category].name) for s in item.spans if s.category is not None}
 
 
-def found(predictions: Sequence[LabelPrediction | SpanPrediction]) -> set[tuple[int, int, str]]:
+def found(predictions: Sequence[Prediction]) -> set[tuple[int, int, str]]:
     return {(p.start, p.end, p.category) for p in predictions if isinstance(p, SpanPrediction)}
 
 
@@ -105,23 +121,21 @@ def test_flat_keeps_the_better_of_two_that_overlap() -> None:
     item = record("n", 0, "ner", "New York City", NAMES)
     cells = Cells(*np.array([[0, 0, 1], [1, 1, 2], [2, 2, 2]], np.int32).T, np.array([1, 2, 0.5], np.float32))
     scores = Scored(np.zeros(3, np.float32), cells)
-    decode = objective("ner").decode
-    flat = decode(item.text, NAMES, encode(item), scores)
-    assert found(flat) == {(4, 13, "place")}
-    assert len(decode(item.text, NAMES, encode(item), scores, overlap="nested")) == 3
-    above = decode(item.text, NAMES, encode(item), scores, threshold=0.7, overlap="nested")
+    decode = partial(objective("ner").decode, query(item), encode(item), scores)
+    assert found(decode(threshold=0.0, overlap="flat")) == {(4, 13, "place")}
+    assert len(decode(threshold=0.0, overlap="nested")) == 3
+    above = decode(threshold=0.7, overlap="nested")
     assert found(above) == {(0, 8, "person"), (4, 13, "place")}
 
 
 def test_an_answer_must_beat_no_answer() -> None:
     item = question(1)
     cells = Cells(*np.array([[0, 0, 0], [0, 1, 2]], np.int32).T, np.array([-0.5, 0.3], np.float32))
-    decode = objective("qa").decode
-    names = [item.categories[0].name]
+    decode = partial(objective("qa").decode, query(item), encode(item), threshold=0.0, overlap="flat")
 
     def answers(null: float) -> list[str]:
         scores = Scored(np.array([null], np.float32), cells)
-        return [p.text for p in decode(item.text, names, encode(item), scores) if isinstance(p, SpanPrediction)]
+        return [p.text for p in decode(scores) if isinstance(p, SpanPrediction)]
 
     assert (len(answers(-1.0)), len(answers(0.0)), len(answers(0.5))) == (2, 1, 0)
     assert answers(-1.0)[0] == answers(0.0)[0]  # best first
@@ -175,7 +189,7 @@ def test_mentions_come_back_over_windows(item: Record, most: int) -> None:
 def test_windows_cover_the_text_and_overlap(tokens: int, most: int) -> None:
     item = question(1)
     targets = objective("qa").targets(item, encode(item))
-    parts = windows(targets, tokens, most, Region.ANCHOR | Region.TRIANGLE)
+    parts = windows(targets, tokens, most, query(item))
     assert parts[0].start == 0 and parts[-1].stop == tokens
     assert all(part.stop - part.start <= most for part in parts)
     assert all(following.start <= part.stop - most // 4 for part, following in pairwise(parts))
@@ -185,7 +199,7 @@ def test_a_window_without_the_answer_says_so() -> None:
     item = question(1)
     targets = objective("qa").targets(item, encode(item))
     first = int(targets.gold_cells[0, 1])
-    parts = windows(targets, len(encode(item).ids), 4, objective("qa").REGION)
+    parts = windows(targets, len(encode(item).ids), 4, query(item))
     for part in parts:
         holds = part.start <= first and targets.gold_cells[0, 2] < part.stop
         assert len(part.gold_cells) == holds and len(part.gold_anchors) == (not holds)
@@ -199,5 +213,5 @@ def test_a_question_whose_answer_is_lost_is_not_called_unanswerable() -> None:
 
 @pytest.mark.parametrize("task", sorted({*TASKS, "_common", "no such task"} - set(objectives())))
 def test_other_tasks_are_refused(task: str) -> None:
-    with pytest.raises(UserError, match="not trainable yet; expected one of classification"):
+    with pytest.raises(UserError, match="not trainable yet; expected one of choice, classification"):
         objective(task)

@@ -170,7 +170,7 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"texts": "one text"}, "texts is one string .'one text'.; expected a list"),
         ({"categories": "person"}, "categories is one string"),
         ({"texts": ["good", " "]}, "text 2 of 2 is empty"),
-        ({"categories": []}, "no categories"),
+        ({"categories": []}, "no entity to look for; task ner needs at least one, such as --categories"),
         ({"categories": ["a", "b", "a"]}, "category 'a' is given twice"),
         ({"categories": ["a", ""]}, "category 2 is empty"),
         ({"task": "poetry"}, "task 'poetry' is not trainable yet; expected one of"),

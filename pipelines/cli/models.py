@@ -71,17 +71,36 @@ def shard(
 
     Example: ubert shard first-mixture
     """
+    from pipelines.shard import Work
     from pipelines.shard import shard as job
 
-    manifest = job(mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address)
+    works: list[Work] = []
+    manifest = job(
+        mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address, report=works.append
+    )
+    links = any(alignment.links for alignment in manifest.alignment)
     rows = [
-        alignment.model_dump(include={"corpus", "records", "rows", "cut", "spans", "exact"})
-        | {"inexact": alignment.widened + alignment.narrowed, "lost": sum(alignment.lost.values())}
+        alignment.model_dump(exclude={"lost_links"} | (set() if links else {"links"}))
+        | {"lost": sum(alignment.lost.values())}
+        | ({"lost links": sum(alignment.lost_links.values())} if links else {})
         for alignment in manifest.alignment
     ]
     table(pa.Table.from_pylist(rows), "what became of texts and spans")
-    tokens = sum(file.tokens for file in manifest.shards)
-    console.print(f"{mixture}: {len(manifest.shards)} shards, {tokens:,} tokens ({manifest.fingerprint})")
+    losses = [
+        {"corpus": alignment.corpus, "lost": what, "because": reason, "times": count}
+        for alignment in manifest.alignment
+        for what, lost in (("spans", alignment.lost), ("links", alignment.lost_links))
+        for reason, count in lost.items()
+    ]
+    if losses:
+        table(pa.Table.from_pylist(losses))
+    if manifest.cut_categories:
+        console.print(f"{manifest.cut_categories:,} category names, questions or instructions were cut")
+    tokens = sum(alignment.tokens for alignment in manifest.alignment)
+    console.print(
+        f"{mixture}: {len(manifest.shards)} shards, {works[0].reused} of them there already, {tokens:,} tokens "
+        f"({manifest.fingerprint})"
+    )
 
 
 @app.command()
@@ -147,8 +166,19 @@ def predict(
     text: Annotated[
         str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
     ] = None,
-    task: Annotated[str, typer.Option(help="classification, multilabel, pair, ner or qa.")] = "ner",
-    categories: Annotated[str, typer.Option(help="Labels or entity types, with commas between.")] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            help="classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa."
+        ),
+    ] = "ner",
+    categories: Annotated[
+        str, typer.Option(help="Labels, entity types, or numbers of a scale, with commas between.")
+    ] = "",
+    relation: Annotated[
+        list[str] | None, typer.Option(help='"NAME" or "NAME:HEAD TYPE:TAIL TYPE"; may be repeated.')
+    ] = None,
+    event: Annotated[list[str] | None, typer.Option(help='"TYPE:ROLE,ROLE"; may be repeated.')] = None,
     question: Annotated[list[str] | None, typer.Option(help="A question, for qa; may be repeated.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
     source: Annotated[
@@ -164,10 +194,14 @@ def predict(
 
     Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
 
+    Example: ubert predict deals --task relation --relation "works for:person:organisation" "Ada joined Quillfen."
+
+    Example: ubert predict deals --task event --event "hiring:employer,employee" "Ada joined Quillfen."
+
     Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
     """
     from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import CHUNK, Input, json_lines, plain_lines
+    from pipelines.predict import CHUNK, Input, event_types, json_lines, plain_lines, relation_types
     from pipelines.predict import predict as job
 
     if text is not None and source is not None:
@@ -181,6 +215,8 @@ def predict(
         inputs,
         task=task,
         categories=[*filter(None, map(str.strip, categories.split(","))), *(question or [])],
+        relations=relation_types(relation or []),
+        events=event_types(event or []),
         instruction=instruction,
         threshold=threshold,
         nested=nested,

@@ -10,17 +10,18 @@ Counts = Counter[tuple[str, Hashable]]
 depend on its order."""
 
 
-def matches(gold: Set[tuple[str, Hashable]], predicted: Set[tuple[str, Hashable]]) -> Counts:
+def matches(gold: Set[tuple[str, Hashable]], predicted: Set[tuple[str, Hashable]], of: str = "") -> Counts:
     """True positives (`tp`), false positives (`fp`) and false negatives (`fn`) by category.
 
     Args:
         gold: (category, place) of each annotation; a repeated annotation counts once.
         predicted: the same of each prediction.
+        of: put before tp, fp and fn, where a task has several kinds of annotation.
     """
     counts: Counts = Counter()
-    counts.update(("tp", category) for category, _ in gold & predicted)
-    counts.update(("fp", category) for category, _ in predicted - gold)
-    counts.update(("fn", category) for category, _ in gold - predicted)
+    counts.update((f"{of}tp", category) for category, _ in gold & predicted)
+    counts.update((f"{of}fp", category) for category, _ in predicted - gold)
+    counts.update((f"{of}fn", category) for category, _ in gold - predicted)
     return counts
 
 
@@ -31,10 +32,24 @@ def precision_recall_f1(tp: int, fp: int, fn: int) -> tuple[float, float, float]
     return precision, recall, 2 * tp / (2 * tp + fp + fn) if tp else 0.0
 
 
-def micro(counts: Counts) -> tuple[float, float, float]:
+def micro(counts: Counts, of: str = "") -> tuple[float, float, float]:
     """Precision, recall and F1 over all categories together."""
-    total = {kind: sum(n for (what, _), n in counts.items() if what == kind) for kind in ("tp", "fp", "fn")}
-    return precision_recall_f1(total["tp"], total["fp"], total["fn"])
+    tp, fp, fn = (
+        sum(n for (what, _), n in counts.items() if what == f"{of}{kind}") for kind in ("tp", "fp", "fn")
+    )
+    return precision_recall_f1(tp, fp, fn)
+
+
+def values(counts: Counts, what: str) -> list[tuple[float, int]]:
+    """The numbers that were counted under `what`, ascending, and how often each: so that a sum of them doesn't
+    depend on the order of the records."""
+    return sorted((float(str(value)), n) for (kind, value), n in counts.items() if kind == what)
+
+
+def mean(counts: Counts, what: str) -> float:
+    """Mean of the numbers that were counted under `what`; 0 of none."""
+    found = values(counts, what)
+    return sum(value * n for value, n in found) / max(1, sum(n for _, n in found))
 
 
 def macro_f1(counts: Counts) -> float:

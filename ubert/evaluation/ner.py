@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ubert.evaluation.annotations import annotated, of_kind, predicted
 from ubert.evaluation.counts import Counts, matches, micro
-from ubert.objectives import Prediction, SpanPrediction
+from ubert.objectives import Prediction
 from ubert.schema.record import Record
 
 
@@ -15,15 +16,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     Annotations that tokenisation or a limit of length lost stay in: they are missed. Each fragment of a
     discontinuous mention counts as a mention. Spans without a category, or of the second text, are left out.
     """
-    gold = {
-        (record.categories[span.category].name, (span.start, span.end))
-        for span in record.spans
-        if span.category is not None and span.side == "text"
-    }
-    predicted = {
-        (item.category, (item.start, item.end)) for item in predictions if isinstance(item, SpanPrediction)
-    }
-    return matches(gold, predicted)
+    return matches(of_kind(annotated(record), "mention"), of_kind(predicted(predictions), "mention"))
 
 
 def summarise(counts: Counts) -> dict[str, float]:

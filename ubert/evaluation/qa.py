@@ -8,7 +8,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-from ubert.evaluation.counts import Counts
+from ubert.evaluation.counts import Counts, mean
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.checks import covered
 from ubert.schema.record import Record
@@ -40,11 +40,9 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 def summarise(counts: Counts) -> dict[str, float]:
     """exact_match: questions whose normalised answer is a gold one. qa_f1: mean over questions of the F1 between
     the bags of normalised words of the answer and of the nearest gold answer."""
-    questions = max(1, counts["question", "all"])
-    scores = sorted((float(str(value)), n) for (what, value), n in counts.items() if what == "f1")
     return {
-        "exact_match": counts["question", "exact"] / questions,
-        "qa_f1": sum(value * n for value, n in scores) / questions,
+        "exact_match": counts["question", "exact"] / max(1, counts["question", "all"]),
+        "qa_f1": mean(counts, "f1"),
     }
 
 

@@ -4,20 +4,33 @@ error would get, and why where that is not everything."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, islice, product
+from typing import NamedTuple
 
 import numpy as np
 
-from ubert.inference.windows import Window, whole, windows
+from ubert.evaluation.annotations import Annotation, Mention, annotated, nearest, predicted, representatives
+from ubert.inference.windows import Window, around, whole, windows
 from ubert.model.batch import Region
-from ubert.model.tokenizer import Encoding, Fit, Tokenizer
-from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, Targets, objective
+from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align
+from ubert.objectives import Cells, Prediction, Query, Scored, Targets, objective, passes
+from ubert.objectives._links import components
 from ubert.schema.record import Record
 
 WINDOW = 448  # tokens of a window: what is left of 512 beside an instruction and a few categories
 CHUNK = 1000  # records that are tokenised together
 SURE = 10.0  # logit of a perfect score
+SHARED = "shared cells"
+
+
+class Place(NamedTuple):
+    """Tokens of a mention, how well they fit it, and the mention that they are; none where it has no token."""
+
+    first: int
+    last: int
+    fit: int
+    image: Mention | None
 
 
 def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
@@ -25,76 +38,45 @@ def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
 
     Returns:
         `records`: 1. `exact`: 1 where the decoded annotations are the record's. `annotations`: of the record, each
-        different one once. Then those that don't come back, by reason: `widened` or `narrowed` (they come back
-        with the boundaries of their tokens), the reason why an objective lost them, `longer than the overlap` (cut
-        by every window of a long text), and `unexplained`, which is a defect: annotations that vanish for no
-        reason, or appear from nowhere.
+        different one once. Then those that don't come back as they are, by reason: `no token`; `same tokens as
+        another`; `in no one window` (longer than a window, or a link of which no window holds both ends);
+        `widened` or `narrowed` (they come back with the boundaries of their tokens); `rounded` (a value that comes
+        back as its nearest bucket). `joined`: events that come back as one with another of their trigger.
+        `shared cells`: links that are read where there is none, or not, because all of their cells are those of
+        other links, whose mentions have the same first or last tokens.
+        `unexplained` is a defect: annotations that vanish for no reason, or appear from nowhere.
     """
-    task = objective(record.task)
-    names = [category.name for category in record.categories]
-    targets = task.targets(record, encoding)
-    parts = [
-        (window, _perfect(window, targets, len(names), task.REGION))
-        for window in windows(len(encoding.ids), WINDOW, WINDOW // 4)
-    ]
-    scored = whole(parts, task.REGION)
-    found = _annotations(task.decode(record.text, names, encoding, scored, overlap="nested"))
-    gold = {(names[label], -1, -1) for label in record.labels} | {
-        (names[span.category], span.start, span.end)
-        for span in record.spans
-        if span.category is not None and span.side == "text"
-    }
-    reasons = _reasons(record, encoding, targets, names)
+    gold = annotated(record)
+    known = _Known(record, encoding, gold)
+    found = {known.of_clusters(each) for each in predicted(decoded(record, encoding))}
     counts = Counter(records=1, exact=int(found == gold), annotations=len(gold))
-    images = {image for _, image in reasons.values()}
-    counts.update(reasons.get(item, ("unexplained", None))[0] for item in gold - found)
-    counts.update("unexplained" for item in found - gold if item not in images)
+    wanted = set(known.wanted(gold))
+    odd = {known.original(each) for each in found} ^ wanted
+    shared = known.sharing(odd, wanted)
+    counts["unexplained"] = len(odd - shared)
+    counts[SHARED] = len(shared)
+    gone = {each for each in gold - found if known.canonical(each) not in odd}
+    counts.update(known.reason(each) for each in gone)
+    if record.value is not None and record.categories:
+        counts["rounded"] = int(float(nearest(record, record.value)) != np.float32(record.value))
+    triggers = [(event.category, event.trigger) for event in record.events if event.trigger is not None]
+    counts["joined"] = len(triggers) - len(set(triggers))
     return counts
 
 
-Annotation = tuple[str, int, int]  # a category and its characters [start, end); -1 for the text as a whole
-
-
-def _annotations(predictions: Sequence[Prediction]) -> set[Annotation]:
-    return {
-        (p.category, -1, -1) if isinstance(p, LabelPrediction) else (p.category, p.start, p.end)
-        for p in predictions
-    }
-
-
-def _perfect(window: Window, targets: Targets, categories: int, region: Region) -> Scored:
-    """Scores of a window by a model that makes no error: it sees the cells that lie in the window as a whole, and
-    where an anchor stands for "no answer", says so where it sees none."""
-    cells = targets.gold_cells
-    inside = cells[(cells[:, 1] >= window.start) & (cells[:, 2] < window.stop)]
-    anchor = np.full(categories, -SURE, np.float32)
-    anchor[targets.gold_anchors] = SURE
-    if region != Region.ANCHOR and region & Region.ANCHOR:
-        anchor[np.setdiff1d(cells[:, 0], inside[:, 0])] = SURE
-    category, start, end = inside.T
-    score = np.full(len(inside), SURE, np.float32)
-    return Scored(anchor, Cells(category, start - window.start, end - window.start, score))
-
-
-def _reasons(
-    record: Record, encoding: Encoding, targets: Targets, names: Sequence[str]
-) -> dict[Annotation, tuple[str, Annotation | None]]:
-    """Why an annotation may not come back as it was, and as what it comes back."""
-    reasons: dict[Annotation, tuple[str, Annotation | None]] = {}
-    for lost in targets.lost:
-        span = record.spans[lost.span]
-        if span.category is not None:
-            reasons[names[span.category], span.start, span.end] = (lost.reason, None)
-    for i, fit, (category, first, last) in zip(
-        targets.spans.tolist(), targets.fits.tolist(), targets.gold_cells.tolist(), strict=True
-    ):
-        span = record.spans[i]
-        image = (names[category], int(encoding.starts[first]), int(encoding.ends[last]))
-        if fit != Fit.EXACT:
-            reasons[names[category], span.start, span.end] = (Fit(fit).name.lower(), image)
-        elif last - first >= WINDOW // 4:
-            reasons[names[category], span.start, span.end] = ("longer than the overlap", None)
-    return reasons
+def decoded(record: Record, encoding: Encoding) -> Sequence[Prediction]:
+    """What perfect scores of the record's gold cells decode to."""
+    task = objective(record.task)
+    (query, targets), *others = passes(record, encoding)
+    found = task.decode(query, encoding, _perfect(query, targets, encoding), threshold=0.0, overlap="nested")
+    if task.second is None:
+        return found
+    right = dict(others)
+    answers = [
+        task.second.decode(each, encoding, _perfect(each, right[each], encoding), threshold=0.0, overlap="nested")
+        for each in task.second.ask(query, encoding, found)
+    ]
+    return task.second.join(query, found, answers)
 
 
 def total(records: Iterable[Record], tokenizer: Tokenizer) -> Counter[str]:
@@ -106,3 +88,169 @@ def total(records: Iterable[Record], tokenizer: Tokenizer) -> Counter[str]:
         for record, encoding in zip(chunk, encodings, strict=True):
             counts.update(round_trip(record, encoding))
     return counts
+
+
+def _views(tokens: int, place: tuple[int, int] | None) -> list[Window]:
+    return windows(tokens, WINDOW, WINDOW // 4) if place is None else [around(tokens, WINDOW, place)]
+
+
+def _perfect(query: Query, targets: Targets, encoding: Encoding) -> Scored:
+    """Scores of a text by a model that makes no error in any of its windows: it sees the cells that lie in the
+    window as a whole, and where an anchor stands for "no answer", says so where it sees none."""
+    parts = []
+    cells = targets.gold_cells
+    for window in _views(len(encoding.ids), query.around):
+        places = cells[:, 1:]
+        inside = cells[((places >= window.start) & (places < window.stop)).all(axis=1)]
+        anchor = np.full(len(query.categories), -SURE, np.float32)
+        anchor[targets.gold_anchors] = SURE
+        if query.region != Region.ANCHOR and query.region & Region.ANCHOR:
+            anchor[np.setdiff1d(cells[:, 0], inside[:, 0])] = SURE
+        category, start, end = inside.T
+        score = np.full(len(inside), SURE, np.float32)
+        parts.append((window, Scored(anchor, Cells(category, start - window.start, end - window.start, score))))
+    return whole(parts, query.region)
+
+
+class _Known:
+    """What tokens and windows make of a record's mentions."""
+
+    def __init__(self, record: Record, encoding: Encoding, gold: set[Annotation]) -> None:
+        self.tokens = len(encoding.ids)
+        self.same = representatives(record)
+        mentions = sorted({m for annotation in gold for m in annotation.mentions} | set(self.same))
+        found = align(encoding, [m.start for m in mentions], [m.end for m in mentions])
+        self.places = {
+            mention: Place(first, last, fit, _image(mention, encoding, first, last))
+            for mention, first, last, fit in zip(
+                mentions, found.first.tolist(), found.last.tolist(), found.fit.tolist(), strict=True
+            )
+        }
+        self.back: dict[Mention, Mention] = {}  # of mentions with one image the first stands for all
+        for mention, place in self.places.items():
+            if place.image is not None:
+                self.back.setdefault(place.image, mention)
+        self.clusters: dict[Mention, list[Mention]] = {}
+        for mention, representative in self.same.items():
+            self.clusters.setdefault(representative, []).append(mention)
+
+    def original(self, annotation: Annotation) -> Annotation:
+        """A decoded annotation, with the record's mentions in the place of their images."""
+        mentions = tuple(self.back.get(mention, mention) for mention in annotation.mentions)
+        return self.of_clusters(annotation._replace(mentions=mentions))
+
+    def of_clusters(self, annotation: Annotation) -> Annotation:
+        """A relation between the first mentions of clusters; any other annotation in its order."""
+        mentions = annotation.mentions
+        if annotation.kind == "relation":
+            mentions = tuple(self.same.get(mention, mention) for mention in mentions)
+        return annotation._replace(mentions=tuple(sorted(mentions)) if annotation.kind == "cluster" else mentions)
+
+    def wanted(self, gold: set[Annotation]) -> Iterator[Annotation]:
+        """What should come back of the record's annotations."""
+        for annotation in gold:
+            if annotation.kind != "cluster" and not self._lost(annotation) and self._held(annotation):
+                yield self.canonical(annotation)
+        yield from self._clusters([annotation for annotation in gold if annotation.kind == "cluster"])
+
+    def reason(self, annotation: Annotation) -> str:
+        """Why an annotation doesn't come back as it was."""
+        if self._lost(annotation):
+            return "no token"
+        if self.canonical(annotation) != annotation:
+            return "same tokens as another"
+        if not self._held(annotation):
+            return "in no one window"
+        fits = sorted(self.places[mention].fit for mention in annotation.mentions)
+        return Fit(fits[-1]).name.lower() if fits else "unexplained"
+
+    def sharing(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
+        """Those of the odd ones that come of links whose cells are all cells of other links."""
+        cells = {each: set(self._cells(each)) for each in wanted | odd if each.kind in ("relation", "cluster")}
+        found = set()
+        for each in (each for each in odd if each.kind == "relation"):
+            others = (of for other, of in cells.items() if other != each and other.name == each.name)
+            every = set().union(*others)
+            if any(both <= every for both in self._links(each)):
+                found.add(each)
+        clusters = sorted(each for each in odd if each.kind == "cluster")
+        of_wanted = [each for each in wanted if each.kind == "cluster"]
+        every = set().union(*(cells[each] for each in of_wanted))
+        own = [both for each in of_wanted for both in self._links(each)]
+        bad = {
+            i
+            for i, each in enumerate(clusters)
+            if each not in wanted and any(both <= every and both not in own for both in self._links(each))
+        }
+        pairs = combinations(range(len(clusters)), 2)
+        touching = ((a, b) for a, b in pairs if set(clusters[a].mentions) & set(clusters[b].mentions))
+        for group in components(len(clusters), touching):
+            found |= {clusters[i] for i in group if bad & set(group)}
+        return found
+
+    def _links(self, annotation: Annotation) -> Iterator[set[tuple[int, int]]]:
+        """The cells of each link that an annotation stands for."""
+        pairs: Iterable[tuple[Mention, ...]]
+        if annotation.kind == "relation":
+            pairs = product(*(self.clusters.get(mention, [mention]) for mention in annotation.mentions))
+        else:
+            ordered = sorted(annotation.mentions, key=lambda m: (self.places[m].first, -self.places[m].last))
+            pairs = combinations(ordered, 2)
+        for head, tail in ((self.places[a], self.places[b]) for a, b in pairs):
+            yield {(head.first, tail.first), (head.last, tail.last)}
+
+    def _cells(self, annotation: Annotation) -> Iterator[tuple[int, int]]:
+        return (cell for both in self._links(annotation) for cell in both)
+
+    def _clusters(self, gold: Sequence[Annotation]) -> Iterator[Annotation]:
+        """Mentions of a cluster, as far as windows that hold two of them connect them."""
+        mentions = sorted({m for each in gold for m in map(self._one, each.mentions) if m is not None})
+        number = {mention: i for i, mention in enumerate(mentions)}
+        pairs = [
+            (number[a], number[b])
+            for each in gold
+            for a, b in combinations([m for m in map(self._one, each.mentions) if m is not None], 2)
+            if self._together(a, b)
+        ]
+        for group in components(len(mentions), pairs):
+            yield Annotation("cluster", gold[0].name, tuple(mentions[i] for i in group))
+
+    def _lost(self, annotation: Annotation) -> bool:
+        return any(self.places[mention].image is None for mention in annotation.mentions)
+
+    def _one(self, mention: Mention) -> Mention | None:
+        """The mention that stands for all with its tokens."""
+        image = self.places[mention].image
+        return None if image is None else self.back[image]
+
+    def canonical(self, annotation: Annotation) -> Annotation:
+        """An annotation with one mention for all that have its tokens."""
+        mentions = tuple(self._one(mention) or mention for mention in annotation.mentions)
+        return self.of_clusters(annotation._replace(mentions=mentions))
+
+    def _held(self, annotation: Annotation) -> bool:
+        """Whether a window holds what the annotation joins."""
+        if annotation.kind == "argument":
+            trigger, filler = (self.places[mention] for mention in annotation.mentions)
+            [window] = _views(self.tokens, (trigger.first, trigger.last))
+            return _inside(window, trigger) and _inside(window, filler)
+        if annotation.kind == "relation":
+            ends = (self.clusters.get(mention, [mention]) for mention in annotation.mentions)
+            return any(self._together(head, tail) for head, tail in product(*ends))
+        if annotation.kind == "cluster":
+            return len(list(self._clusters([annotation]))) == 1
+        return self._together(*annotation.mentions)
+
+    def _together(self, *mentions: Mention) -> bool:
+        views = _views(self.tokens, None)
+        return any(all(_inside(window, self.places[mention]) for mention in mentions) for window in views)
+
+
+def _inside(window: Window, place: Place) -> bool:
+    return place.image is not None and window.start <= place.first and place.last < window.stop
+
+
+def _image(mention: Mention, encoding: Encoding, first: int, last: int) -> Mention | None:
+    if last < first:
+        return None
+    return Mention(mention.name, int(encoding.starts[first]), int(encoding.ends[last]))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import log
 from pathlib import Path
 
 import numpy as np
 
+from ubert.inference.candidates import NOTHING, Events, Relations, candidates
 from ubert.inference.scoring import score
-from ubert.inference.windows import Window, whole, windows
-from ubert.model.batch import Example, Region
+from ubert.inference.windows import Window, around, whole, windows
+from ubert.model.batch import Example, regions
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import Overlap, Prediction, objective
+from ubert.objectives import Decode, Overlap, Prediction, Query, objective
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
@@ -31,21 +31,15 @@ INSTRUCTIONS = {
     "classification": "text classification",
     "multilabel": "multi-label classification",
     "pair": "relation between two texts",
+    "choice": "multiple choice",
+    "regression": "a number of a text",
     "ner": "named entity recognition",
+    "relation": "relation extraction",
+    "event": "event extraction",
+    "coref": "coreference resolution",
     "qa": "question answering",
 }
 """Natural-language task names where none is given; a corpus brings its own."""
-
-
-@dataclass(slots=True, frozen=True)
-class Query:
-    """What is asked of one text. `categories`: names; the questions, for question answering."""
-
-    task: str
-    instruction: str
-    text: str
-    pair: str | None
-    categories: tuple[str, ...]
 
 
 class Predictor:
@@ -70,7 +64,9 @@ class Predictor:
         texts: Sequence[str],
         *,
         task: str,
-        categories: Sequence[str],
+        categories: Sequence[str] = (),
+        relations: Relations = NOTHING,
+        events: Events = NOTHING,
         pairs: Sequence[str] | None = None,
         instruction: str | None = None,
         threshold: float = 0.5,
@@ -79,16 +75,20 @@ class Predictor:
         """Predict for each text, in the order of the texts.
 
         Args:
-            task: classification, multilabel, pair, ner or qa.
-            categories: candidate labels or entity types in natural words; the questions, for qa.
+            task: classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa.
+            categories: candidate labels or entity types in natural words; the questions, for qa; the numbers of
+                the scale that was learnt, for regression.
+            relations: for relation: name -> the entity types of its head and tail, None for any.
+            events: for event: type -> its roles.
             pairs: the second text of each text.
             instruction: the task in natural words, best as in the corpus that the model learnt it from.
-            threshold: probability from which a category or mention holds. For one of several categories
-                (classification, pair) it has no effect; an answer must beat "no answer" by it.
-            nested: mentions may overlap.
+            threshold: probability from which a category, mention or link holds. For one of several categories
+                (classification, pair, choice) and for a number it has no effect; an answer must beat "no answer"
+                by it.
+            nested: mentions may overlap (those of coreference always may).
 
         Returns:
-            For each text its labels or spans, with offsets in characters, and probabilities.
+            For each text its typed predictions (`ubert.objectives`), with offsets in characters.
 
         Raises:
             UserError: a text is empty, there are no categories or one twice, the task is unknown, the number of
@@ -96,8 +96,9 @@ class Predictor:
         """
         _check(texts, task, categories, pairs, threshold)
         asked = instruction or INSTRUCTIONS.get(task, task)
+        wanted = candidates(task, categories, relations, events)
         queries = [
-            Query(task, asked, text, pairs[i] if pairs is not None else None, tuple(categories))
+            objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
             for i, text in enumerate(texts)
         ]
         return list(self.answer(queries, threshold=threshold, overlap="nested" if nested else "flat"))
@@ -106,10 +107,7 @@ class Predictor:
         self, records: Iterable[Record], *, threshold: float = 0.5, overlap: Overlap = "flat"
     ) -> Iterator[list[Prediction]]:
         """Predict for each record, by its own task, instruction and categories, in the order of the records."""
-        queries = (
-            Query(r.task, r.instruction, r.text, r.pair, tuple(category.name for category in r.categories))
-            for r in records
-        )
+        queries = (objective(r.task).query(r.task, r.instruction, r.text, r.pair, r.categories) for r in records)
         return self.answer(queries, threshold=threshold, overlap=overlap)
 
     def answer(
@@ -118,12 +116,40 @@ class Predictor:
         """Answer queries in their order, reading at most `CHUNK` of them ahead."""
         remaining = iter(queries)
         while chunk := list(islice(remaining, CHUNK)):
-            yield from self._answer(chunk, log(threshold / (1 - threshold)), overlap)
+            yield from map(list, self._answer(chunk, log(threshold / (1 - threshold)), overlap))
 
-    def _answer(self, chunk: list[Query], threshold: float, overlap: Overlap) -> Iterator[list[Prediction]]:
-        tasks = {query.task: objective(query.task) for query in chunk}
+    def _answer(self, chunk: list[Query], threshold: float, overlap: Overlap) -> Iterator[Sequence[Prediction]]:
+        tasks = [objective(query.task) for query in chunk]
         encoded = self._encode(chunk)
-        views = [self._views(query, encoded, tasks[query.task].REGION) for query in chunk]
+        first = [(query, task.decode) for query, task in zip(chunk, tasks, strict=True)]
+        found = list(self._decoded(first, encoded, threshold, overlap))
+        asked = [
+            task.second.ask(query, encoded[query.text], predictions) if task.second else []
+            for query, task, predictions in zip(chunk, tasks, found, strict=True)
+        ]
+        encoded |= self._encode([query for queries in asked for query in queries])
+        second = [
+            (query, task.second.decode)
+            for task, queries in zip(tasks, asked, strict=True)
+            if task.second
+            for query in queries
+        ]
+        answers = self._decoded(second, encoded, threshold, overlap)
+        for query, task, predictions, queries in zip(chunk, tasks, found, asked, strict=True):
+            if task.second:
+                yield task.second.join(query, predictions, [next(answers) for _ in queries])
+            else:
+                yield predictions
+
+    def _decoded(
+        self,
+        asked: Sequence[tuple[Query, Decode]],
+        encoded: Mapping[str, Encoding],
+        threshold: float,
+        overlap: Overlap,
+    ) -> Iterator[Sequence[Prediction]]:
+        """Answers to one pass of questions, in order."""
+        views = [self._views(query, encoded) for query, _ in asked]
         scored = iter(
             score(
                 self.model,
@@ -134,26 +160,30 @@ class Predictor:
                 bf16=self.bf16,
             )
         )
-        for query, of_query in zip(chunk, views, strict=True):
-            task = tasks[query.task]
-            merged = whole([(window, next(scored)) for window, _ in of_query], task.REGION)
-            text = encoded[query.text]
-            yield list(
-                task.decode(query.text, query.categories, text, merged, threshold=threshold, overlap=overlap)
-            )
+        for (query, decode), of_query in zip(asked, views, strict=True):
+            merged = whole([(window, next(scored)) for window, _ in of_query], query.region)
+            yield decode(query, encoded[query.text], merged, threshold=threshold, overlap=overlap)
 
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Every distinct string of a chunk, tokenised once."""
-        distinct = {string: None for q in chunk for string in (q.text, q.pair or "", q.instruction, *q.categories)}
+        names = {category.name for query in chunk for category in query.categories}
+        strings = (string for q in chunk for string in (q.text, q.pair or "", q.instruction))
+        distinct = dict.fromkeys((*strings, *sorted(names)))
         return dict(zip(distinct, self.tokenizer.encode(list(distinct)), strict=True))
 
-    def _views(self, query: Query, encoded: dict[str, Encoding], region: Region) -> list[tuple[Window, Example]]:
+    def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """The text in one window, or in as many as it needs; a long second text too, each with each."""
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
         instruction = encoded[query.instruction].ids
-        categories = [encoded[category].ids for category in query.categories]
+        categories = [encoded[category.name].ids for category in query.categories]
+        of_tables = regions(category.kind for category in query.categories)
         text_most, pair_most = self._room(
             query, len(text), len(pair), len(instruction), list(map(len, categories))
+        )
+        cover = (
+            windows(len(text), text_most, text_most // 4)
+            if query.around is None
+            else [around(len(text), text_most, query.around)]
         )
         return [
             (
@@ -163,12 +193,12 @@ class Predictor:
                     categories=categories,
                     text=text[at.start : at.stop],
                     pair=pair[beside.start : beside.stop],
-                    region=region,
+                    regions=of_tables,
                     gold_anchors=NO_ANCHORS,
                     gold_cells=NO_CELLS,
                 ),
             )
-            for at in windows(len(text), text_most, text_most // 4)
+            for at in cover
             for beside in windows(len(pair), pair_most, pair_most // 4)
         ]
 
@@ -180,7 +210,7 @@ class Predictor:
         markers = [size + 1 for size in categories]
         room -= max(min(sum(markers), room // PROMPT_SHARE), *markers, 0)
         if room < 2 * LEAST_TEXT:
-            longest = max((query.instruction, *query.categories), key=len)
+            longest = max((query.instruction, *(category.name for category in query.categories)), key=len)
             raise UserError(
                 f"{_short(longest)} leaves no room for the text in a sequence of {self.model.most_tokens} tokens; "
                 "say it shorter"
@@ -198,13 +228,6 @@ def _check(
     for name, given in (("texts", texts), ("categories", categories), ("pairs", pairs)):
         if isinstance(given, str):
             raise UserError(f"{name} is one string ({_short(given)}); expected a list of strings")
-    if not categories:
-        raise UserError(f"no categories; task {task} needs at least one, such as --categories person,place")
-    for i, category in enumerate(categories):
-        if not category.strip():
-            raise UserError(f"category {i + 1} is empty; give it a name in natural words")
-        if category in categories[:i]:
-            raise UserError(f"category {category!r} is given twice; give each once")
     for i, text in enumerate(texts):
         if not text.strip():
             raise UserError(f"text {i + 1} of {len(texts)} is empty; leave it out")

@@ -44,6 +44,14 @@ def windows(tokens: int, most: int, overlap: int) -> list[Window]:
     ]
 
 
+def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
+    """The window of at most `most` tokens whose middle is that of a place (first and last token), as far as the
+    text's ends allow; it answers for all that it sees."""
+    start = max(0, min((place[0] + place[1] + 1 - most) // 2, tokens - most))
+    stop = min(tokens, start + most)
+    return Window(start, stop, start, stop)
+
+
 def own(window: Window, scored: Scored) -> Scored:
     """The scores that a window answers for: its anchors, and the cells whose middle token is its own.
 

@@ -11,11 +11,11 @@ Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ubert.schema.recipe import Layout
+from ubert.schema.record import Kind
 
 Ids = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -34,6 +35,24 @@ class Region(IntFlag):
     ANCHOR = 1  # the one anchor cell
     TRIANGLE = 2  # start <= end over the text
     RECTANGLE = 4  # every cell over the text
+
+
+REGIONS: dict[Kind, Region] = {
+    "label": Region.ANCHOR,
+    "value": Region.ANCHOR,
+    "entity": Region.TRIANGLE,
+    "event": Region.TRIANGLE,
+    "role": Region.TRIANGLE,
+    "question": Region.ANCHOR | Region.TRIANGLE,
+    "relation": Region.RECTANGLE,
+}
+"""What a category is decides where its table is trained on: labels at the anchor, mentions of one side of the
+diagonal, links from any token to any other."""
+
+
+def regions(kinds: Iterable[Kind]) -> Ids:
+    """The regions of the tables of categories, as flags [k]."""
+    return np.array([REGIONS[kind] for kind in kinds], np.int32)
 
 
 class Special(NamedTuple):
@@ -50,26 +69,27 @@ class Special(NamedTuple):
 class Example:
     """One text (or a window of it) tokenised once, with its candidate categories and its gold cells.
 
-    `gold_anchors` [a]: categories that hold at their anchor. `gold_cells` [g, 3]: category, start token, end
-    token (inclusive), counted within `text`.
+    `regions` [k]: of the categories' tables. `gold_anchors` [a]: categories that hold at their anchor.
+    `gold_cells` [g, 3]: category, start token, end token (inclusive), counted within `text`.
     """
 
     instruction: Ids
     categories: Sequence[Ids]
     text: Ids
     pair: Ids
-    region: Region
+    regions: Ids
     gold_anchors: Ids
     gold_cells: Ids
 
 
 class Prompt(NamedTuple):
     """What goes before a text: `ids` up to and with the [SEP] after the categories, and the position of the anchor
-    of each of the `categories` [k] (indices in the example)."""
+    of each of the `categories` [k] (indices in the example), whose tables have these `regions` [k]."""
 
     ids: Ids
     anchors: Ids
     categories: Ids
+    regions: Ids
 
 
 @dataclass(slots=True)
@@ -112,7 +132,9 @@ class Batch:
         return moved
 
 
-def prompt(instruction: Ids, categories: Sequence[Ids], chosen: Ids, layout: Layout, special: Special) -> Prompt:
+def prompt(
+    instruction: Ids, categories: Sequence[Ids], regions: Ids, chosen: Ids, layout: Layout, special: Special
+) -> Prompt:
     """Build the prompt of the chosen categories."""
     ids = [special.cls, *instruction.tolist(), special.sep]
     anchors = []
@@ -124,7 +146,7 @@ def prompt(instruction: Ids, categories: Sequence[Ids], chosen: Ids, layout: Lay
             anchors.append(0)
         ids.extend(categories[i].tolist())
     ids.append(special.sep)
-    return Prompt(np.array(ids, np.int32), np.array(anchors, np.int32), chosen)
+    return Prompt(np.array(ids, np.int32), np.array(anchors, np.int32), chosen, regions[chosen])
 
 
 def pieces(
@@ -152,7 +174,8 @@ def pieces(
     chosen = np.arange(len(example.categories), dtype=np.int32) if only is None else only
     room = most_tokens - behind(example)
     for group in groups(example.instruction, example.categories, chosen, most, room):
-        yield Piece(index, example, prompt(example.instruction, example.categories, group, layout, special))
+        built = prompt(example.instruction, example.categories, example.regions, group, layout, special)
+        yield Piece(index, example, built)
 
 
 def behind(example: Example) -> int:
@@ -183,6 +206,22 @@ def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, 
         yield chosen[first:]
 
 
+class Sequences(NamedTuple):
+    """What a batch is made of: the sequences, a column each [B], and the gold of their examples [E].
+
+    `example`: number of a sequence's example; `examples` [E]: the numbers of those whose gold
+    follows.
+    """
+
+    prompt: Sequence[Prompt]
+    text: Sequence[Ids]
+    pair: Sequence[Ids]
+    example: Sequence[int]
+    examples: Sequence[int]
+    gold_anchors: Sequence[Ids]
+    gold_cells: Sequence[Ids]
+
+
 def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
     """Pad pieces to the longest of them and number their tables.
 
@@ -190,24 +229,41 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
         items: in any order.
         examples: how many texts the pieces come from.
     """
+    sources = {piece.example: piece.source for piece in items}
+    columns = Sequences(
+        prompt=[piece.prompt for piece in items],
+        text=[piece.source.text for piece in items],
+        pair=[piece.source.pair for piece in items],
+        example=[piece.example for piece in items],
+        examples=list(sources),
+        gold_anchors=[source.gold_anchors for source in sources.values()],
+        gold_cells=[source.gold_cells for source in sources.values()],
+    )
+    return padded(columns, special, examples)
+
+
+def padded(columns: Sequences, special: Special, examples: int) -> Batch:
+    """Pad sequences to the longest of them and number their tables."""
     sep = np.array([special.sep], np.int32)
     tokens: list[Ids] = []
-    for piece in items:
-        pair = (piece.source.pair, sep) if len(piece.source.pair) else ()
-        tokens += (piece.prompt.ids, *pair, piece.source.text, sep)
-    length_B = np.array([len(piece) for piece in items])
-    text_length_B = np.array([len(piece.source.text) for piece in items])
+    for prompt, text, pair in zip(columns.prompt, columns.text, columns.pair, strict=True):
+        tokens += (prompt.ids, pair, sep, text, sep) if len(pair) else (prompt.ids, text, sep)
+    prompt_B = np.array([len(prompt.ids) for prompt in columns.prompt])
+    pair_B = np.array([len(pair) for pair in columns.pair])
+    text_length_B = np.array([len(text) for text in columns.text])
+    length_B = prompt_B + pair_B + (pair_B > 0) + text_length_B + 1
     position_L = np.arange(length_B.max())
     mask_BL = position_L < length_B[:, None]
     ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
     ids_BL[mask_BL] = np.concatenate(tokens)
-    second_B = np.array([len(piece.prompt.ids) for piece in items]) if special.types else length_B
+    second_B = prompt_B if special.types else length_B
     types_BL = mask_BL & (position_L >= second_B[:, None])
-    example_B = np.array([piece.example for piece in items])
-    tables_B = [len(piece.prompt.anchors) for piece in items]
-    piece_T = np.repeat(np.arange(len(items)), tables_B)
-    category_T = np.concatenate([piece.prompt.categories for piece in items]).astype(np.int64)
-    gold_anchor_T, gold_cells_G3 = _gold(items, example_B[piece_T], category_T)
+    example_B = np.array(columns.example)
+    tables_B = [len(prompt.anchors) for prompt in columns.prompt]
+    piece_T = np.repeat(np.arange(len(tables_B)), tables_B)
+    category_T = np.concatenate([prompt.categories for prompt in columns.prompt]).astype(np.int64)
+    anchor_T = np.concatenate([prompt.anchors for prompt in columns.prompt]).astype(np.int64)
+    gold_anchor_T, gold_cells_G3 = _gold(columns, example_B[piece_T], category_T)
     return Batch(
         ids_BL=torch.from_numpy(ids_BL),
         mask_BL=torch.from_numpy(mask_BL),
@@ -216,34 +272,32 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
         text_length_B=torch.from_numpy(text_length_B),
         example_B=torch.from_numpy(example_B),
         piece_T=torch.from_numpy(piece_T),
-        anchor_T=torch.from_numpy(np.concatenate([piece.prompt.anchors for piece in items]).astype(np.int64)),
+        anchor_T=torch.from_numpy(anchor_T),
         category_T=torch.from_numpy(category_T),
-        region_T=torch.from_numpy(np.repeat([int(piece.source.region) for piece in items], tables_B)),
+        region_T=torch.from_numpy(np.concatenate([prompt.regions for prompt in columns.prompt]).astype(np.int64)),
         gold_anchor_T=torch.from_numpy(gold_anchor_T),
         gold_cells_G3=torch.from_numpy(gold_cells_G3),
         examples=examples,
     )
 
 
-def _gold(items: Sequence[Piece], example_T: Longs, category_T: Longs) -> tuple[npt.NDArray[np.float32], Longs]:
+def _gold(columns: Sequences, example_T: Longs, category_T: Longs) -> tuple[npt.NDArray[np.float32], Longs]:
     """Gold anchors [T], and gold cells [G, 3] of the categories that have a table."""
-    sources = {piece.example: piece.source for piece in items}
-    width = max(len(source.categories) for source in sources.values())
+    anchors, cells = np.concatenate(columns.gold_anchors), np.concatenate(columns.gold_cells).astype(np.int64)
+    width = 1 + max(map(int, (category_T.max(), anchors.max(initial=0), cells[:, 0].max(initial=0))))
     key_T = example_T * width + category_T
     order_T = np.argsort(key_T, kind="stable")
     keys_T = key_T[order_T]
+    example_E = np.array(columns.examples)
 
-    def tables(categories: list[Ids]) -> tuple[Longs, npt.NDArray[np.bool_]]:
-        """The table of each example's categories, and whether there is one."""
-        example = np.repeat(list(sources), [len(of_example) for of_example in categories])
-        key = example * width + np.concatenate(categories)
-        place = np.minimum(np.searchsorted(keys_T, key), len(keys_T) - 1)
-        return order_T[place], keys_T[place] == key
+    def tables(category_G: npt.NDArray[Any], of_each: list[int]) -> tuple[Longs, npt.NDArray[np.bool_]]:
+        """The table of each gold category of the examples, and whether there is one."""
+        key_G = np.repeat(example_E, of_each) * width + category_G
+        place_G = np.minimum(np.searchsorted(keys_T, key_G), len(keys_T) - 1)
+        return order_T[place_G], keys_T[place_G] == key_G
 
-    anchor_T = np.zeros(len(key_T), np.float32)
-    table, found = tables([source.gold_anchors for source in sources.values()])
-    anchor_T[table[found]] = 1.0
-    table, found = tables([source.gold_cells[:, 0] for source in sources.values()])
-    cells = np.concatenate([source.gold_cells for source in sources.values()]).astype(np.int64)
-    cells[:, 0] = table
-    return anchor_T, cells[found]
+    gold_anchor_T = np.zeros(len(key_T), np.float32)
+    table, found = tables(anchors, [len(of_example) for of_example in columns.gold_anchors])
+    gold_anchor_T[table[found]] = 1.0
+    cells[:, 0], found = tables(cells[:, 0], [len(of_example) for of_example in columns.gold_cells])
+    return gold_anchor_T, cells[found]

@@ -1,16 +1,12 @@
-"""One file per task: its targets and its decode. A task is found by its file name.
+"""One file per task: what is asked of a text, the right answers as gold cells, and scored cells as predictions.
 
-A module has:
-
-    REGION: Region                                              the cells that are trained on and decoded
-    targets(record, encoding) -> Targets                        annotations to gold cells
-    decode(text, categories, encoding, scores, ...) -> [...]    scored cells to annotations
+A task is found by its file name. Its file has an `OBJECTIVE`.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -19,13 +15,73 @@ from typing import Literal, NamedTuple, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from ubert.model.batch import Ids, Region
+from ubert.model.batch import REGIONS, Ids, Region
 from ubert.model.tokenizer import Encoding
+from ubert.objectives._predictions import (
+    ClusterPrediction,
+    EventPrediction,
+    LabelPrediction,
+    Prediction,
+    RelationPrediction,
+    SpanPrediction,
+    ValuePrediction,
+)
 from ubert.schema.errors import UserError
-from ubert.schema.record import Record
+from ubert.schema.record import Category, Kind, Record
+
+__all__ = [
+    "Cells",
+    "ClusterPrediction",
+    "Decode",
+    "EventPrediction",
+    "LabelPrediction",
+    "Link",
+    "Lost",
+    "Objective",
+    "Overlap",
+    "Prediction",
+    "Query",
+    "RelationPrediction",
+    "Scored",
+    "SecondPass",
+    "SpanPrediction",
+    "Targets",
+    "ValuePrediction",
+    "merge",
+    "objective",
+    "objectives",
+    "passes",
+]
 
 Scores = npt.NDArray[np.float32]
+Categories = tuple[Category, ...]
 Overlap = Literal["flat", "nested"]
+
+
+@dataclass(slots=True, frozen=True)
+class Query:
+    """What is asked of a text in one pass: each of the `categories` is a table. `given`: all candidates, of which
+    a task may ask in several passes.
+
+    `around`: first and last token of what the question is about, where it is about a place in the text; of a long
+    text only a window around it is read.
+    """
+
+    task: str
+    instruction: str
+    text: str
+    pair: str | None
+    categories: Categories
+    given: Categories = ()
+    around: tuple[int, int] | None = None
+
+    @property
+    def region(self) -> Region:
+        """The union of the tables' regions."""
+        found = Region(0)
+        for category in self.categories:
+            found |= REGIONS[category.kind]
+        return found
 
 
 class Lost(NamedTuple):
@@ -35,13 +91,22 @@ class Lost(NamedTuple):
     span: int
 
 
+class Link(NamedTuple):
+    """What a record says of two of its spans. A window holds it where it holds both gold cells of one of `cells`;
+    a link without cells is lost."""
+
+    head: int
+    tail: int
+    cells: list[tuple[int, int]]
+
+
 @dataclass(slots=True)
 class Targets:
-    """Gold cells of one whole text.
+    """Gold cells of one pass over a whole text.
 
     `gold_anchors` [a]: categories that hold at their anchor, ascending. `gold_cells` [g, 3]: category, first
-    token, last token (inclusive). `spans` [g]: the record's span that each cell stands for, and `fits` [g] how
-    well it does (`Fit`). The record's other spans are in `lost`.
+    token, last token (inclusive). `spans` [g]: the record's span that each cell stands for, -1 where it is a cell
+    of a link, and `fits` [g] how well it does (`Fit`). `lost`: spans without a cell, where the reason is known.
     """
 
     gold_anchors: Ids
@@ -49,6 +114,7 @@ class Targets:
     spans: Ids
     fits: npt.NDArray[np.int8]
     lost: list[Lost] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
 
 
 class Cells(NamedTuple):
@@ -68,55 +134,57 @@ class Scored(NamedTuple):
     cells: Cells
 
 
+class Decode(Protocol):
+    """Annotations from the scores of a query's tables. `threshold` is a logit; `overlap`: may mentions overlap
+    (nested) or not."""
+
+    def __call__(
+        self, query: Query, encoding: Encoding, scored: Scored, *, threshold: float, overlap: Overlap
+    ) -> Sequence[Prediction]: ...
+
+
+class SecondPass(NamedTuple):
+    """Questions that arise from the answers to the first ones.
+
+    `targets`: from a record. `ask`: from the first predictions. `decode`: the answers to one of these questions.
+    `join`: the first predictions and the answers to their questions, in order, as predictions.
+    """
+
+    targets: Callable[[Record, Encoding], list[tuple[Query, Targets]]]
+    ask: Callable[[Query, Encoding, Sequence[Prediction]], list[Query]]
+    decode: Decode
+    join: Callable[[Query, Sequence[Prediction], Sequence[Sequence[Prediction]]], list[Prediction]]
+
+
+def _as_they_are(categories: Categories) -> Categories:
+    return categories
+
+
 @dataclass(slots=True, frozen=True)
-class LabelPrediction:
-    """A category that holds for the whole text; `score` is its probability."""
+class Objective:
+    """A task.
 
-    category: str
-    score: float
+    `kind`: of a category that a person names. `targets`: gold cells of a record whose text was tokenised to an
+    encoding, over the tables that `tables` makes of its categories.
+    """
 
+    kind: Kind
+    targets: Callable[[Record, Encoding], Targets]
+    decode: Decode
+    tables: Callable[[Categories], Categories] = _as_they_are
+    second: SecondPass | None = None
 
-@dataclass(slots=True, frozen=True)
-class SpanPrediction:
-    """A mention: characters [start, end) of the text, and the probability of its cell."""
-
-    start: int
-    end: int
-    category: str
-    text: str
-    score: float
-
-
-Prediction = LabelPrediction | SpanPrediction
+    def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
+        """The first question about a text."""
+        return Query(task, instruction, text, pair, self.tables(categories), given=categories)
 
 
-class Objective(Protocol):
-    """What the module of a task offers."""
-
-    REGION: Region
-
-    def targets(self, record: Record, encoding: Encoding) -> Targets:
-        """Gold cells of a record whose text was tokenised to `encoding`."""
-
-    def decode(
-        self,
-        text: str,
-        categories: Sequence[str],
-        encoding: Encoding,
-        scored: Scored,
-        *,
-        threshold: float = 0.0,
-        overlap: Overlap = "flat",
-    ) -> Sequence[Prediction]:
-        """Annotations from scores. `threshold` is a logit; `overlap`: may mentions overlap (nested) or not."""
-
-
+@cache
 def objectives() -> list[str]:
     """Tasks that can be trained: the files beside this one."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
-@cache
 def objective(task: str) -> Objective:
     """The objective of a task.
 
@@ -125,7 +193,15 @@ def objective(task: str) -> Objective:
     """
     if task not in objectives():
         raise UserError(f"task {task!r} is not trainable yet; expected one of {', '.join(objectives())}")
-    return cast(Objective, import_module(f"{__name__}.{task}"))
+    return cast(Objective, import_module(f"{__name__}.{task}").OBJECTIVE)
+
+
+def passes(record: Record, encoding: Encoding) -> list[tuple[Query, Targets]]:
+    """All that is asked of a record in training, with the right answers: its first question, then the others."""
+    task = objective(record.task)
+    query = task.query(record.task, record.instruction, record.text, record.pair, record.categories)
+    first = (query, task.targets(record, encoding))
+    return [first, *(task.second.targets(record, encoding) if task.second else ())]
 
 
 def merge(windows: Sequence[tuple[int, Scored]]) -> Scored:

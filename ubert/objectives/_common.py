@@ -1,68 +1,136 @@
-"""What the objectives share: labels to anchors, spans to cells, and back."""
+"""What the objectives share: labels to anchors, mentions to cells, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ubert.model.batch import Ids
-from ubert.model.tokenizer import Encoding, align
-from ubert.objectives import Cells, LabelPrediction, Lost, Scored, SpanPrediction, Targets
+from ubert.model.tokenizer import Encoding, Fit, TokenSpans, align
+from ubert.objectives import Cells, LabelPrediction, Link, Lost, Overlap, Query, Scored, SpanPrediction, Targets
 from ubert.schema.record import Record
 
+Cell = tuple[int, int, int]  # table, first token, last token
 
-def label_targets(record: Record) -> Targets:
+
+class Gold:
+    """Gold cells of mentions and links as they are added, each cell once."""
+
+    def __init__(self) -> None:
+        self.cells: dict[Cell, int] = {}  # its number
+        self.spans: list[int] = []
+        self.fits: list[int] = []
+        self.lost: list[Lost] = []
+        self.links: list[Link] = []
+
+    def mention(self, cell: Cell, span: int, fit: int) -> int:
+        """Add the cell of a span; returns its number."""
+        if cell in self.cells and self.spans[self.cells[cell]] not in (-1, span):
+            self.lost.append(Lost("same tokens as another", span))
+        if cell not in self.cells:
+            self.spans.append(span)
+            self.fits.append(fit)
+        return self.cells.setdefault(cell, len(self.cells))
+
+    def link(self, table: int, head: tuple[int, int], tail: tuple[int, int]) -> tuple[int, int]:
+        """Add the two cells of a link from the tokens of a head to those of a tail; returns their numbers."""
+        first, last = ((table, h, t) for h, t in zip(head, tail, strict=True))
+        return self.mention(first, -1, Fit.EXACT), self.mention(last, -1, Fit.EXACT)
+
+    def targets(self, anchors: Iterable[int] = ()) -> Targets:
+        """All that was added."""
+        return Targets(
+            gold_anchors=np.array(sorted(set(anchors)), np.int32),
+            gold_cells=np.array(list(self.cells), np.int32).reshape(-1, 3),
+            spans=np.array(self.spans, np.int32),
+            fits=np.array(self.fits, np.int8),
+            lost=self.lost,
+            links=self.links,
+        )
+
+
+def tokens_of(record: Record, encoding: Encoding) -> TokenSpans:
+    """The tokens of each of the record's spans; none (LOST) of one in the pair."""
+    found = align(encoding, [span.start for span in record.spans], [span.end for span in record.spans])
+    in_pair = np.array([span.side == "pair" for span in record.spans], np.bool_)
+    found.last[in_pair] = found.first[in_pair] - 1
+    return found
+
+
+def label_targets(record: Record, encoding: Encoding) -> Targets:
     """The record's labels as gold anchors."""
-    anchors = np.array(sorted(set(record.labels)), np.int32)
-    none = np.empty(0, np.int32)
-    return Targets(anchors, none.reshape(0, 3), spans=none, fits=none.astype(np.int8))
+    return Gold().targets(record.labels)
+
+
+def add_mentions(gold: Gold, record: Record, found: TokenSpans, untyped: int | None = None) -> None:
+    """Add the record's spans. `untyped`: the table of those without a category; else they are lost."""
+    columns = (column.tolist() for column in found)
+    for i, (span, first, last, fit) in enumerate(zip(record.spans, *columns, strict=True)):
+        table = untyped if span.category is None else span.category
+        if span.side != "text":
+            gold.lost.append(Lost("in the pair", i))
+        elif table is None:
+            gold.lost.append(Lost("no category", i))
+        elif last < first:
+            gold.lost.append(Lost("no token", i))
+        else:
+            gold.mention((table, first, last), i, fit)
 
 
 def span_targets(record: Record, encoding: Encoding) -> Targets:
     """The record's spans as gold cells, in order and each cell once; no anchors."""
-    found = align(encoding, [span.start for span in record.spans], [span.end for span in record.spans])
-    cells: dict[tuple[int, int, int], int] = {}
-    lost: list[Lost] = []
-    for i, (span, first, last) in enumerate(
-        zip(record.spans, found.first.tolist(), found.last.tolist(), strict=True)
-    ):
-        if span.side != "text":
-            lost.append(Lost("in the pair", i))
-        elif span.category is None:
-            lost.append(Lost("no category", i))
-        elif last < first:
-            lost.append(Lost("no token", i))
-        elif (span.category, first, last) in cells:
-            lost.append(Lost("same tokens as another", i))
-        else:
-            cells[span.category, first, last] = i
-    spans = np.array(list(cells.values()), np.int32)
-    return Targets(
-        gold_anchors=np.empty(0, np.int32),
-        gold_cells=np.array(list(cells), np.int32).reshape(-1, 3),
-        spans=spans,
-        fits=found.fit[spans],
-        lost=lost,
-    )
+    gold = Gold()
+    add_mentions(gold, record, tokens_of(record, encoding))
+    return gold.targets()
 
 
-def label(categories: Sequence[str], scored: Scored, category: int) -> LabelPrediction:
+def label(query: Query, scored: Scored, category: int) -> LabelPrediction:
     """One category as a prediction."""
-    return LabelPrediction(categories[category], _probability(float(scored.anchor[category])))
+    return LabelPrediction(query.categories[category].name, probability(float(scored.anchor[category])))
 
 
-def spans(
-    text: str, categories: Sequence[str], encoding: Encoding, cells: Cells, chosen: Iterable[int]
-) -> list[SpanPrediction]:
+def span(query: Query, encoding: Encoding, cells: Cells, i: int) -> SpanPrediction | None:
+    """A cell as a prediction; none where it has no character."""
+    start, end = int(encoding.starts[cells.start[i]]), int(encoding.ends[cells.end[i]])
+    if start >= end:
+        return None
+    name = query.categories[cells.category[i]].name
+    return SpanPrediction(start, end, name, query.text[start:end], probability(float(cells.score[i])))
+
+
+def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Iterable[int]) -> list[SpanPrediction]:
     """The chosen cells as predictions, in the order given. Cells without a character are left out."""
-    found = []
-    for i in chosen:
-        start, end = int(encoding.starts[cells.start[i]]), int(encoding.ends[cells.end[i]])
-        if start < end:
-            score = _probability(float(cells.score[i]))
-            found.append(SpanPrediction(start, end, categories[cells.category[i]], text[start:end], score))
-    return found
+    found = (span(query, encoding, cells, i) for i in chosen)
+    return [each for each in found if each is not None]
+
+
+def choose(cells: Cells, tokens: int, *, threshold: float, overlap: Overlap) -> Iterable[int]:
+    """Cells above the threshold, best first. `flat`: no two of them share a token, and the better score wins.
+    `nested`: all of them."""
+    order = best_first(cells)
+    order = order[cells.score[order] > threshold]
+    return order.tolist() if overlap == "nested" else _without_overlap(cells, order, tokens)
+
+
+def _without_overlap(cells: Cells, order: Ids, tokens: int) -> Iterator[int]:
+    taken = np.zeros(tokens, np.bool_)
+    for i in order.tolist():
+        extent = slice(cells.start[i], cells.end[i] + 1)
+        if not taken[extent].any():
+            taken[extent] = True
+            yield i
+
+
+def part(cells: Cells, wanted: Iterable[int]) -> Cells:
+    """The cells of some tables."""
+    kept = np.isin(cells.category, list(wanted))
+    return Cells(cells.category[kept], cells.start[kept], cells.end[kept], cells.score[kept])
+
+
+def in_order(found: Iterable[SpanPrediction]) -> list[SpanPrediction]:
+    """Mentions in the order of the text, the longer first."""
+    return sorted(found, key=lambda span: (span.start, -span.end))
 
 
 def best_first(cells: Cells) -> Ids:
@@ -71,5 +139,5 @@ def best_first(cells: Cells) -> Ids:
     return order.astype(np.int32)
 
 
-def _probability(logit: float) -> float:
+def probability(logit: float) -> float:
     return float(0.5 * (1.0 + np.tanh(0.5 * logit)))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ubert.model.batch import Region
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import Overlap, Scored, SpanPrediction, Targets
+from ubert.objectives import Objective, Overlap, Query, Scored, SpanPrediction, Targets
 from ubert.objectives._common import best_first, span_targets, spans
 from ubert.schema.record import Record
-
-REGION = Region.ANCHOR | Region.TRIANGLE
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
@@ -25,15 +20,12 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def decode(
-    text: str,
-    categories: Sequence[str],
-    encoding: Encoding,
-    scored: Scored,
-    *,
-    threshold: float = 0.0,
-    overlap: Overlap = "flat",
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
 ) -> list[SpanPrediction]:
     """Answers that beat their question's anchor (no answer) by more than `threshold`, best first."""
     order = best_first(scored.cells)
     beats = scored.cells.score - scored.anchor[scored.cells.category] > threshold
-    return spans(text, categories, encoding, scored.cells, order[beats[order]])
+    return spans(query, encoding, scored.cells, order[beats[order]].tolist())
+
+
+OBJECTIVE = Objective(kind="question", targets=targets, decode=decode)

@@ -110,26 +110,31 @@ class AuditManifest(Manifest):
 
 
 class Alignment(Strict):
-    """What became of the texts and spans of one corpus in the shards.
+    """What became of the texts and spans of the records of one corpus that are drawn.
 
-    rows: windows included; cut: records of which a part of the text or the pair is in no row. exact: token
-    boundaries are the span's; widened: the tokens cover more than the span; narrowed: the span's ends are
-    characters of no token, such as white space; lost: by reason. spans = exact + widened + narrowed + lost.
+    rows: windows included; tokens: of text and pair in all rows; cut: records of which a part of the text or the
+    pair is in no row. exact: token boundaries are the span's; widened: the tokens cover more than the span;
+    narrowed: the span's ends are characters of no token, such as white space; lost: by reason. spans = exact +
+    widened + narrowed + lost. links: relations, arguments of events, and next mentions of a cluster; lost_links:
+    those of which no row holds both ends, by reason.
     """
 
     corpus: str
     records: int
     rows: int
+    tokens: int
     cut: int
     spans: int
     exact: int
     widened: int
     narrowed: int
     lost: dict[str, int]
+    links: int
+    lost_links: dict[str, int]
 
 
 class ShardFile(Strict):
-    """One file of a shard set."""
+    """One file of a shard set; `rows` and `tokens` of a shard are also those that the mixture doesn't draw."""
 
     path: str
     rows: int
@@ -147,6 +152,7 @@ class ShardManifest(Manifest):
     tokenizer: str
     max_tokens: int
     shards: list[ShardFile]
+    draws: ShardFile
     categories: ShardFile
     prompts: ShardFile
     cut_categories: int
@@ -201,4 +207,9 @@ def read_manifest(model: type[AnyManifest], directory: Folder) -> AnyManifest:
             f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
             "run its job again with this version, or use the version that wrote it"
         )
-    return validate(model, content, str(path))
+    try:
+        return validate(model, content, str(path))
+    except UserError as error:
+        raise UserError(
+            f"{error}\n{directory}: written by another version; delete it and run its job again"
+        ) from None

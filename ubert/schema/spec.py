@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -75,6 +76,14 @@ class Categories(Strict):
     entity: dict[str, str] = Field(default_factory=dict)
     relation: list[RelationType] = Field(default_factory=list)
     event: dict[str, EventType] = Field(default_factory=dict)
+    value: list[float] = Field(default_factory=list)  # buckets of a regression, ascending
+
+    @field_validator("value")
+    @classmethod
+    def _ascends(cls, given: list[float]) -> list[float]:
+        if any(not low < high for low, high in pairwise(given)):
+            raise ValueError(f"expected numbers that ascend, got {given}")
+        return given
 
     def of_relation(self, relation: RelationType) -> Category:
         """The category of a relation type, its argument types by their natural names."""
@@ -83,7 +92,7 @@ class Categories(Strict):
         return Category(relation.name, "relation", head=head, tail=tail)
 
     def all(self) -> tuple[Category, ...]:
-        """Labels, entities, relations, events, then the roles event by event, each once."""
+        """Labels, entities, relations, events, the roles event by event, then values, each once."""
         return tuple(
             dict.fromkeys(
                 (
@@ -96,6 +105,7 @@ class Categories(Strict):
                         for event in self.event.values()
                         for role in event.roles.values()
                     ),
+                    *(Category(f"{value:g}", "value") for value in self.value),
                 )
             )
         )
@@ -117,6 +127,7 @@ NEEDED_KIND: dict[Task, str] = {
     "ner": "entity",
     "relation": "relation",
     "event": "event",
+    "regression": "value",
 }
 
 

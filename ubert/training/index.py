@@ -1,24 +1,27 @@
 """The copies of rows in order of their size: what batches are cut from.
 
-Copies of about one size share a bucket. The order is a file beside the shards, made at the first run that needs it
-and mapped into memory by all others, so that a run over any number of rows starts at once.
+The order is a file beside the shards, made at the first run that needs it and mapped into memory by all others,
+so that a run over any number of rows starts at once. Copies of about one size share a bucket. Where buckets end
+depends on the recipe's budgets too, and is found anew from how many copies there are of each size.
 
-Shapes: R rows of a part of a file, E distinct sizes, M copies of all rows, K buckets.
+Shapes: R rows of a part of a shard, E distinct sizes, M copies of all rows, K buckets.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
+from ubert.schema.recipe import Recipe
 from ubert.schema.record import TASKS
 from ubert.training.permutation import Longs
 from ubert.training.shards import Shards
@@ -27,70 +30,103 @@ from ubert.training.sizes import Sizes
 _BITS = 24  # of a number of sequences, and of a length, in a key
 _LARGEST = (1 << _BITS) - 1
 CHUNK = 1 << 20  # rows that are looked at together
-NARROW = 0.92  # rows share a bucket down to this part of its longest, so that little of a pack is padding
+NARROW = 0.96  # rows share a bucket down to this part of its longest, so that little of a pack is padding
 
 
 class Index(NamedTuple):
-    """`row_M`: the row of each copy, bucket by bucket. Bucket k is row_M[start_K[k] : start_K[k + 1]], and
-    `most_K` of its copies make up a pack at most; `task_K` numbers its task where tasks are kept apart, else it
-    is 0."""
+    """`row_M`: the row of each copy, bucket by bucket; copies of one row are neighbours. Bucket k is
+    row_M[start_K[k] : start_K[k + 1]], and `most_K` of its copies make up a pack at most; `task_K` numbers its
+    task where tasks are kept apart, else it is 0."""
 
-    row_M: npt.NDArray[np.uint32]
+    row_M: npt.NDArray[np.unsignedinteger]
     start_K: Longs
     most_K: Longs
     task_K: Longs
 
 
-def index(shards: Shards, sizes: Sizes, pack: int, by_task: bool) -> Index:
-    """The index of a set of shards for packs of at most `pack` padded tokens."""
-    name = fingerprint(shards.manifest.fingerprint, sizes.of, pack, by_task, NARROW)
-    places = [shards.directory / f"order-{name}-{part}.npy" for part in ("buckets", "rows")]
+def index(shards: Shards, recipe: Recipe, most_tokens: int) -> Index:
+    """The index of a set of shards for a recipe's packs.
+
+    Args:
+        most_tokens: the encoder's number of positions.
+
+    Raises:
+        UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes; or the
+            order can't be written beside the shards.
+    """
+    by_task = recipe.batches == "by_task"
+    made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, by_task
+    name = fingerprint(*made_of)
+    places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
     if not all(place.exists() for place in places):
-        _build(shards, sizes, pack, by_task, *places)
-    start_K, most_K, task_K = np.load(places[0], allow_pickle=False)
-    return Index(np.load(places[1], mmap_mode="r", allow_pickle=False), start_K, most_K[:-1], task_K[:-1])
+        _build(shards, Sizes(shards, recipe, most_tokens), by_task, *places)
+    key_E, count_E = np.load(places[0], allow_pickle=False)
+    row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
+    total_E = np.append(0, np.cumsum(count_E))
+    _check(shards, recipe, key_E, row_M, total_E)
+    first_E, most_K, task_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
+    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, task_K)
 
 
-def _build(shards: Shards, sizes: Sizes, pack: int, by_task: bool, buckets: Path, rows: Path) -> None:
-    """Count the copies of each size, cut buckets, and deal the rows out to them: a counting sort in two passes."""
-    counts: dict[int, int] = {}
+def _build(shards: Shards, sizes: Sizes, by_task: bool, sizes_file: Path, rows_file: Path) -> None:
+    """Count the copies of each size, and put the rows in that order: a counting sort in two passes."""
+    counts: Counter[int] = Counter()
     for _, key_R, copies_R in _keyed(shards, sizes, by_task):
         key_E, place_R = np.unique(key_R, return_inverse=True)
         count_E = np.bincount(place_R, weights=copies_R).astype(np.int64)
-        for key, count in zip(key_E.tolist(), count_E.tolist(), strict=True):
-            counts[key] = counts.get(key, 0) + count
+        counts.update(dict(zip(key_E.tolist(), count_E.tolist(), strict=True)))
     key_E = np.array(sorted(counts), np.int64)
     count_E = np.array([counts[key] for key in key_E.tolist()], np.int64)
-    first_E, most_K, task_K = _cut(key_E, count_E, pack)
-    total_E = np.append(0, np.cumsum(count_E))
-    start_K = total_E[np.append(first_E, len(key_E))]
-    with _whole(rows) as path:
-        row_M = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint32, shape=(int(start_K[-1]),))
-        free_K = start_K[:-1].copy()
+    number = np.result_type(np.uint32, np.min_scalar_type(len(shards)))
+    with _whole(rows_file) as path:
+        row_M = np.lib.format.open_memmap(path, mode="w+", dtype=number, shape=(int(count_E.sum()),))
+        free_E = np.cumsum(count_E) - count_E
         for row_R, key_R, copies_R in _keyed(shards, sizes, by_task):
-            bucket_R = np.searchsorted(key_E[first_E], key_R, side="right") - 1
-            order_R = np.argsort(bucket_R, kind="stable")
+            size_R = np.searchsorted(key_E, key_R)
+            order_R = np.argsort(size_R, kind="stable")
             dealt = np.repeat(row_R[order_R], copies_R[order_R])
-            dealt_to = np.repeat(bucket_R[order_R], copies_R[order_R])
-            count_K = np.bincount(dealt_to, minlength=len(free_K))
-            before_K = np.cumsum(count_K) - count_K
-            row_M[np.arange(len(dealt)) + (free_K - before_K)[dealt_to]] = dealt
-            free_K += count_K
+            dealt_to = np.repeat(size_R[order_R], copies_R[order_R])
+            now_E = np.bincount(dealt_to, minlength=len(key_E))
+            before_E = np.cumsum(now_E) - now_E
+            row_M[np.arange(len(dealt)) + (free_E - before_E)[dealt_to]] = dealt
+            free_E += now_E
         row_M.flush()
-    with _whole(buckets) as path, path.open("wb") as file:
-        np.save(file, np.stack([start_K, np.append(most_K, 0), np.append(task_K, 0)]), allow_pickle=False)
+    with _whole(sizes_file) as path, path.open("wb") as file:
+        np.save(file, np.stack([key_E, count_E]), allow_pickle=False)
 
 
 def _keyed(shards: Shards, sizes: Sizes, by_task: bool) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """Rows, their keys (task, then sequences, then length: the largest first) and copies, a part at a time."""
+    """The rows that are drawn, their keys (task, then sequences, then length: the largest first) and their copies,
+    a part of a shard at a time."""
     for file in shards.files:
         tasks = np.array([TASKS.index(task) if by_task else 0 for task in file.tasks], np.int64)
         for start in range(0, len(file), CHUNK):
             stop = min(start + CHUNK, len(file))
-            length_R, pieces_R = sizes(file, start, stop)
+            drawn_R = start + np.flatnonzero(file.copies[start:stop])
+            length_R, pieces_R = sizes(file, drawn_R)
             size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
-            key_R = (tasks[file.task[start:stop]] << 2 * _BITS) + size_R
-            yield np.arange(file.first + start, file.first + stop), key_R, file.copies[start:stop].astype(np.int64)
+            key_R = (tasks[file.task[drawn_R]] << 2 * _BITS) + size_R
+            yield file.first + drawn_R, key_R, file.copies[drawn_R].astype(np.int64)
+
+
+def _sizes(key_E: Longs) -> tuple[Longs, Longs]:
+    """Sequences and length of a row with such a key."""
+    return _LARGEST - (key_E >> _BITS & _LARGEST), _LARGEST - (key_E & _LARGEST)
+
+
+def _check(shards: Shards, recipe: Recipe, key_E: Longs, row_M: npt.NDArray[Any], total_E: Longs) -> None:
+    """Refuse rows that are larger than the recipe's budgets."""
+    pieces_E, length_E = _sizes(key_E)
+    cost_E = pieces_E * length_E
+    e = int(cost_E.argmax())
+    for name in ("tokens_per_batch", "tokens_per_step"):
+        if cost_E[e] > getattr(recipe, name):
+            record_id = shards.record_id(int(row_M[total_E[e]]))
+            raise UserError(
+                f"recipe {recipe.name}: {name} is {getattr(recipe, name)}, but record {record_id} alone takes up "
+                f"to {cost_E[e]} ({pieces_E[e]} sequences of {length_E[e]} tokens); raise it to that, or lower "
+                "categories_per_piece or max_tokens"
+            )
 
 
 def _cut(key_E: Longs, count_E: Longs, pack: int) -> tuple[Longs, Longs, Longs]:
@@ -100,7 +136,7 @@ def _cut(key_E: Longs, count_E: Longs, pack: int) -> tuple[Longs, Longs, Longs]:
     enough, or the task ends.
     """
     task_E = key_E >> 2 * _BITS
-    pieces_E, length_E = _LARGEST - (key_E >> _BITS & _LARGEST), _LARGEST - (key_E & _LARGEST)
+    pieces_E, length_E = _sizes(key_E)
     first, most, tasks = [0], [], []
     count = widest = longest = 0
     for e in range(len(key_E)):

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import chain, repeat
+from operator import add
+from typing import Any
 
 import numpy as np
 
-from ubert.model.batch import Batch, Example, Ids, Piece, Prompt, Special, collate, pieces, prompt
+from ubert.model.batch import Batch, Ids, Prompt, Sequences, Special, groups, padded, prompt
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training.permutation import Longs, keys
@@ -27,13 +30,20 @@ PROMPTS_KEPT = 4096
 AHEAD = 4  # steps that are prepared in advance
 
 
-class Step(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class Step:
     """One rank's part of a global batch: micro-batches of at most `tokens_per_step` padded tokens, the number of
-    texts of the whole global batch, and the records that this rank's texts are of."""
+    texts of the whole global batch, and the rows of the shards that this rank's texts are."""
 
     batches: list[Batch]
     examples: int
-    records: list[str]
+    rows: list[int]
+    shards: Shards
+
+    @property
+    def records(self) -> list[str]:
+        """The records that this rank's texts are of."""
+        return [self.shards.record_id(row) for row in self.rows]
 
 
 class Loader:
@@ -69,12 +79,13 @@ class Loader:
         epoch = i // self.steps_per_epoch
         packs = self.plan.packs(i)
         batches: list[Batch] = []
-        records: list[str] = []
+        rows: list[int] = []
         for copies in self.share(packs):
-            rows = self.plan.row_M[copies].tolist()
-            batches += self._batches(rows, copies, epoch)
-            records += map(self.shards.record_id, rows)
-        return Step(batches, sum(map(len, packs)), records)
+            row_R = self.plan.row_M[copies]
+            order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
+            batches += self._batches(row_R[order].astype(np.int64), copies[order], epoch)
+            rows += row_R[order].tolist()
+        return Step(batches, sum(map(len, packs)), rows, self.shards)
 
     def share(self, packs: list[Longs]) -> list[Longs]:
         """This rank's part of the packs of a global batch: whole packs where each rank gets as many, else rows."""
@@ -100,61 +111,89 @@ class Loader:
         finally:
             thread.shutdown(cancel_futures=True)
 
-    def _batches(self, rows: list[int], copies: Longs, epoch: int) -> Iterator[Batch]:
-        """Micro-batches of this rank's rows, in order."""
-        waiting: list[list[Piece]] = []
-        longest = count = 0
-        for row, copy in zip(rows, copies.tolist(), strict=True):
-            parts = self._pieces(row, copy, epoch)
-            length = max(map(len, parts))
-            if waiting and max(longest, length) * (count + len(parts)) > self.recipe.tokens_per_step:
-                yield self._collate(waiting)
-                waiting, longest, count = [], 0, 0
-            waiting.append(parts)
-            longest, count = max(longest, length), count + len(parts)
-        yield self._collate(waiting)
+    def _batches(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[Batch]:
+        """Micro-batches of this rank's rows of a pack, in order."""
+        rows = self.shards.rows(row_R)
+        columns_R = rows.prompt, rows.behind, row_R.tolist(), copy_R.tolist()
+        prompts = [self._prompts(*row, epoch) for row in zip(*columns_R, strict=True)]
+        widest = [max(map(_tokens, of_row)) if len(of_row) > 1 else _tokens(of_row[0]) for of_row in prompts]
+        counts = list(map(len, prompts))
+        for start, stop in self._cuts(list(map(add, widest, rows.behind)), counts):
+            examples = range(stop - start)
+            of_each = counts[start:stop]
+            columns = Sequences(
+                prompt=list(chain.from_iterable(prompts[start:stop])),
+                text=_repeated(rows.text[start:stop], of_each),
+                pair=_repeated(rows.pair[start:stop], of_each),
+                example=_repeated(examples, of_each),
+                examples=examples,
+                gold_anchors=rows.anchors[start:stop],
+                gold_cells=rows.cells[start:stop],
+            )
+            yield padded(columns, self.special, stop - start)
 
-    def _collate(self, examples: list[list[Piece]]) -> Batch:
-        for i, parts in enumerate(examples):
-            for piece in parts:
-                piece.example = i
-        return collate([piece for parts in examples for piece in parts], self.special, len(examples))
+    def _cuts(self, lengths: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
+        """Where micro-batches start and stop: each is as many rows as a forward pass may have."""
+        if max(lengths) * sum(counts) <= self.recipe.tokens_per_step:
+            yield 0, len(lengths)
+            return
+        start = longest = total = 0
+        for i, (length, count) in enumerate(zip(lengths, counts, strict=True)):
+            if i > start and max(longest, length) * (total + count) > self.recipe.tokens_per_step:
+                yield start, i
+                start, longest, total = i, 0, 0
+            longest, total = max(longest, length), total + count
+        yield start, len(lengths)
 
-    def _pieces(self, row: int, copy: int, epoch: int) -> list[Piece]:
-        example = self.shards.example(row)
-        file, at = self.shards.find(row)
-        number = int(file.prompt[at])
-        chosen = self.categories(example, copy, epoch)
-        if self.recipe.layout == "stacked":  # each category fits beside the text: the plan has checked it
-            prompts = self._stacked(number)
-            return [Piece(0, example, prompts[i]) for i in chosen.tolist()]
-        most = self.recipe.categories_per_piece
-        if len(example.categories) <= most:
-            whole = Piece(0, example, self._joint(number))
-            if len(whole) <= self.most_tokens:
+    def _prompts(self, number: int, behind: int, row: int, copy: int, epoch: int) -> list[Prompt]:
+        """The prompts of the sequences of a row: one with all its categories, where these fit."""
+        if self.recipe.layout == "joint":
+            whole = self._joint(number)
+            if whole and len(whole.ids) + behind <= self.most_tokens:
                 return [whole]
-        limits = {"most_categories": most, "most_tokens": self.most_tokens}
-        return list(pieces(example, 0, "joint", self.special, **limits, only=chosen))
+        chosen = self.categories(row, copy, epoch)
+        if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
+            every = self._stacked(number)
+            return [every[category] for category in chosen.tolist()]
+        instruction, categories, regions = self.shards.prompt(number)
+        most = self.recipe.categories_per_piece
+        found = groups(instruction, categories, chosen, most, self.most_tokens - behind)
+        return [prompt(instruction, categories, regions, group, "joint", self.special) for group in found]
 
-    def _joint_prompt(self, number: int) -> Prompt:
-        """The prompt of all candidate categories."""
-        words = self.shards.prompt(number)
-        every = np.arange(len(words.categories), dtype=np.int32)
-        return prompt(words.instruction, words.categories, every, "joint", self.special)
+    def _joint_prompt(self, number: int) -> Prompt | None:
+        """The prompt of all candidate categories, unless these are more than a sequence may have."""
+        instruction, categories, regions = self.shards.prompt(number)
+        if len(categories) > self.recipe.categories_per_piece:
+            return None
+        return prompt(instruction, categories, regions, self._every[: len(categories)], "joint", self.special)
 
     def _stacked_prompts(self, number: int) -> list[Prompt]:
         """The prompt of each candidate category."""
-        words = self.shards.prompt(number)
-        every = np.arange(len(words.categories), dtype=np.int32).reshape(-1, 1)
-        return [prompt(words.instruction, words.categories, one, "stacked", self.special) for one in every]
+        instruction, categories, regions = self.shards.prompt(number)
+        every = np.arange(len(categories), dtype=np.int32).reshape(-1, 1)
+        return [prompt(instruction, categories, regions, one, "stacked", self.special) for one in every]
 
-    def categories(self, example: Example, copy: int, epoch: int) -> Ids:
-        """All candidate categories of an example, or the gold ones and a draw of the others."""
+    def categories(self, row: int, copy: int, epoch: int) -> Ids:
+        """All candidate categories of a row, or the gold ones and a draw of the others: a function of the row, of
+        which of its copies this is, and of the epoch."""
+        example = self.shards.example(row)
         count, most = len(example.categories), self.recipe.categories_per_piece
         if count <= most:
             return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, copy)
+        first = copy
+        while first and self.plan.row_M[first - 1] == row:
+            first -= 1
+        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, row, copy - first)
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
+
+
+def _tokens(prompt: Prompt) -> int:
+    return len(prompt.ids)
+
+
+def _repeated(column: Iterable[Any], counts: list[int]) -> list[Any]:
+    """Each value as often as its count says."""
+    return list(chain.from_iterable(map(repeat, column, counts)))

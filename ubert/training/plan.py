@@ -13,13 +13,11 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
-import numpy.typing as npt
 
 from ubert.schema.recipe import Recipe
 from ubert.training.index import index
 from ubert.training.permutation import Longs, permuted
 from ubert.training.shards import Shards
-from ubert.training.sizes import Sizes
 
 _COPIES, _PACKS, _STEPS, CATEGORIES = 1, 2, 3, 4  # what a key is drawn for
 
@@ -33,10 +31,9 @@ class Plan:
     """
 
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int) -> None:
-        pack = recipe.tokens_per_batch // recipe.packs_per_batch
-        found = index(shards, Sizes(shards, recipe, most_tokens), pack, recipe.batches == "by_task")
+        found = index(shards, recipe, most_tokens)
         self.key = int(shards.manifest.fingerprint, 16), recipe.seed
-        self.row_M: npt.NDArray[np.uint32] = found.row_M
+        self.row_M = found.row_M
         self._starts = found.start_K.tolist()
         size_K = np.diff(found.start_K)
         packs_K = -(-size_K // found.most_K)
@@ -52,7 +49,8 @@ class Plan:
     def packs(self, step: int) -> list[Longs]:
         """The copies (places in `row_M`) of each pack of a step, counted from the start of the run."""
         epoch, at = divmod(step, self.steps)
-        [at] = permuted([at], self.steps, *self.key, epoch, _STEPS).tolist()
+        if len(self._first_steps) > 2:  # mixed tasks are one group, whose packs are shuffled below
+            [at] = permuted([at], self.steps, *self.key, epoch, _STEPS).tolist()
         group = bisect_right(self._first_steps, at) - 1
         first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
         steps = self._first_steps[group + 1] - self._first_steps[group]

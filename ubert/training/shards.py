@@ -1,6 +1,8 @@
 """Shards: texts tokenised once, in uncompressed Arrow files that are mapped into memory and read without a copy.
 
-shard-*.arrow      one row a text, or a window of a long one; one record batch a file: a column is one array
+shard-*.arrow      one part of a corpus: a row is a text, or a window of a long one. What a mixture makes of it is
+                   not in it, so that sets of shards share it
+draws.arrow        of each row of all shards, in order: its copies in this mixture, and the number of its prompt
 prompts.arrow      each distinct prompt (an instruction and its candidate categories), by rows of categories.arrow
 categories.arrow   each distinct instruction, category name and question, tokenised once
 
@@ -9,18 +11,18 @@ Shapes: N rows of all shards, in order; P prompts.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from blake3 import blake3
 
-from ubert.model.batch import Example, Ids, Region
-from ubert.objectives import objective
+from ubert.model.batch import Example, Ids, Longs, regions
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
 
@@ -28,18 +30,33 @@ PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share t
 _IDS = pa.list_(pa.int32())
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
+PROMPT_WORDS = pa.struct(
+    [
+        pa.field("instruction", pa.string(), nullable=False),
+        pa.field("names", pa.list_(pa.string()), nullable=False),  # of the candidate categories
+        pa.field("kinds", pa.list_(pa.string()), nullable=False),
+    ]
+)
 SHARD_SCHEMA = pa.schema(
     [
         pa.field("record_id", pa.string(), nullable=False),
         pa.field("corpus", _WORD, nullable=False),
         pa.field("task", _WORD, nullable=False),
-        pa.field("copies", pa.int32(), nullable=False),  # how often an epoch shows the row
-        pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
+        pa.field("record", pa.int32(), nullable=False),  # its place in the part
+        pa.field("prompt", pa.dictionary(pa.int32(), PROMPT_WORDS), nullable=False),
         pa.field("text_ids", _IDS, nullable=False),
         pa.field("pair_ids", _IDS, nullable=False),
         pa.field("window_start", pa.int32(), nullable=False),  # the row's first token, in its record's text
         pa.field("gold_anchors", _IDS, nullable=False),  # indices into the prompt's categories
         pa.field("gold_cells", pa.list_(pa.list_(pa.int32(), 3)), nullable=False),  # category, start, end token
+        # of the record, on the first of its rows: exact, widened and narrowed spans, and links
+        pa.field("kept", pa.list_(pa.int32(), 4), nullable=False),
+    ]
+)
+DRAWS_SCHEMA = pa.schema(  # one record batch for each of the shards
+    [
+        pa.field("copies", pa.int32(), nullable=False),  # how often an epoch shows the row; 0: it isn't drawn
+        pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
     ]
 )
 PROMPT_SCHEMA = pa.schema(
@@ -67,26 +84,36 @@ class Lists:
 
     offsets: Ids
     values: Ids
+    ends: memoryview  # the offsets, to look up one
 
     def __getitem__(self, i: int) -> Ids:
-        return self.values[self.offsets[i] : self.offsets[i + 1]]
+        return self.values[self.ends[i] : self.ends[i + 1]]
 
-    def lengths(self, start: int, stop: int) -> Ids:
-        """Of the lists from `start` to `stop`."""
-        return np.diff(self.offsets[start : stop + 1])
+    def some(self, i_R: Longs) -> list[Ids]:
+        """These lists."""
+        start_R, end_R = self.offsets[i_R], self.offsets[i_R + 1]
+        if (start_R == end_R).all():  # as pairs mostly are
+            return [self.values[:0]] * len(i_R)
+        ends = zip(start_R.tolist(), end_R.tolist(), strict=True)
+        return [self.values[start:end] for start, end in ends]
+
+    def lengths(self, i_R: Longs) -> Ids:
+        """Of these lists."""
+        return np.asarray(self.offsets[i_R + 1] - self.offsets[i_R], np.int32)
 
 
-@dataclass(slots=True, frozen=True)
-class Prompt:
-    """An instruction and its candidate categories, tokenised."""
+class Prompt(NamedTuple):
+    """An instruction and its candidate categories, tokenised, and the regions of their tables."""
 
     instruction: Ids
     categories: list[Ids]
+    regions: Ids
 
 
 @dataclass(slots=True, frozen=True)
 class Columns:
-    """The columns of one file, mapped into memory: R rows, the first of which is row `first` of all."""
+    """Columns of one record batch of a shard, mapped into memory: R rows, the first of which is row `first` of
+    all."""
 
     first: int
     record_id: tuple[Ids, Bytes]
@@ -103,14 +130,25 @@ class Columns:
     def __len__(self) -> int:
         return len(self.copies)
 
-    def lengths(self, start: int, stop: int) -> Ids:
-        """Tokens of text, and pair with its [SEP], of the rows from `start` to `stop` of the file."""
-        pair = self.pair.lengths(start, stop)
-        return np.asarray(self.text.lengths(start, stop) + pair + (pair > 0), np.int32)
+    def lengths(self, row_R: Longs) -> Ids:
+        """Tokens of text, and pair with its [SEP], of these rows of the file."""
+        pair_R = self.pair.lengths(row_R)
+        return np.asarray(self.text.lengths(row_R) + pair_R + (pair_R > 0), np.int32)
 
-    def gold(self, start: int, stop: int) -> Ids:
-        """Gold anchors and cells, together, of the rows from `start` to `stop` of the file."""
-        return np.asarray(self.anchors.lengths(start, stop) + self.cells.lengths(start, stop), np.int32)
+    def gold(self, row_R: Longs) -> Ids:
+        """Gold anchors and cells, together, of these rows of the file."""
+        return np.asarray(self.anchors.lengths(row_R) + self.cells.lengths(row_R), np.int32)
+
+
+class Rows(NamedTuple):
+    """Some rows, a column each [R]. `prompt`: numbers; `behind`: tokens after it, (pair [SEP]) text [SEP]."""
+
+    prompt: list[int]
+    behind: list[int]
+    text: list[Ids]
+    pair: list[Ids]
+    anchors: list[Ids]
+    cells: list[Ids]
 
 
 class Shards:
@@ -122,15 +160,17 @@ class Shards:
 
     def __init__(self, directory: Path, manifest: ShardManifest) -> None:
         self.directory, self.manifest = directory, manifest
-        batches = [_read(directory / file.path, SHARD_SCHEMA) for file in manifest.shards]
+        batches = [batch for file in manifest.shards for batch in _read(directory / file.path, SHARD_SCHEMA)]
+        draws = _read(directory / manifest.draws.path, DRAWS_SCHEMA)
         firsts = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
-        self.files = [_columns(batch, first) for batch, first in zip(batches, firsts, strict=False)]
-        self._firsts = firsts[:-1]
+        self.files = [_columns(*parts) for parts in zip(batches, draws, firsts[:-1], strict=True)]
+        self._firsts = np.array(firsts[:-1])
         self._rows = firsts[-1]
-        prompts = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
+        [prompts] = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
         self.categories = _lists(prompts.column("categories"))
-        self.words = _lists(_read(directory / manifest.categories.path, CATEGORY_SCHEMA).column("ids"))
+        [words] = _read(directory / manifest.categories.path, CATEGORY_SCHEMA)
+        self.words, self._kinds = _lists(words.column("ids")), words.column("kind")
         self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
 
     def __len__(self) -> int:
@@ -145,10 +185,26 @@ class Shards:
             categories=prompt.categories,
             text=shard.text[i],
             pair=shard.pair[i],
-            region=_region(shard.tasks[shard.task[i]]),
+            regions=prompt.regions,
             gold_anchors=shard.anchors[i],
             gold_cells=shard.cells[i],
         )
+
+    def rows(self, row_R: Longs) -> Rows:
+        """Some rows, in ascending order, without a copy."""
+        found = Rows([], [], [], [], [], [])
+        file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
+        starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, len(row_R)]):
+            file = self.files[file_R[start]]
+            at = row_R[start:stop] - file.first
+            found.prompt.extend(file.prompt[at].tolist())
+            found.behind.extend((file.lengths(at) + 1).tolist())
+            found.text.extend(file.text.some(at))
+            found.pair.extend(file.pair.some(at))
+            found.anchors.extend(file.anchors.some(at))
+            found.cells.extend(file.cells.some(at))
+        return found
 
     def record_id(self, row: int) -> str:
         """The record that a row is of."""
@@ -162,12 +218,13 @@ class Shards:
         return int(shard.window_start[i])
 
     def _prompt(self, number: int) -> Prompt:
-        categories = [self.words[i] for i in self.categories[number].tolist()]
-        return Prompt(self.words[int(self.instruction_P[number])], categories)
+        words = self.categories[number].tolist()
+        kinds = regions(self._kinds[i].as_py() for i in words)
+        return Prompt(self.words[int(self.instruction_P[number])], [self.words[i] for i in words], kinds)
 
     def find(self, row: int) -> tuple[Columns, int]:
         """The file that holds a row, and its place there."""
-        file = self.files[bisect_right(self._firsts, row) - 1]
+        file = self.files[int(np.searchsorted(self._firsts, row, side="right")) - 1]
         return file, row - file.first
 
 
@@ -181,9 +238,9 @@ def open_shards(directory: Path, verify: bool = True) -> Shards:
         UserError: the directory was never finished, is of another version, or a file is missing or changed.
     """
     manifest = read_manifest(ShardManifest, directory)
-    if not manifest.shards:
+    if not sum(alignment.rows for alignment in manifest.alignment):
         raise UserError(f"{directory}: the mixture {manifest.mixture} has no rows; widen it, then shard it again")
-    for file in (*manifest.shards, manifest.prompts, manifest.categories):
+    for file in (*manifest.shards, manifest.draws, manifest.prompts, manifest.categories):
         _check(directory / file.path, file, manifest.mixture, verify)
     return Shards(directory, manifest)
 
@@ -196,37 +253,33 @@ def _check(path: Path, file: ShardFile, mixture: str, verify: bool) -> None:
         raise UserError(f"{path}: changed since it was written: expected blake3 {file.blake3}, got {got}; {cure}")
 
 
-def _read(path: Path, schema: pa.Schema) -> pa.RecordBatch:
+def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
     file = pa.ipc.open_file(pa.memory_map(str(path)))
-    if not file.schema.equals(schema) or file.num_record_batches != 1:
+    if not file.schema.equals(schema):
         raise UserError(f"{path}: not a file of shards as this version writes them; delete it and shard again")
-    return file.get_batch(0)
+    return [file.get_batch(i) for i in range(file.num_record_batches)]
 
 
-@cache
-def _region(task: str) -> Region:
-    return objective(task).REGION
-
-
-def _columns(batch: pa.RecordBatch, first: int) -> Columns:
+def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Columns:
     _, offsets, data = batch.column("record_id").buffers()
-    cells = _lists(batch.column("gold_cells"))
     return Columns(
         first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
-        copies=batch.column("copies").to_numpy(),
-        prompt=batch.column("prompt").to_numpy(),
+        copies=draws.column("copies").to_numpy(),
+        prompt=draws.column("prompt").to_numpy(),
         task=batch.column("task").indices.to_numpy(),
         tasks=batch.column("task").dictionary.to_pylist(),
         window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
         anchors=_lists(batch.column("gold_anchors")),
-        cells=Lists(cells.offsets, cells.values.reshape(-1, 3)),
+        cells=_lists(batch.column("gold_cells")),
     )
 
 
 def _lists(column: pa.ListArray) -> Lists:
     values = column.values
-    flat = values.values if pa.types.is_fixed_size_list(values.type) else values
-    return Lists(column.offsets.to_numpy(), flat.to_numpy())
+    nested = pa.types.is_fixed_size_list(values.type)
+    flat = values.values.to_numpy().reshape(-1, values.type.list_size) if nested else values.to_numpy()
+    offsets = column.offsets.to_numpy()
+    return Lists(offsets, flat, memoryview(offsets))

@@ -15,30 +15,27 @@ from ubert.training.shards import Columns, Shards
 
 class Sizes:
     """Bounds of each row's pieces: tokens of the longest, and their number. Exact where all candidate categories
-    of a row fit into one piece. `of`: what they, and whether they are within the budgets, depend on besides the
-    shards."""
+    of a row fit into one piece."""
 
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int) -> None:
         self.shards, self.recipe, self.most_tokens = shards, recipe, most_tokens
-        budgets = [recipe.tokens_per_batch, recipe.tokens_per_step]
-        self.of = [recipe.layout, recipe.categories_per_piece, most_tokens, *budgets]
         self.count_P, self.total_P, self.widest_P = _prompts(shards, recipe.categories_per_piece)
         self.instruction_P = np.diff(shards.words.offsets)[shards.instruction_P].astype(np.int64)
         self.categories_P = np.diff(shards.categories.offsets).astype(np.int64)
 
-    def __call__(self, file: Columns, start: int, stop: int) -> tuple[Longs, Longs]:
-        """Length and number of pieces [R] of the rows from `start` to `stop` of a file.
+    def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
+        """Length and number of pieces [R] of these rows of a file.
 
         Raises:
-            UserError: a row is larger than a batch or a forward pass may be, or than the encoder takes.
+            UserError: a row is larger than the encoder takes.
         """
-        prompt_R = file.prompt[start:stop]
+        prompt_R = file.prompt[row_R]
         # [CLS] t [SEP] ... [SEP] text [SEP]
-        base_R = self.instruction_P[prompt_R] + file.lengths(start, stop) + 4
+        base_R = self.instruction_P[prompt_R] + file.lengths(row_R) + 4
         room_R, widest_R = self.most_tokens - base_R, self.widest_P[prompt_R]
         if (over := np.flatnonzero(widest_R > room_R)).size:
-            self._too_long(file.first + start + int(over[0]), int(widest_R[over[0]]), int(room_R[over[0]]))
-        gold_R = np.minimum(file.gold(start, stop), self.categories_P[prompt_R])
+            self._too_long(file.first + int(row_R[over[0]]), int(widest_R[over[0]]), int(room_R[over[0]]))
+        gold_R = np.minimum(file.gold(row_R), self.categories_P[prompt_R])
         count_R = np.maximum(self.count_P[prompt_R], gold_R)
         if self.recipe.layout == "stacked":
             length_R, pieces_R = base_R + widest_R, np.maximum(count_R, 1)
@@ -47,28 +44,16 @@ class Sizes:
             many_R = np.where(by_count_R > 0, count_R * widest_R, total_R)
             by_room_R = np.where(total_R > room_R, many_R // (room_R - widest_R + 1), 0)
             length_R, pieces_R = base_R + np.minimum(total_R, room_R), 1 + by_count_R + by_room_R
-        self._check(file.first + start, length_R, pieces_R)
         return length_R, pieces_R
 
     def _too_long(self, row: int, widest: int, room: int) -> None:
         file, i = self.shards.find(row)
-        length = int(file.lengths(i, i + 1)[0])
+        length = int(file.lengths(np.array([i]))[0])
         raise UserError(
             f"record {self.shards.record_id(row)}: a text of {length} tokens and a category of {widest - 1} don't "
             f"fit into the encoder's {self.most_tokens} positions; shard with max_tokens at most "
             f"{length + room - widest}"
         )
-
-    def _check(self, first: int, length_R: Longs, pieces_R: Longs) -> None:
-        cost_R = length_R * pieces_R
-        i = int(cost_R.argmax())
-        for name in ("tokens_per_batch", "tokens_per_step"):
-            if cost_R[i] > getattr(self.recipe, name):
-                raise UserError(
-                    f"recipe {self.recipe.name}: {name} is {getattr(self.recipe, name)}, but record "
-                    f"{self.shards.record_id(first + i)} alone takes up to {cost_R[i]} ({pieces_R[i]} sequences "
-                    f"of {length_R[i]} tokens); raise it to that, or lower categories_per_piece or max_tokens"
-                )
 
 
 def _prompts(shards: Shards, most: int) -> tuple[Longs, Longs, Longs]:

@@ -1,0 +1,166 @@
+"""Shards of any number of rows, generated, and one process that goes to a random step of an epoch of them.
+
+A shard of 100,000 rows of about 60 tokens is written once and linked as often as it takes: what is far apart in a
+real set is one file here, so that what is read of texts comes from memory. What is measured is all that grows with
+the number of rows: the manifest, the draws, the order, and the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pyarrow as pa
+
+from ubert.model.batch import Special
+from ubert.schema.manifest import MANIFEST, Alignment, ShardFile, ShardManifest
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import TASKS
+from ubert.training.loader import Loader
+from ubert.training.shards import (
+    CATEGORY_SCHEMA,
+    DRAWS_SCHEMA,
+    PROMPT_SCHEMA,
+    PROMPT_WORDS,
+    SHARD_SCHEMA,
+    open_shards,
+)
+
+ROWS = 100_000  # of a shard
+SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)
+MIB = 1 << 20
+HERE = Path(__file__)
+
+
+def generate(directory: Path, rows: int) -> None:
+    """Write shards of so many rows, ten categories each."""
+    random = np.random.default_rng(0)
+    length_R = np.clip(random.normal(60, 15, ROWS), 8, 200).astype(np.int64)
+    words = pa.array([{"instruction": "i", "names": ["c"] * 10, "kinds": ["entity"] * 10}], PROMPT_WORDS)
+    zero_R = pa.array(np.zeros(ROWS, np.int32))
+    cells = pa.FixedSizeListArray.from_arrays(pa.array(np.tile([1, 2, 3], ROWS).astype(np.int32)), 3)
+    columns = [
+        pa.array([f"generated/train/{i}" for i in range(ROWS)]),
+        pa.DictionaryArray.from_arrays(zero_R, pa.array(["generated"])),
+        pa.DictionaryArray.from_arrays(pa.array(np.full(ROWS, TASKS.index("ner"), np.int32)), pa.array(TASKS)),
+        pa.array(np.arange(ROWS, dtype=np.int32)),
+        pa.DictionaryArray.from_arrays(zero_R, words),
+        _lists(length_R, random.integers(1_000, 20_000, int(length_R.sum()))),
+        _lists(np.zeros(ROWS, np.int64), np.empty(0)),
+        zero_R,
+        _lists(np.zeros(ROWS, np.int64), np.empty(0)),
+        pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), cells),
+        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(3 * ROWS, np.int32)), 3),
+    ]
+    count = rows // ROWS
+    names = [f"shard-{i:05}.arrow" for i in range(count)]
+    _write(directory / names[0], [pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)])
+    for name in names[1:]:
+        os.link(directory / names[0], directory / name)
+    draws = pa.RecordBatch.from_arrays([pa.array(np.ones(ROWS, np.int32)), zero_R], schema=DRAWS_SCHEMA)
+    _write(directory / "draws.arrow", [draws] * count)
+    prompt = [pa.array([0], pa.int32()), _lists(np.array([10]), np.arange(1, 11))]
+    _write(directory / "prompts.arrow", [pa.RecordBatch.from_arrays(prompt, schema=PROMPT_SCHEMA)])
+    word = [
+        pa.array(["w"] * 11),
+        pa.array(["entity"] * 11),
+        _lists(np.full(11, 2), np.arange(22)),
+        zero_R.slice(0, 11),
+    ]
+    _write(directory / "categories.arrow", [pa.RecordBatch.from_arrays(word, schema=CATEGORY_SCHEMA)])
+    tokens = int(length_R.sum())
+    manifest = ShardManifest(
+        name="generated",
+        fingerprint="0123456789abcdef",
+        created="",
+        mixture="generated",
+        mixture_fingerprint="",
+        encoder="",
+        tokenizer="",
+        max_tokens=256,
+        shards=[ShardFile(path=name, rows=ROWS, tokens=tokens, blake3="") for name in names],
+        draws=ShardFile(path="draws.arrow", rows=rows, tokens=0, blake3=""),
+        categories=ShardFile(path="categories.arrow", rows=11, tokens=22, blake3=""),
+        prompts=ShardFile(path="prompts.arrow", rows=1, tokens=0, blake3=""),
+        cut_categories=0,
+        alignment=[_alignment(rows, tokens * count)],
+    )
+    (directory / MANIFEST).write_text(manifest.model_dump_json())
+
+
+def _alignment(rows: int, tokens: int) -> Alignment:
+    counts = {"records": rows, "rows": rows, "tokens": tokens, "spans": rows, "exact": rows}
+    return Alignment(corpus="generated", **counts, cut=0, widened=0, narrowed=0, lost={})
+
+
+def _lists(length_R: npt.NDArray[Any], values: npt.NDArray[Any]) -> pa.ListArray:
+    offsets = np.append(0, np.cumsum(length_R)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.astype(np.int32)))
+
+
+def _write(path: Path, batches: list[pa.RecordBatch]) -> None:
+    with pa.ipc.new_file(str(path), batches[0].schema) as file:
+        for batch in batches:
+            file.write_batch(batch)
+
+
+def ours(directory: Path) -> None:
+    """Open the shards and build one random step; the order is made first where it isn't there."""
+    recipe = Recipe(name="generated", mixture="generated", epochs=1, tokens_per_batch=8192)
+    loader = Loader(open_shards(directory, verify=False), recipe, SPECIAL, 512)
+    loader.step(int(np.random.default_rng(time.time_ns()).integers(loader.total_steps)))
+
+
+def theirs(rows: int, batch_size: int = 64) -> None:
+    """What a map-style `DataLoader` does to go on in a shuffled epoch: draw its whole order, skip to the middle."""
+    import itertools
+
+    from torch.utils.data import BatchSampler, RandomSampler
+
+    sampler = BatchSampler(RandomSampler(range(rows)), batch_size, drop_last=False)
+    next(itertools.islice(sampler, len(sampler) // 2, None))
+
+
+def measured(side: str, argument: Path | int) -> tuple[float, float]:
+    """Seconds that a fresh process takes for one side, and the MiB of memory of its own (mapped files that it alone
+    uses included) by which it grows at most; without its imports."""
+    command = [sys.executable, str(HERE), side, str(argument)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, grown = json.loads(done.stdout)
+    return seconds, grown
+
+
+def main() -> None:
+    """Do one side in this process, and print its seconds and MiB."""
+    side, argument = sys.argv[1:]
+    work = partial(ours, Path(argument)) if side == "ours" else partial(theirs, int(argument))
+    own, done = psutil.Process(), threading.Event()
+    taken = [own.memory_full_info().uss]
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            taken.append(own.memory_full_info().uss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    taken.append(own.memory_full_info().uss)
+    done.set()
+    watcher.join()
+    print(json.dumps([seconds, (max(taken) - taken[0]) / MIB]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Relations, events, clusters, choices and numbers: perfect scores decode to what the record says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from handmade import ENCODER
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ubert.evaluation.round_trip import decoded, round_trip
+from ubert.model.tokenizer import load_tokenizer
+from ubert.objectives import (
+    ClusterPrediction,
+    EventPrediction,
+    LabelPrediction,
+    RelationPrediction,
+    SpanPrediction,
+    ValuePrediction,
+    objective,
+    passes,
+)
+from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
+
+TOKENIZER = load_tokenizer(ENCODER)
+PERSON, PLACE = Category("person", "entity"), Category("place", "entity")
+LIVES = Category("lives in", "relation", head="person", tail="place")
+KNOWS = Category("knows", "relation")
+ATTACK, TRIAL = Category("attack", "event"), Category("trial", "event")
+ROLES = (
+    Category("attacker", "role", event="attack"),
+    Category("target", "role", event="attack"),
+    Category("defendant", "role", event="trial"),
+)
+
+
+def record(task: Task, text: str, categories: tuple[Category, ...] = (), **said: object) -> Record:
+    return Record("r", "c", "train", "en", task, "a task", text, Source("f", 1, ""), None, categories, **said)  # type: ignore[arg-type]
+
+
+def span(text: str, words: str, category: int | None = None, nth: int = 0, group: int | None = None) -> Span:
+    start = -1
+    for _ in range(nth + 1):
+        start = text.index(words, start + 1)
+    return Span(start, start + len(words), category, group=group)
+
+
+def trip(item: Record) -> Counter[str]:
+    """Without the zeros."""
+    return +round_trip(item, TOKENIZER.encode([item.text])[0])
+
+
+def perfect(item: Record) -> list[object]:
+    return list(decoded(item, TOKENIZER.encode([item.text])[0]))
+
+
+def test_one_of_the_records_own_candidates() -> None:
+    candidates = tuple(Category(name, "label") for name in ("a bank", "a library", "a mall"))
+    item = record("choice", "Where do you borrow books?", candidates, labels=[1])
+    [chosen] = perfect(item)
+    assert isinstance(chosen, LabelPrediction) and chosen.category == "a library"
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"), [(0.0, 0), (0.12, 0), (0.13, 0.25), (0.625, 0.5), (1.0, 1), (7.0, 1)]
+)
+def test_a_number_comes_back_as_its_nearest_bucket(value: float, bucket: float) -> None:
+    buckets = tuple(Category(f"{i / 4:g}", "value") for i in range(5))
+    item = record("regression", "a text", buckets, value=value)
+    [found] = perfect(item)
+    assert isinstance(found, ValuePrediction) and found.value == pytest.approx(bucket, abs=1e-6)
+    assert trip(item)["rounded"] == (value != bucket)
+
+
+def test_the_expected_value_lies_between_buckets_that_score_alike() -> None:
+    from ubert.objectives import Cells, Scored
+
+    buckets = tuple(Category(str(i), "value") for i in range(4))
+    query = objective("regression").query("regression", "i", "text", None, buckets)
+    none = np.empty(0, np.int32)
+    scored = Scored(np.array([-30, 2, 2, -30], np.float32), Cells(none, none, none, none.astype(np.float32)))
+    [found] = objective("regression").decode(
+        query, TOKENIZER.encode(["text"])[0], scored, threshold=0.0, overlap="flat"
+    )
+    assert found == ValuePrediction(1.5)
+
+
+TEXT = "Ada of New York met Bob Ray of York, and Bob knows Ada."
+
+
+def test_relations_have_a_direction_and_types() -> None:
+    spans = [span(TEXT, "Ada", 0), span(TEXT, "New York", 1), span(TEXT, "Bob Ray", 0), span(TEXT, "York", 1, 1)]
+    relations = [Relation(0, 1, 2), Relation(2, 3, 2), Relation(2, 0, 3)]
+    item = record("relation", TEXT, (PERSON, PLACE, LIVES, KNOWS), spans=spans, relations=relations)
+    assert trip(item) == {"records": 1, "exact": 1, "annotations": 7}
+    found = {(p.category, p.head.text, p.tail.text) for p in perfect(item) if isinstance(p, RelationPrediction)}
+    assert found == {("lives in", "Ada", "New York"), ("lives in", "Bob Ray", "York"), ("knows", "Bob Ray", "Ada")}
+
+
+def test_mentions_that_share_a_boundary_are_told_apart() -> None:
+    """The link of New York and Ada shares its last cell with York and Ada, its first with New and Ada."""
+    spans = [span(TEXT, "New York", 1), span(TEXT, "York", 1), span(TEXT, "New", 1), span(TEXT, "Ada", 0, 1)]
+    item = record("relation", TEXT, (PERSON, PLACE, KNOWS), spans=spans, relations=[Relation(0, 3, 2)])
+    assert trip(item)["exact"] == 1
+
+
+def test_mentions_without_types_share_a_table() -> None:
+    spans = [span(TEXT, "Ada"), span(TEXT, "New York")]
+    item = record("relation", TEXT, (KNOWS,), spans=spans, relations=[Relation(1, 0, 0), Relation(0, 0, 0)])
+    assert trip(item) == {"records": 1, "exact": 1, "annotations": 4}
+    assert {p.category for p in perfect(item) if isinstance(p, SpanPrediction)} == {"entity"}
+
+
+def test_a_relation_of_clusters_holds_between_any_of_their_mentions() -> None:
+    spans = [span(TEXT, "Ada", 0, group=0), span(TEXT, "Ada", 0, 1, group=0), span(TEXT, "New York", 1)]
+    item = record("relation", TEXT, (PERSON, PLACE, LIVES), spans=spans, relations=[Relation(0, 2, 2)])
+    assert trip(item)["exact"] == 1
+    assert len([p for p in perfect(item) if isinstance(p, RelationPrediction)]) == 2
+
+
+def test_a_relation_over_more_than_a_window_is_lost_and_says_so() -> None:
+    text = "Ada " + "word " * 1000 + "Oslo"
+    spans = [span(text, "Ada", 0), span(text, "Oslo", 1)]
+    item = record("relation", text, (PERSON, PLACE, LIVES), spans=spans, relations=[Relation(0, 1, 2)])
+    assert trip(item) == {"records": 1, "annotations": 3, "in no one window": 1}
+
+
+def test_clusters_come_back() -> None:
+    spans = [span(TEXT, "Ada", group=0), span(TEXT, "Ada", group=0, nth=1), span(TEXT, "Bob Ray", group=1)]
+    spans += [span(TEXT, "Ray", group=2), span(TEXT, "Bob", group=1, nth=1)]
+    item = record("coref", TEXT, spans=spans)
+    assert trip(item) == {"records": 1, "exact": 1, "annotations": 3}
+    clusters = [p for p in perfect(item) if isinstance(p, ClusterPrediction)]
+    assert [[m.text for m in p.mentions] for p in clusters] == [["Ada", "Ada"], ["Bob Ray", "Bob"], ["Ray"]]
+
+
+def test_a_cluster_that_no_window_connects_falls_apart() -> None:
+    text = "Ada " + "word " * 1000 + "Ada"
+    item = record("coref", text, spans=[span(text, "Ada", group=0), span(text, "Ada", nth=1, group=0)])
+    assert trip(item) == {"records": 1, "annotations": 1, "in no one window": 1}
+
+
+EVENTS = "Ada hit Bob, Bob hit Ada, and the trial of Ada for the hit of Bob began."
+
+
+def attacks() -> Record:
+    """Two attacks by the same word, and a trial whose defendant is a person and an attack."""
+    spans = [
+        span(EVENTS, "hit", 0),
+        span(EVENTS, "hit", 0, 1),
+        span(EVENTS, "trial", 1),
+        span(EVENTS, "Ada"),
+        span(EVENTS, "Bob"),
+        span(EVENTS, "Bob", None, 1),
+        span(EVENTS, "Ada", None, 1),
+    ]
+    events = [
+        Event(0, 0, [Argument(2, span=3), Argument(3, span=4)]),
+        Event(0, 1, [Argument(2, span=5), Argument(3, span=6)]),
+        Event(1, 2, [Argument(4, span=6), Argument(4, event=0)]),
+    ]
+    return record("event", EVENTS, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
+
+
+def test_triggers_of_the_same_words_keep_their_arguments_and_an_event_may_be_one() -> None:
+    assert trip(attacks()) == {"records": 1, "exact": 1, "annotations": 9}
+    found = [p for p in perfect(attacks()) if isinstance(p, EventPrediction)]
+    assert [(p.category, [(a.category, a.text) for a in p.arguments]) for p in found] == [
+        ("attack", [("attacker", "Ada"), ("target", "Bob")]),
+        ("attack", [("attacker", "Bob"), ("target", "Ada")]),
+        ("trial", [("defendant", "hit"), ("defendant", "Ada")]),
+    ]
+
+
+def test_the_second_question_names_its_trigger() -> None:
+    (first, _), *others = passes(attacks(), TOKENIZER.encode([EVENTS])[0])
+    assert [category.name for category in first.categories] == ["attack", "trial"]
+    assert [(q.instruction, q.pair, [c.name for c in q.categories]) for q, _ in others] == [
+        ("a task: attack", "Ada [hit] Bob", ["attacker", "target"]),
+        ("a task: attack", "Bob [hit] Ada", ["attacker", "target"]),
+        ("a task: trial", "trial", ["defendant"]),
+    ]
+
+
+def test_events_of_one_trigger_are_joined_and_one_without_a_trigger_says_nothing() -> None:
+    item = attacks()
+    item.events += [Event(0, 0, [Argument(2, span=5)]), Event(1, None, [Argument(4, span=3)])]
+    assert trip(item) == {"records": 1, "exact": 1, "annotations": 10, "joined": 1}
+
+
+def test_a_long_text_is_read_around_the_trigger() -> None:
+    text = "Ada " + "word " * 600 + "hit Bob " + "word " * 600
+    spans = [span(text, "hit", 0), span(text, "Ada"), span(text, "Bob")]
+    events = [Event(0, 0, [Argument(2, span=1), Argument(3, span=2)])]
+    item = record("event", text, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
+    assert trip(item) == {"records": 1, "annotations": 3, "in no one window": 1}
+
+
+# any record --------------------------------------------------------------------------------------------------
+
+WORDS = ["Ada", "hit", "Zürich", "東京", "😀", "by", "R2-D2"]
+NUMBERS = st.integers(0, 30)
+
+
+@st.composite
+def said(draw: st.DrawFn, apart: bool) -> tuple[str, list[tuple[int, int]]]:
+    """A text and places of mentions in it, each once; `apart`: no two overlap."""
+    words = draw(st.lists(st.sampled_from(WORDS), min_size=2, max_size=12))
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+    places = st.tuples(st.integers(0, len(words) - 1), st.integers(0, 2))
+    found: dict[tuple[int, int], None] = {}
+    taken: set[int] = set()
+    for first, more in draw(st.lists(places, min_size=1, max_size=7)):
+        last = min(first + more, len(words) - 1)
+        covered = set(range(first, last + 1))
+        if not apart or not covered & taken:
+            taken |= covered
+            found[starts[first], starts[last] + len(words[last])] = None
+    return " ".join(words), list(found)
+
+
+def relations_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int, int, int]]) -> Record:
+    spans = [Span(start, end, i % 2) for i, (start, end) in enumerate(places)]
+    n = len(spans)
+    found = [Relation(a % n, b % n, 2 + c % 2) for a, b, c in numbers]
+    fit = [r for r in found if r.category == 3 or (spans[r.head].category, spans[r.tail].category) == (0, 1)]
+    return record("relation", text, (PERSON, PLACE, LIVES, KNOWS), spans=spans, relations=fit)
+
+
+def clusters_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int, int, int]]) -> Record:
+    groups = [a % 3 for a, _, _ in numbers] + list(range(100))
+    spans = [Span(start, end, group=group) for (start, end), group in zip(places, groups, strict=False)]
+    return record("coref", text, spans=spans)
+
+
+def events_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int, int, int]]) -> Record:
+    n = len(places)
+    events: list[Event] = []
+    for a, b, c in numbers:
+        roles = (2, 3) if c % 2 == 0 else (4,)
+        nested = Argument(roles[-1], event=b % len(events)) if events and b % 3 == 0 else None
+        events.append(Event(c % 2, a % n, [nested or Argument(roles[0], span=b % n)]))
+    spans = [Span(start, end) for start, end in places]
+    return record("event", text, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
+
+
+@pytest.mark.parametrize("make", [relations_of, clusters_of, events_of])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_mentions_apart_come_back_whatever_joins_them(make: object, data: st.DataObject) -> None:
+    text, places = data.draw(said(apart=True))
+    item = make(text, places, data.draw(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=8)))  # type: ignore[operator]
+    counts = trip(item)
+    assert counts["exact"] == 1, counts
+
+
+@pytest.mark.parametrize("make", [relations_of, clusters_of, events_of])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_nested_mentions_come_back_or_say_why(make: object, data: st.DataObject) -> None:
+    text, places = data.draw(said(apart=False))
+    item = make(text, places, data.draw(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=8)))  # type: ignore[operator]
+    assert trip(item)["unexplained"] == 0

@@ -1,0 +1,140 @@
+"""What a record says of its text, and what predictions say of it, in one form that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from ubert.objectives import (
+    ClusterPrediction,
+    EventPrediction,
+    LabelPrediction,
+    Prediction,
+    RelationPrediction,
+    SpanPrediction,
+    ValuePrediction,
+)
+from ubert.objectives.coref import MENTION
+from ubert.objectives.regression import buckets
+from ubert.objectives.relation import UNTYPED
+from ubert.schema.record import Record
+
+Kind = Literal["label", "value", "mention", "relation", "trigger", "argument", "cluster"]
+
+
+class Mention(NamedTuple):
+    """Characters [start, end) of the text, and what they are said to be."""
+
+    name: str
+    start: int
+    end: int
+
+
+class Annotation(NamedTuple):
+    """One statement. `mentions`: head and tail of a relation, trigger and filler of an argument, the mentions of a
+    cluster in order, one mention, or none for a label of the whole text."""
+
+    kind: Kind
+    name: str
+    mentions: tuple[Mention, ...] = ()
+
+
+def annotated(record: Record) -> set[Annotation]:
+    """What a record says, each statement once. The fragments of a discontinuous mention are mentions; an event
+    without a trigger, and spans of the second text or without a category, say nothing."""
+    return set(_annotated(record))
+
+
+def predicted(predictions: Sequence[Prediction]) -> set[Annotation]:
+    """What predictions say."""
+    return {annotation for prediction in predictions for annotation in _predicted(prediction)}
+
+
+def representatives(record: Record) -> dict[Mention, Mention]:
+    """Each mention that isn't the first of its cluster -> that one: a relation holds between clusters."""
+    first: dict[int, Mention] = {}
+    found = {}
+    for i, span in enumerate(record.spans):
+        if span.group is not None and record.task == "relation":
+            mention = _mention(record, i)
+            found[mention] = first.setdefault(span.group, mention)
+    return found
+
+
+def nearest(record: Record, value: float) -> str:
+    """The name of the bucket that is nearest to a value."""
+    numbers = buckets(record.categories)
+    return f"{numbers[int(abs(numbers - value).argmin())]:g}"
+
+
+def _annotated(record: Record) -> Iterator[Annotation]:
+    names = [category.name for category in record.categories]
+    for label in record.labels:
+        yield Annotation("label", names[label])
+    if record.value is not None and record.categories:
+        yield Annotation("value", nearest(record, record.value))
+    if record.task == "coref":
+        yield from _clusters(record)
+    elif record.task != "event":
+        for i, span in enumerate(record.spans):
+            if span.side == "text" and (span.category is not None or record.task == "relation"):
+                mention = _mention(record, i)
+                yield Annotation("mention", mention.name, (mention,))
+    same = representatives(record)
+    for relation in record.relations:
+        ends = (_mention(record, i) for i in (relation.head, relation.tail))
+        yield Annotation("relation", names[relation.category], tuple(same.get(end, end) for end in ends))
+    for event in record.events:
+        if event.trigger is None:
+            continue
+        name = names[event.category]
+        trigger = _mention(record, event.trigger, name)
+        yield Annotation("trigger", name, (trigger,))
+        for argument in event.arguments:
+            filler = argument.span if argument.event is None else record.events[argument.event].trigger
+            if filler is not None:
+                role = names[argument.role]
+                yield Annotation("argument", role, (trigger, _mention(record, filler, role)))
+
+
+def _clusters(record: Record) -> Iterator[Annotation]:
+    groups: dict[int, set[Mention]] = {}
+    for i, span in enumerate(record.spans):
+        if span.side == "text":
+            mention = _mention(record, i, MENTION.name)
+            groups.setdefault(-1 - i if span.group is None else span.group, set()).add(mention)
+    for mentions in groups.values():
+        yield Annotation("cluster", MENTION.name, tuple(sorted(mentions)))
+
+
+def _mention(record: Record, i: int, name: str | None = None) -> Mention:
+    span = record.spans[i]
+    kind = UNTYPED if span.category is None else record.categories[span.category].name
+    return Mention(name or kind, span.start, span.end)
+
+
+def _predicted(prediction: Prediction) -> Iterator[Annotation]:
+    match prediction:
+        case LabelPrediction(category):
+            yield Annotation("label", category)
+        case ValuePrediction(value):
+            yield Annotation("value", f"{round(value, 4):g}")
+        case SpanPrediction(_, _, category):
+            yield Annotation("mention", category, (_of(prediction),))
+        case RelationPrediction(category, head, tail):
+            yield Annotation("relation", category, (_of(head), _of(tail)))
+        case EventPrediction(category, trigger, arguments):
+            yield Annotation("trigger", category, (_of(trigger),))
+            for argument in arguments:
+                yield Annotation("argument", argument.category, (_of(trigger), _of(argument)))
+        case ClusterPrediction(mentions):
+            yield Annotation("cluster", MENTION.name, tuple(sorted(map(_of, mentions))))
+
+
+def _of(span: SpanPrediction) -> Mention:
+    return Mention(span.category, span.start, span.end)
+
+
+def of_kind(said: set[Annotation], kind: Kind) -> set[tuple[str, tuple[Mention, ...]]]:
+    """The statements of one kind, by name and place."""
+    return {(each.name, each.mentions) for each in said if each.kind == kind}

@@ -1,0 +1,51 @@
+"""Metrics of a number of each text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ubert.evaluation.counts import Counts
+from ubert.objectives import Prediction, ValuePrediction
+from ubert.schema.record import Record
+
+Floats = npt.NDArray[np.float64]
+
+
+def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
+    """Unit: a record, by its value and the predicted one: ranks need them all, and so they are kept as a count of
+    each pair of numbers, which adds like any other. A record without a prediction is left out."""
+    counts: Counts = Counter()
+    if record.value is not None:
+        counts.update(("pair", (record.value, p.value)) for p in predictions if isinstance(p, ValuePrediction))
+    return counts
+
+
+def summarise(counts: Counts) -> dict[str, float]:
+    """pearson: correlation of values and predictions; spearman: that of their ranks, the mean rank for equal ones;
+    0 where either side is constant. rmse: root of the mean squared difference."""
+    pairs = sorted((cast(tuple[float, float], pair), n) for (what, pair), n in counts.items() if what == "pair")
+    gold, predicted = np.array([pair for pair, n in pairs for _ in range(n)], np.float64).reshape(-1, 2).T
+    return {
+        "pearson": _correlation(gold, predicted),
+        "spearman": _correlation(_ranks(gold), _ranks(predicted)),
+        "rmse": float(np.sqrt(np.mean((gold - predicted) ** 2))) if len(gold) else 0.0,
+    }
+
+
+def _correlation(x: Floats, y: Floats) -> float:
+    if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    return float((x / np.linalg.norm(x)) @ (y / np.linalg.norm(y)))
+
+
+def _ranks(x: Floats) -> Floats:
+    """The mean of the places that equal values have in order."""
+    _, place, times = np.unique(x, return_inverse=True, return_counts=True)
+    last = np.cumsum(times)
+    return np.asarray((last - (times - 1) / 2)[place], np.float64)

@@ -1,0 +1,40 @@
+"""Metrics of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ubert.evaluation.annotations import annotated, of_kind, predicted, representatives
+from ubert.evaluation.counts import Counts, matches, micro
+from ubert.objectives import Prediction
+from ubert.schema.record import Record
+
+
+def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
+    """Units: a relation, by its name, its direction and both mentions with their types; and a mention.
+
+    Where a corpus says which mentions are the same, a relation holds between clusters: any mention of the cluster
+    is right, and several such pairs are one.
+    """
+    gold, found = annotated(record), predicted(predictions)
+    same = representatives(record)
+    pairs = {
+        (relation.name, tuple(same.get(mention, mention) for mention in relation.mentions))
+        for relation in found
+        if relation.kind == "relation"
+    }
+    counts = matches(of_kind(gold, "relation"), pairs)
+    counts.update(matches(of_kind(gold, "mention"), of_kind(found, "mention"), of="span_"))
+    return counts
+
+
+def summarise(counts: Counts) -> dict[str, float]:
+    """relation_f1: strict micro F1; a relation is right where its name, and boundaries and type of both its
+    mentions are. relation_precision and relation_recall are its two sides. span_f1: of the mentions."""
+    precision, recall, f1 = micro(counts)
+    return {
+        "relation_f1": f1,
+        "relation_precision": precision,
+        "relation_recall": recall,
+        "span_f1": micro(counts, "span_")[2],
+    }

@@ -1,0 +1,85 @@
+"""What a person asks for, as candidate categories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from ubert.objectives import objective
+from ubert.schema.errors import UserError
+from ubert.schema.record import Category
+
+Relations = Mapping[str, tuple[str, str] | None]
+Events = Mapping[str, Sequence[str]]
+NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
+
+
+def candidates(task: str, categories: Sequence[str], relations: Relations, events: Events) -> tuple[Category, ...]:
+    """The candidates of a task by their names, in order.
+
+    Args:
+        categories: labels, entity types, questions or numbers, as the task has them.
+        relations: a relation's name -> the entity types of its head and tail, None for any. The types are
+            candidates too.
+        events: an event type's name -> its roles.
+
+    Raises:
+        UserError: there are none, they are of another task, one is empty or given twice, or is not a number.
+    """
+    kind = objective(task).kind
+    for option, given, wanted in (
+        ("categories", categories, task not in ("event", "coref")),
+        ("relations", relations, task == "relation"),
+        ("events", events, task == "event"),
+    ):
+        if given and not wanted:
+            raise UserError(f"task {task} takes no {option}; leave them out")
+    if task == "coref":
+        return ()
+    types = [name for ends in relations.values() for name in ends or ()]
+    _check("category", categories)
+    _check("relation", relations)
+    _check("event", events)
+    for event, roles in events.items():
+        _check(f"role of {event!r}", roles)
+    if task == "regression":
+        _check_numbers(categories)
+    found = (
+        *(Category(name, kind) for name in dict.fromkeys((*categories, *types))),
+        *(Category(name, "relation", *(ends or ())) for name, ends in relations.items()),
+        *(Category(name, "event") for name in events),
+        *(Category(role, "role", event=event) for event, roles in events.items() for role in roles),
+    )
+    needed, example = _NEEDED.get(task, (kind, "--categories person,place"))
+    if not any(category.kind == needed for category in found):
+        raise UserError(f"no {needed} to look for; task {task} needs at least one, such as {example}")
+    return found
+
+
+_NEEDED = {
+    "relation": ("relation", '--relation "lives in:person:place"'),
+    "event": ("event", '--event "attack:attacker,target"'),
+    "qa": ("question", '--question "Who wrote it?"'),
+    "regression": ("value", "--categories 0,1,2,3,4,5"),
+}
+
+
+def _check(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if not name.strip():
+            raise UserError(f"{what} {i + 1} is empty; give it a name in natural words")
+        if name in seen:
+            raise UserError(f"{what} {name!r} is given twice; give each once")
+        seen.add(name)
+
+
+def _check_numbers(categories: Iterable[str]) -> None:
+    for name in categories:
+        try:
+            finite = math.isfinite(float(name))
+        except ValueError:
+            finite = False
+        if not finite:
+            raise UserError(f"category {name!r} is not a number; task regression chooses among numbers")

@@ -1,0 +1,61 @@
+"""Coreference: one table of mentions, and one of links between any two of a cluster, from the earlier to the
+later. Clusters are what links connect."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+from ubert.model.tokenizer import Encoding
+from ubert.objectives import Categories, ClusterPrediction, Link, Lost, Objective, Overlap, Query, Scored, Targets
+from ubert.objectives._common import Gold, choose, part, span, tokens_of
+from ubert.objectives._links import components, links
+from ubert.schema.record import Category, Record
+
+MENTION, SAME = Category("mention", "entity"), Category("refers to the same", "relation")
+
+
+def tables(categories: Categories) -> Categories:
+    """Mentions and links, whatever the record's own categories."""
+    return (MENTION, SAME)
+
+
+def targets(record: Record, encoding: Encoding) -> Targets:
+    """The mentions' cells, and two cells for any two mentions of one cluster."""
+    gold, found = Gold(), tokens_of(record, encoding)
+    clusters: dict[int, dict[tuple[int, int], int]] = {}
+    columns = (column.tolist() for column in found)
+    for i, (mention, first, last, fit) in enumerate(zip(record.spans, *columns, strict=True)):
+        if last < first:
+            gold.lost.append(Lost("in the pair" if mention.side == "pair" else "no token", i))
+        else:
+            gold.mention((0, first, last), i, fit)
+            if mention.group is not None:
+                clusters.setdefault(mention.group, {}).setdefault((first, last), i)
+    for cluster in clusters.values():
+        ordered = sorted(cluster, key=_in_order)
+        cells = {pair: gold.link(1, *pair) for pair in combinations(ordered, 2)}
+        gold.links += [Link(cluster[a], cluster[b], [cells[a, b]]) for a, b in pairwise(ordered)]
+    return gold.targets()
+
+
+def decode(
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "nested"
+) -> list[ClusterPrediction]:
+    """Clusters of mentions, in the order of their first ones. Mentions may overlap, as those of a whole and of its
+    parts do, whatever `overlap` says."""
+    cells = part(scored.cells, [0])
+    chosen = choose(cells, len(encoding.ids), threshold=threshold, overlap="nested")
+    read = [(i, mention) for i in chosen if (mention := span(query, encoding, cells, i)) is not None]
+    read.sort(key=lambda one: _in_order((int(cells.start[one[0]]), int(cells.end[one[0]]))))
+    places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]
+    found = links(scored.cells, 1, places, threshold=threshold, joins=lambda head, tail: head < tail)
+    groups = components(len(read), ((link.head, link.tail) for link in found))
+    return [ClusterPrediction(tuple(read[i][1] for i in group)) for group in groups]
+
+
+def _in_order(place: tuple[int, int]) -> tuple[int, int]:
+    """The earlier first, and of those that begin together the longer."""
+    return place[0], -place[1]
+
+
+OBJECTIVE = Objective(kind="entity", targets=targets, decode=decode, tables=tables)

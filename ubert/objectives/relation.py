@@ -1,0 +1,84 @@
+"""Relations: a table of mentions per entity type, which all relations share, and a table of links per relation.
+
+A link goes from the head to the tail anywhere in the text, so both directions exist. Where mentions have no type,
+one table holds them all.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from ubert.model.tokenizer import Encoding, TokenSpans
+from ubert.objectives import (
+    Categories,
+    Link,
+    Objective,
+    Overlap,
+    Query,
+    RelationPrediction,
+    Scored,
+    SpanPrediction,
+    Targets,
+)
+from ubert.objectives._common import Gold, add_mentions, choose, in_order, part, probability, span, tokens_of
+from ubert.objectives._links import links
+from ubert.schema.record import Category, Record
+
+UNTYPED = "entity"
+
+
+def tables(categories: Categories) -> Categories:
+    """Entity types and relations; one table for all mentions where there are no entity types."""
+    typed = any(category.kind == "entity" for category in categories)
+    return categories if typed else (*categories, Category(UNTYPED, "entity"))
+
+
+def targets(record: Record, encoding: Encoding) -> Targets:
+    """The mentions' cells, and two cells for each relation. One between mentions that have others of their cluster
+    beside them holds for each of those."""
+    gold, found = Gold(), tokens_of(record, encoding)
+    untyped = len(record.categories) if len(tables(record.categories)) > len(record.categories) else None
+    add_mentions(gold, record, found, untyped)
+    for relation in record.relations:
+        heads, tails = (_places(record, found, i) for i in (relation.head, relation.tail))
+        cells = [gold.link(relation.category, head, tail) for head, tail in product(heads, tails)]
+        gold.links.append(Link(relation.head, relation.tail, cells))
+    return gold.targets()
+
+
+def decode(
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+) -> list[SpanPrediction | RelationPrediction]:
+    """Mentions as in `ner`, then the relations between them, best first, whose types fit the relation's."""
+    kinds = [category.kind for category in query.categories]
+    cells = part(scored.cells, (i for i, kind in enumerate(kinds) if kind == "entity"))
+    chosen = choose(cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+    read = [(i, mention) for i in chosen if (mention := span(query, encoding, cells, i)) is not None]
+    mentions = [mention for _, mention in read]
+    places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]
+    relations = []
+    for table, category in enumerate(query.categories):
+        if category.kind != "relation":
+            continue
+
+        def joins(head: int, tail: int, category: Category = category) -> bool:
+            return category.head in (None, mentions[head].category) and category.tail in (
+                None,
+                mentions[tail].category,
+            )
+
+        for link in links(scored.cells, table, places, threshold=threshold, joins=joins):
+            score = probability(link.score)
+            relations.append(RelationPrediction(category.name, mentions[link.head], mentions[link.tail], score))
+    relations.sort(key=lambda relation: -relation.score)
+    return [*in_order(mentions), *relations]
+
+
+def _places(record: Record, found: TokenSpans, i: int) -> list[tuple[int, int]]:
+    """Tokens of the mentions that a relation's end stands for: those of its cluster, or itself alone."""
+    group = record.spans[i].group
+    same = [i] if group is None else [j for j, other in enumerate(record.spans) if other.group == group]
+    return [(int(found.first[j]), int(found.last[j])) for j in same if found.first[j] <= found.last[j]]
+
+
+OBJECTIVE = Objective(kind="entity", targets=targets, decode=decode, tables=tables)
