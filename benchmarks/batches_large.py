@@ -122,7 +122,7 @@ def ours(directory: Path) -> None:
 
 
 def theirs(rows: int, batch_size: int = 64) -> None:
-    """What a map-style `DataLoader` does to go on in a shuffled epoch: draw its whole order, skip to the middle."""
+    """What a map-style `DataLoader` does to go on in a shuffled epoch: draw its order, skip to the middle."""
     import itertools
 
     from torch.utils.data import BatchSampler, RandomSampler
@@ -132,8 +132,8 @@ def theirs(rows: int, batch_size: int = 64) -> None:
 
 
 def measured(side: str, argument: Path | int) -> tuple[float, float]:
-    """Seconds that a fresh process takes for one side, and the MiB of memory of its own (mapped files that it alone
-    uses included) by which it grows at most; without its imports."""
+    """Seconds that a fresh process takes for one side, and the MiB of memory of its own (mapped files that it
+    alone uses included) by which it grows at most; without its imports."""
     command = [sys.executable, str(HERE), side, str(argument)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, grown = json.loads(done.stdout)

@@ -140,8 +140,8 @@ class Columns:
 
 
 class Rows(NamedTuple):
-    """Some rows, a column each [R]. `prompt`: numbers; `behind`: tokens after it, (pair [SEP]) text [SEP]; `region`:
-    flags."""
+    """Some rows, a column each [R]. `prompt`: numbers; `behind`: tokens after it, (pair [SEP]) text [SEP];
+    `region`: flags."""
 
     prompt: list[int]
     behind: list[int]
