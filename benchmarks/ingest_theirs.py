@@ -92,6 +92,7 @@ def _record(name: str, number: int, text: str, categories: list[dict[str, Any]],
         "relations": [],
         "events": [],
         "source": {"path": name, "line": number, "sha": ""},
+        "characters": len(text),
         "content_hash": content_hash(text, None),
         **more,
     }

@@ -57,6 +57,7 @@ def records_to_batch(records: Sequence[Record]) -> pa.RecordBatch:
         "relations": _lists([r.relations for r in records], lambda flat: _structs(flat, RELATION)),
         "events": _lists([r.events for r in records], _events),
         "source": _structs([r.source for r in records], RECORD_SCHEMA.field("source").type),
+        "characters": pa.array([len(r.text) + len(r.pair or "") for r in records], pa.int32()),
         "content_hash": pa.array([content_hash(r.text, r.pair) for r in records], pa.binary(16)),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)
@@ -93,7 +94,7 @@ def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str)
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
-    """Read rows of `RECORD_SCHEMA` back; the derived columns (key, content_hash) may be absent."""
+    """Read rows of `RECORD_SCHEMA` back; the derived columns (key, characters, content_hash) may be absent."""
     rows = table.drop_columns(["categories"]).to_pylist()
     for row, categories in zip(rows, _shared_categories(table.column("categories")), strict=True):
         yield Record(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 from msgspec import Struct
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Task = Literal[
     "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "qa",
@@ -193,6 +193,7 @@ RECORD_SCHEMA = pa.schema(
         pa.field("relations", pa.list_(RELATION), nullable=False),
         pa.field("events", pa.list_(EVENT), nullable=False),
         pa.field("source", SOURCE, nullable=False),
+        pa.field("characters", pa.int32(), nullable=False),  # of text and pair
         pa.field("content_hash", pa.binary(16), nullable=False),
     ],
     metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
