@@ -136,8 +136,8 @@ def against_public(case: str, texts: int, categories: int, sentences: int, max_l
     with tempfile.TemporaryDirectory() as folder:
         shards = shard(records, Path(folder), max_length)
         for layout in LAYOUTS:
-            tokens = 32 * max_length
-            budget = {"tokens_per_batch": tokens, "tokens_per_step": tokens, "packs_per_batch": 1}
+            most = 32 * max_length
+            budget = {"tokens_per_batch": most, "tokens_per_step": most, "packs_per_batch": 1}
             recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, layout=layout, **budget)
             loader = Loader(shards, recipe, special, 512)
             tokens, _, size = train(loader)
