@@ -49,6 +49,7 @@ def generate(directory: Path, rows: int) -> None:
     words = pa.array([{"instruction": "i", "names": ["c"] * 10, "kinds": ["entity"] * 10}], PROMPT_WORDS)
     zero_R = pa.array(np.zeros(ROWS, np.int32))
     cells = pa.FixedSizeListArray.from_arrays(pa.array(np.tile([1, 2, 3], ROWS).astype(np.int32)), 3)
+    width = SHARD_SCHEMA.types[-1].list_size  # counts of what became of a record
     columns = [
         pa.array([f"generated/train/{i}" for i in range(ROWS)]),
         pa.DictionaryArray.from_arrays(zero_R, pa.array(["generated"])),
@@ -60,7 +61,7 @@ def generate(directory: Path, rows: int) -> None:
         zero_R,
         _lists(np.zeros(ROWS, np.int64), np.empty(0)),
         pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), cells),
-        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(3 * ROWS, np.int32)), 3),
+        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(width * ROWS, np.int32)), width),
     ]
     count = rows // ROWS
     names = [f"shard-{i:05}.arrow" for i in range(count)]
@@ -122,7 +123,7 @@ def ours(directory: Path) -> None:
 
 
 def theirs(rows: int, batch_size: int = 64) -> None:
-    """What a map-style `DataLoader` does to go on in a shuffled epoch: draw its whole order, skip to the middle."""
+    """What a map-style `DataLoader` does to go on in a shuffled epoch: draw its order, skip to the middle."""
     import itertools
 
     from torch.utils.data import BatchSampler, RandomSampler
@@ -132,8 +133,8 @@ def theirs(rows: int, batch_size: int = 64) -> None:
 
 
 def measured(side: str, argument: Path | int) -> tuple[float, float]:
-    """Seconds that a fresh process takes for one side, and the MiB of memory of its own (mapped files that it alone
-    uses included) by which it grows at most; without its imports."""
+    """Seconds that a fresh process takes for one side, and the MiB of memory of its own (mapped files that it
+    alone uses included) by which it grows at most; without its imports."""
     command = [sys.executable, str(HERE), side, str(argument)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, grown = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""The same batches without shards: as the public UBERT implementation makes them, and as users of `datasets` do."""
+"""The same batches without shards: as the public UBERT implementation makes them, and as with `datasets`."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def row(record: Record, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def collate(rows: list[dict[str, Any]], special: Special) -> dict[str, torch.Tensor]:
-    """Rows of `tokenised` as the tensors of a `Batch`: joint sequences, padded, and their numbered tables. They are
-    built here because which categories a sequence has may differ from epoch to epoch."""
+    """Rows of `tokenised` as the tensors of a `Batch`: joint sequences, padded, and their numbered tables. They
+    are built here because which categories a sequence has may differ from epoch to epoch."""
     sequences, starts, anchors, tables, categories, cells = [], [], [], [], [], []
     first = 0
     for row in rows:

@@ -55,12 +55,17 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
 
 
 def shard(name: str, n: int, root: Place) -> Iterator[Text]:
-    """The first rows of a mixture's shards: tokens, categories, gold cells and the words that they cover."""
+    """The first rows that a mixture draws of its shards: tokens, categories, gold cells and the words that they cover."""
     manifest = Store(on_disk(root)).current("shards", name)[1]
     directory = on_disk(root) / "shards" / name / manifest.fingerprint
     shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
-    for row in range(min(n, len(shards))):
-        yield _row(shards.record_id(row), shards.example(row), tokenizer)
+    drawn = (
+        (file.first + i, int(file.copies[i]))
+        for file in shards.files
+        for i in np.flatnonzero(file.copies).tolist()
+    )
+    for row, copies in islice(drawn, n):
+        yield _row(shards.record_id(row), copies, shards.example(row), tokenizer)
 
 
 def batch(name: str, n: int, root: Place) -> Iterator[Text]:
@@ -70,9 +75,11 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     shards = open_shards(find_shards(on_disk(root), chosen, tokenizer.hash), verify=False)
     config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
     loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings)
-    first = loader.step(0).batches[0]
+    step = loader.step(0)
+    first = step.batches[0]
     for piece in range(min(n, len(first.ids_BL))):
-        yield _piece(first, piece, tokenizer)
+        row = step.rows[int(first.example_B[piece])]
+        yield _piece(first, piece, shards.record_id(row), shards.example(row), tokenizer)
 
 
 def described(record: Record) -> Text:
@@ -109,38 +116,39 @@ def described(record: Record) -> Text:
     return lines.append("\n")
 
 
-def _row(record_id: str, example: Example, tokenizer: Tokenizer) -> Text:
-    words = tokenizer.tokens(example.text)
-    names = [" ".join(tokenizer.tokens(category)) for category in example.categories]
+def _row(record_id: str, copies: int, example: Example, tokenizer: Tokenizer) -> Text:
+    names = list(map(tokenizer.words, example.categories))
     lines = Text()
     for label, value in (
         ("record", record_id),
-        ("instruction", " ".join(tokenizer.tokens(example.instruction))),
+        ("copies", str(copies)),
+        ("instruction", tokenizer.words(example.instruction)),
         ("categories", _few(names)),
         ("pair", " ".join(tokenizer.tokens(example.pair))),
-        ("text", " ".join(words)),
+        ("text", " ".join(tokenizer.tokens(example.text))),
     ):
         lines.append(f"{label:12} ", "bold").append(f"{value}\n")
     for anchor in example.gold_anchors.tolist():
         lines.append(f"{'gold anchor':12} ", "bold").append(f"{names[anchor]}\n")
     for category, start, end in example.gold_cells.tolist():
         lines.append(f"{'gold cell':12} ", "bold")
-        lines.append(f"[{start}, {end}] {names[category]}: {' '.join(words[start : end + 1])}", _colour(category))
-        lines.append("\n")
+        words = tokenizer.words(example.text[start : end + 1])
+        lines.append(f"[{start}, {end}] {names[category]}: {words}", _colour(category)).append("\n")
     return lines
 
 
-def _piece(batch: Batch, piece: int, tokenizer: Tokenizer) -> Text:
+def _piece(batch: Batch, piece: int, record_id: str, example: Example, tokenizer: Tokenizer) -> Text:
+    """A sequence of a batch, and its tables: the name of each one's category, and what its gold cells cover."""
     tokens = tokenizer.tokens(batch.ids_BL[piece].numpy())
-    text = tokens[int(batch.text_start_B[piece]) :]
-    lines = Text(f"piece {piece} of {len(batch.ids_BL)}, text {int(batch.example_B[piece])}\n", "bold")
+    lines = Text(f"sequence {piece} of {len(batch.ids_BL)}, of {record_id}\n", "bold")
     lines.append(" ".join(tokens)).append("\n")
     for table in np.flatnonzero(batch.piece_T.numpy() == piece).tolist():
-        at, gold = int(batch.anchor_T[table]), bool(batch.gold_anchor_T[table])
-        lines.append(f"table {table}: category {int(batch.category_T[table])}, anchor {at} {tokens[at]}")
-        lines.append(" holds\n" if gold else "\n")
+        at, category = int(batch.anchor_T[table]), int(batch.category_T[table])
+        lines.append(f"table {table}: {tokenizer.words(example.categories[category])}, anchor {at} {tokens[at]}")
+        lines.append(" holds\n" if bool(batch.gold_anchor_T[table]) else "\n")
         for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
-            lines.append(f"    [{start}, {end}] {' '.join(text[start : end + 1])}\n", _colour(table))
+            words = tokenizer.words(example.text[start : end + 1])
+            lines.append(f"    [{start}, {end}] {words}\n", _colour(category))
     return lines
 
 

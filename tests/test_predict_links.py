@@ -149,7 +149,10 @@ def test_spans_of_events_are_counted_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"task": "relation", "categories": ["person"]}, "no relation to look for; task relation needs at least one"),
+        (
+            {"task": "relation", "categories": ["person"]},
+            "no relation to look for; task relation needs at least one",
+        ),
         ({"task": "event"}, "no event to look for"),
         ({"task": "event", "categories": ["person"], "events": {"x": []}}, "task event takes no categories"),
         ({"task": "ner", "relations": {"x": None}}, "task ner takes no relations"),

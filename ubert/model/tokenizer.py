@@ -78,6 +78,10 @@ class Tokenizer:
         """The tokens as the vocabulary spells them, to be looked at."""
         return [self._backend.id_to_token(i) or "" for i in ids.tolist()]
 
+    def words(self, ids: Ids) -> str:
+        """About the text that the tokens were, to be looked at."""
+        return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
+
     def save(self, directory: Path) -> None:
         """Write `tokenizer.json` and `special.json`, from which `load_tokenizer(directory)` reads it back."""
         self._backend.save(str(directory / TOKENIZER_FILE))
