@@ -36,13 +36,6 @@ from ubert.schema.manifest import MANIFEST
 
 OURS = specs_folder(None)
 SAMPLES = [name for name in dataset_names(OURS) if name.startswith("sample_")]
-_prefixes = count()
-
-
-@pytest.fixture
-def remote(object_store: ObjectStore) -> ObjectPath:
-    """A prefix that nothing else uses."""
-    return ObjectPath(f"bucket/{next(_prefixes)}/store")
 
 
 @pytest.fixture
@@ -184,10 +177,7 @@ def test_the_same_pipeline_on_a_store_that_fails_now_and_then(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
-def test_shards_of_an_object_store_are_made_on_this_machine(
-    remote: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+def test_shards_of_an_object_store_are_made_on_this_machine(remote: ObjectPath, tmp_path: Path) -> None:
     made = {}
     for root in (remote, tmp_path / "disk"):
         ingest(["sample_topics"], specs=OURS, data=None, root=root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -20,12 +20,10 @@ from pipelines.cli.shared import (
     app,
     console,
     errors,
+    write,
 )
 from pipelines.render import table
 from ubert.schema.record import Split
-
-if TYPE_CHECKING:
-    pass
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
@@ -133,15 +131,15 @@ def evaluate(
     Example: ubert evaluate mit_movie --corpus mit_movie_trivia --json metrics.json
     """
     from pipelines.evaluate import evaluate as job
-    from pipelines.evaluate import find_checkpoint, write_json
+    from pipelines.evaluate import find_checkpoint
 
     found = find_checkpoint(checkpoint, root)
     result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, precision=precision, root=root)
-    if output is not None:
-        write_json(result, output)
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
     title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
     table(pa.Table.from_pylist(rows), title)
+    if output is not None:
+        write(output, json.dumps(result, indent=1) + "\n")
 
 
 @app.command()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -39,11 +38,11 @@ MEASURES = {
 KINDS = ("label", "answer", "span", "relation", "event", "role")
 
 
-def write_report(root: Place, path: Path) -> None:
-    """Write the page. The same store gives the same bytes: its time is that of the newest manifest.
+def html(root: Place) -> str:
+    """The page. The same store gives the same text: its time is that of the newest manifest.
 
     Raises:
-        UserError: the store holds no corpus, or the page can't be written.
+        UserError: the store holds no corpus, or can't be read.
     """
     with connect(root) as connection:
         found = numbers(connection)
@@ -52,11 +51,7 @@ def write_report(root: Place, path: Path) -> None:
                 f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it"
             )
         drawn = records(connection, RECORDS)
-    page = _template().render(_content(root, found, drawn))
-    try:
-        path.write_text(page, encoding="utf-8", newline="")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+    return _template().render(_content(root, found, drawn))
 
 
 def _template() -> Template:
