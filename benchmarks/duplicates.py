@@ -18,19 +18,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
 import tempfile
-import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
-import psutil
 import pyarrow.parquet as pq
+from measure import measured
 
 from pipelines.audit.duplicates import duplicates
 from pipelines.audit.shingles import jaccard, shingles
@@ -164,35 +159,6 @@ def theirs(root: Path) -> set[str]:
         if not seen.add(row["record_id"], signature):
             found.add(row["record_id"])
     return found
-
-
-class Cost(NamedTuple):
-    """`cpu_seconds` of all processes together; `peak` MiB of them at any time."""
-
-    seconds: float
-    cpu_seconds: float
-    peak: float
-
-
-def measured(work: Callable[[Path], set[str]], root: Path) -> tuple[Cost, set[str]]:
-    """What work costs in a process of its own, and its result."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as process:
-        start = time.perf_counter()
-        result = process.submit(work, root)
-        cpu: dict[int, float] = {}
-        peak = 0.0
-        while not result.done():
-            resident = 0
-            for child in psutil.Process().children(recursive=True):
-                try:
-                    resident += child.memory_info().rss
-                    cpu[child.pid] = sum(child.cpu_times()[:2])
-                except psutil.NoSuchProcess:
-                    continue
-            peak = max(peak, resident / 2**20)
-            time.sleep(0.2)
-        return Cost(time.perf_counter() - start, sum(cpu.values()), peak), result.result()
 
 
 def scores(found: set[str], planted: set[frozenset[str]]) -> dict[str, float]:

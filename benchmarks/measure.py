@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple, ParamSpec, TypeVar
 
+import psutil
 from torch.profiler import ProfilerActivity, profile
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class Cost(NamedTuple):
+    """`cpu_seconds` of all processes together; `peak` MiB that are resident in them at any time."""
+
+    seconds: float
+    cpu_seconds: float
+    peak: float
 
 
 def report(
@@ -51,3 +66,26 @@ def peak_bytes(work: Callable[[], object]) -> int:
             alive += event.nbytes()
             peak = max(peak, alive)
     return peak
+
+
+def measured(work: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> tuple[Cost, Result]:
+    """What work costs in a process of its own, with all that it starts, and its result. Shared pages count more
+    than once."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+        process.submit(time.time).result()  # the interpreter's start doesn't count
+        start = time.perf_counter()
+        result = process.submit(work, *arguments, **named)
+        cpu: dict[int, float] = {}
+        peak = 0.0
+        while not result.done():
+            resident = 0
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    resident += child.memory_info().rss
+                    cpu[child.pid] = sum(child.cpu_times()[:2])
+                except psutil.NoSuchProcess:
+                    continue
+            peak = max(peak, resident / 2**20)
+            time.sleep(0.05)
+        return Cost(time.perf_counter() - start, sum(cpu.values()), peak), result.result()

@@ -1,23 +1,28 @@
 """A mixture: which records, how often. Its YAML becomes SQL over the corpora; the draw is the same every time.
 
-The records of a source are ordered by a key made of the seed and their stored key. A quota within their number
-takes that many from the front; a larger one repeats all of them equally often, and those at the front once more.
-Leaks and duplicates are left out first (`pipelines/guard.py`), and written down beside the members.
+Leaks and duplicates are left out first (`guard.py`), and written down beside the members; the policy makes numbers
+of draws of what is left (`shares.py`); then each source is drawn from (`draw.py`).
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.draw import MEMBERS, Planned, count_tokens, draw, plan
 from pipelines.guard import counts, dropped
 from pipelines.mixture_sql import condition, count_sql, explain, members_sql, pool_sql, source_name
 from pipelines.place import Place, persistent
+from pipelines.progress import progress
 from pipelines.store import Store, atomic, now
 from pipelines.warehouse import connect, explained
 from ubert.schema.errors import UserError
@@ -32,189 +37,186 @@ from ubert.schema.manifest import (
 )
 from ubert.schema.mixture import Mixture, MixtureSource
 
-MEMBERS = pa.schema(
-    [
-        pa.field("record_id", pa.string(), nullable=False),
-        pa.field("corpus", pa.string(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("copies", pa.int32(), nullable=False),
-        pa.field("key", pa.uint64(), nullable=False),  # the draw key
-    ]
-)
 _CLOCKS = ("current_time", "current_timestamp", "localtime", "localtimestamp")  # words of SQL, listed nowhere
 
 
-def mix(mixture: Mixture, *, root: Place, dry_run: bool = False) -> MixtureManifest:
+def mix(mixture: Mixture, *, root: Place, encoder: str | None = None, dry_run: bool = False) -> MixtureManifest:
     """Draw a mixture; with `dry_run`, only say what would be drawn. What is drawn already is left as it is.
+
+    Args:
+        encoder: whose tokens the manifest is to count, if any.
 
     Raises:
         UserError: a corpus is not ingested or its licence not allowed, a `where` is wrong or matches nothing,
-            there is a leak and the mixture refuses them, or a quota cannot be met.
+            there is a leak and the mixture refuses them, a quota cannot be met, or there is no such encoder.
     """
-    return persistent(lambda: _mix(mixture, Store(root.absolute()), dry_run))
+    return persistent(lambda: _mix(mixture, Store(root.absolute()), encoder, dry_run))
 
 
-def _mix(mixture: Mixture, store: Store, dry_run: bool) -> MixtureManifest:
-    current = {source.corpus: store.current("corpora", source.corpus)[1] for source in mixture.sources}
-    _check_licences(mixture, current.values())
-    corpora = {name: manifest.fingerprint for name, manifest in current.items()}
-    with connect(store.root, corpora) as connection:
-        available = [_count(connection, mixture, source) for source in mixture.sources]
+def composition(manifest: MixtureManifest) -> pa.Table:
+    """What a mixture is made of, a row a source and one for all; `share` is that of its tokens."""
+    tokens = sum(source.tokens or 0 for source in manifest.sources)
+    rows = []
+    for source in manifest.sources:
+        row: dict[str, Any] = {"source": f"{source.corpus}/{source.split}", "available": source.available}
+        if manifest.dropped:
+            row |= {"leaks": source.dropped_leaks, "repeats": source.dropped_duplicates}
+        row |= source.model_dump(include={"records", "draws", "epochs", "tokens"})
+        row["share"] = f"{(source.tokens or 0) / max(1, tokens):.1%}"
+        if len(source.phases) > 1:
+            row |= {f"phase {i}": draws for i, draws in enumerate(source.phases)}
+        rows.append(row)
+    table = pa.Table.from_pylist(rows)
+    sums = {f.name: pc.sum(table.column(f.name)) for f in table.schema if pa.types.is_integer(f.type)}
+    whole = {**dict.fromkeys(table.column_names), **sums, "source": "(all)", "share": "100.0%"}
+    return pa.concat_tables([table, pa.Table.from_pylist([whole], schema=table.schema)])
+
+
+def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> MixtureManifest:
+    names = dict.fromkeys(leaf.corpus for leaf in mixture.leaves)
+    corpora = {name: store.current("corpora", name)[1] for name in names}
+    _check_licences(mixture, corpora)
+    versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
+    with TemporaryDirectory() as scratch, connect(store.root, versions, Path(scratch)) as connection:
+        leaves = progress(mixture.leaves, len(mixture.leaves), "count")
+        available = {leaf.name: _count(connection, mixture, leaf) for leaf in leaves}
         with explained(connection, f"mixture {mixture.name}"):
             drops = dropped(connection, store, mixture, pool_sql(mixture))
         mark = fingerprint(
-            mixture.model_dump(mode="json", exclude={"description"}),
-            corpora,
+            mixture.meaning,
+            versions,
             explain(mixture),
             drops.column("record_id").to_pylist(),
             _audits_seen(store, mixture),
         )
         directory = store.directory("mixtures", mixture.name, mark)
         if (directory / MANIFEST).exists():
-            manifest = read_manifest(MixtureManifest, directory)
-            return manifest if dry_run else store.again("mixtures", manifest)
-        manifest = _manifest(mixture, mark, corpora, available, drops)
-        if not dry_run:
-            connection.register("dropped", drops)
-            with store.working_on("mixtures", mixture.name):
-                if manifest.dropped:
+            drawn = read_manifest(MixtureManifest, directory)
+            manifest = count_tokens(connection, mixture, drawn, encoder) if encoder else drawn
+            if not dry_run:
+                if manifest != drawn:
+                    store.publish("mixtures", manifest)
+                manifest = store.again("mixtures", manifest)
+            return manifest
+        connection.register("dropped", drops)
+        matched = _matched(mixture, available, drops)
+        planned = plan(connection, mixture, corpora, {name: one.left for name, one in matched.items()})
+        with nullcontext() if dry_run else store.working_on("mixtures", mixture.name):
+            draws = _members(connection, mixture, planned, None if dry_run else directory / "members.parquet")
+            manifest = MixtureManifest(
+                name=mixture.name,
+                fingerprint=mark,
+                created=now(),
+                sql=members_sql([one.sql for one in planned]),
+                sources=[
+                    RealisedSource(
+                        corpus=leaf.corpus,
+                        split=leaf.split,
+                        corpus_fingerprint=versions[leaf.corpus],
+                        **matched[leaf.name]._asdict(),
+                        **draws[leaf.name],
+                    )
+                    for leaf in mixture.leaves
+                ],
+            )
+            if encoder:
+                manifest = count_tokens(connection, mixture, manifest, encoder)
+            if not dry_run:
+                if len(drops):
                     with atomic(directory / "dropped.parquet") as path:
                         pq.write_table(drops, path, compression="zstd")
-                _write(connection, manifest.sql, directory / "members.parquet")
                 store.publish("mixtures", manifest)
-    return manifest
+        return manifest
+
+
+class Matched(NamedTuple):
+    """How many records of a source match, and how many of them are dropped."""
+
+    available: int
+    dropped_leaks: int
+    dropped_duplicates: int
+
+    @property
+    def left(self) -> int:
+        """Records that may be drawn."""
+        return self.available - self.dropped_leaks - self.dropped_duplicates
+
+
+def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) -> dict[str, Matched]:
+    """By name of the leaf. Raises `UserError` where no record is left."""
+    fallen = counts(drops)
+    found = {}
+    for leaf in mixture.leaves:
+        one = Matched(
+            available[leaf.name],
+            fallen[leaf.corpus, leaf.split, "leak"],
+            fallen[leaf.corpus, leaf.split, "duplicate"],
+        )
+        if one.left == 0:
+            raise UserError(
+                f"{source_name(mixture, leaf)}: of {one.available} records that match, {one.dropped_leaks} are "
+                f"dropped as leaks and {one.dropped_duplicates} as duplicates, and none is left; remove the "
+                "source, or say `leaks: allow` or `duplicates: keep`"
+            )
+        found[leaf.name] = one
+    return found
+
+
+def _members(
+    connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Sequence[Planned], path: Place | None
+) -> dict[str, dict[str, Any]]:
+    """Draw from each source, into one file where a path is given; returns what the manifest says of the draws."""
+    with ExitStack() as stack:
+        file = None
+        if path is not None:
+            temporary = stack.enter_context(atomic(path))
+            file = stack.enter_context(pq.ParquetWriter(temporary, MEMBERS, compression="zstd"))
+        steps = progress(planned, len(planned), "draw")
+        return {one.leaf.name: draw(connection, mixture, one, file) for one in steps}
 
 
 def _audits_seen(store: Store, mixture: Mixture) -> list[str]:
     """Fingerprints of the audits that a `where` may have looked at."""
-    if not any(source.where for source in mixture.sources):
+    if not any(leaf.where for leaf in mixture.leaves):
         return []
     return [store.current("audits", name)[1].fingerprint for name in store.names("audits")]
 
 
-def _manifest(
-    mixture: Mixture, mark: str, corpora: Mapping[str, str], available: Sequence[int], drops: pa.Table
-) -> MixtureManifest:
-    """What is drawn, and how, given the records that match and those of them that are dropped."""
-    fallen = counts(drops)
-    lost = [
-        {f"dropped_{reason}s": fallen[source.corpus, source.split, reason] for reason in ("leak", "duplicate")}
-        for source in mixture.sources
-    ]
-    left = [n - sum(drop.values()) for n, drop in zip(available, lost, strict=True)]
-    for source, n, drop, rest in zip(mixture.sources, available, lost, left, strict=True):
-        if rest == 0:
-            raise UserError(
-                f"{source_name(mixture, source)}: of {n} records that match, {drop['dropped_leaks']} are dropped "
-                f"as leaks and {drop['dropped_duplicates']} as duplicates, and none is left; remove the source, "
-                "or say `leaks: allow` or `duplicates: keep`"
-            )
-    pools = [min(rest, source.cap or rest) for rest, source in zip(left, mixture.sources, strict=True)]
-    draws = quotas(mixture, pools)
-    return MixtureManifest(
-        name=mixture.name,
-        fingerprint=mark,
-        created=now(),
-        sql=members_sql(mixture, pools, draws),
-        sources=[
-            RealisedSource(
-                corpus=source.corpus,
-                split=source.split,
-                corpus_fingerprint=corpora[source.corpus],
-                available=n,
-                **drop,
-                records=min(pool, quota),
-                draws=quota,
-            )
-            for source, n, drop, pool, quota in zip(mixture.sources, available, lost, pools, draws, strict=True)
-        ],
-    )
-
-
-def _check_licences(mixture: Mixture, corpora: Iterable[CorpusManifest]) -> None:
-    """Refuse corpora whose licence is not among those that the mixture names."""
-    if not mixture.licences:
-        return
+def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> None:
+    """Refuse corpora whose licence is not among those that the mixture, or one that it is made of, names."""
     asked, known = ", ".join(mixture.licences), ", ".join([*POLICIES, *CLASSES])
     problems = [
         f"mixture {mixture.name}: the licence of {corpus.name} is {corpus.licence!r} ({corpus.licence_class}), "
         f"and `licences` asks for {asked}; remove the source, or add its licence or class to it ({known}); if "
         f"the class is wrong, correct `licence_class` in the spec of {corpus.name} and ingest it again"
-        for corpus in corpora
-        if not meets(corpus.licence, corpus.licence_class, mixture.licences)
+        for corpus in (corpora[name] for name in dict.fromkeys(leaf.corpus for leaf in mixture.leaves))
+        if mixture.licences and not meets(corpus.licence, corpus.licence_class, mixture.licences)
     ]
     if problems:
         raise UserError("\n".join(problems))
+    for source in mixture.sources:
+        if source.mixture:
+            _check_licences(source.mixture, corpora)
 
 
-def quotas(mixture: Mixture, pools: Sequence[int]) -> list[int]:
-    """How often to draw from each source of which `pools[i]` records count: shares of `size` by largest remainder,
-    ties to the first by name. Integers throughout, so that they are the same on every machine.
-
-    Raises:
-        UserError: a source would get no draw, or more than `max_copies` allows.
-    """
-    weights = [_weight(mixture, pool) for pool in pools]
-    size, whole = mixture.size or sum(pools), sum(weights)
-    shares = [divmod(size * weight, whole) for weight in weights]
-    draws = [share for share, _ in shares]
-
-    def by_remainder(i: int) -> tuple[int, str, str]:
-        return -shares[i][1], mixture.sources[i].corpus, mixture.sources[i].split
-
-    for i in sorted(range(len(draws)), key=by_remainder)[: size - sum(draws)]:
-        draws[i] += 1
-    for source, weight, pool, quota in zip(mixture.sources, weights, pools, draws, strict=True):
-        where = f"{source_name(mixture, source)}: {quota} of {size} draws fall to its {pool} records"
-        if quota == 0:
-            raise UserError(f"{where}; raise `size` to {-(-whole // weight)} or more, or remove the source")
-        most = pool * source.max_copies
-        if quota > most:
-            raise UserError(
-                f"{where}, and {source.max_copies} copies of each give {most}; raise its `max_copies` to "
-                f"{-(-quota // pool)}, or lower `size` to {most * whole // weight}"
-            )
-    return draws
-
-
-def _weight(mixture: Mixture, pool: int) -> int:
-    match mixture.policy:
-        case "proportional":
-            return pool
-        case "equal":
-            return 1
-        case "temperature":
-            return round(math.pow(pool, 1 / mixture.temperature) * (1 << 20))
-
-
-def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, source: MixtureSource) -> int:
-    with explained(connection, f"{source_name(mixture, source)}: where"):
-        _check_repeatable(connection, mixture, source)
-        count = int(connection.execute(count_sql(mixture, source)).fetchall()[0][0])
+def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> int:
+    with explained(connection, f"{source_name(mixture, leaf)}: where"):
+        _check_repeatable(connection, mixture, leaf)
+        count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
     if count == 0:
-        condition = f"`where: {source.where}` matches no record" if source.where else "the split has no record"
-        raise UserError(f"{source_name(mixture, source)}: {condition}; correct it, or remove the source")
+        condition = f"`where: {leaf.where}` matches no record" if leaf.where else "the split has no record"
+        raise UserError(f"{source_name(mixture, leaf)}: {condition}; correct it, or remove the source")
     return count
 
 
-def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, source: MixtureSource) -> None:
+def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> None:
     """Refuse what differs from call to call, such as random() and now()."""
-    statement = f"SELECT {condition(mixture, source)}"
+    statement = f"SELECT {condition(mixture, leaf)}"
     tree = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
     names = set(re.findall(r'"(?:function_name":|column_names":\[)"(\w+)"', tree))
     found = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
     if varying := sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())}):
         raise UserError(
-            f"{source_name(mixture, source)}: where: {varying[0]} differs from call to call, and a mixture must "
+            f"{source_name(mixture, leaf)}: where: {varying[0]} differs from call to call, and a mixture must "
             "not; the draw is random already: use `cap` or `size`"
         )
-
-
-def _write(connection: duckdb.DuckDBPyConnection, statement: str, path: Place) -> None:
-    with (
-        explained(connection, "mixture"),
-        atomic(path) as temporary,
-        pq.ParquetWriter(temporary, MEMBERS, compression="zstd") as file,
-    ):
-        for batch in connection.sql(statement).to_arrow_reader():
-            file.write_batch(batch.cast(MEMBERS))

@@ -71,7 +71,7 @@ def pretrain(
     run = run_directory.directory(on_disk(root), resume or recipe.name)
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
-    mix(mixture(recipe.mixture, specs), root=store.root)
+    mix(mixture(recipe.mixture, specs), root=store.root, encoder=recipe.encoder)
     shards = shard(
         recipe.mixture, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=store.root, address=address
     )

@@ -51,7 +51,7 @@ def file_options(spec: DatasetSpec, files: Files) -> Strict:
 
 
 def mixture(name: str, folder: Path) -> Mixture:
-    """A mixture by name. Raises `UserError` as `dataset_spec` does."""
+    """A mixture by name, with those that it is made of. Raises `UserError` as `dataset_spec` does."""
     return _load(Mixture, name, _find(name, folder / "mixtures"))
 
 
@@ -84,7 +84,10 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     ]
     extending = {"if": {"required": ["extends"]}, "then": {"required": ["name"]}, "else": needed}
     dataset["allOf"] = [extending, *of_format]
-    return {"dataset": dataset, "mixture": Mixture.model_json_schema(), "recipe": Recipe.model_json_schema()}
+    mixture = Mixture.model_json_schema()
+    nested = mixture["$defs"]["MixtureSource"]["properties"]["mixture"]
+    nested["anyOf"].insert(0, {"type": "string"})  # by its name
+    return {"dataset": dataset, "mixture": mixture, "recipe": Recipe.model_json_schema()}
 
 
 def write_json_schemas(folder: Path) -> None:
@@ -108,7 +111,8 @@ def _find(name: str, folder: Path) -> Path:
 
 
 def _load(model: type[Named], name: str, path: Path) -> Named:
-    content = _extended(path, ()) if model is DatasetSpec else read_yaml(path)
+    read = _extended if model is DatasetSpec else _mixed if model is Mixture else _plain
+    content = read(path, ())
     problems: list[str] = []
     spec: Named | None = None
     try:
@@ -123,6 +127,27 @@ def _load(model: type[Named], name: str, path: Path) -> Named:
     if spec is None or problems:
         raise UserError("\n".join(problems))
     return spec
+
+
+def _plain(path: Path, _: tuple[Path, ...]) -> Any:
+    return read_yaml(path)
+
+
+def _mixed(path: Path, on_the_way: tuple[Path, ...]) -> Any:
+    """The content of a mixture, with the content of those that its sources name.
+
+    Raises:
+        UserError: there is no such mixture, or it is a source of itself.
+    """
+    content = read_yaml(path)
+    sources = content.get("sources") if isinstance(content, dict) else None
+    for source in sources if isinstance(sources, list) else []:
+        if isinstance(source, dict) and isinstance(name := source.get("mixture"), str):
+            inside = _find(name, path.parent)
+            if inside in (*on_the_way, path):
+                raise UserError(f"{path}: sources: {name} is made of this mixture; a mixture can't hold itself")
+            source["mixture"] = _mixed(inside, (*on_the_way, path))
+    return content
 
 
 def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:

@@ -43,6 +43,8 @@ _TABLES = {
         {
             **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
             **dict.fromkeys(("available", "dropped_leaks", "dropped_duplicates", "records", "draws"), _COUNT),
+            "epochs": pa.float64(),
+            **dict.fromkeys(("characters", "tokens"), _COUNT),
         }
     ),
     "audits": pa.schema({**dict.fromkeys(("audit", "fingerprint", "counted"), _WORD), "number": _COUNT}),

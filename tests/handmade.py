@@ -109,6 +109,9 @@ def write_mixture(
             available=n,
             records=n,
             draws=sum(row[3] for row in drawn),
+            epochs=1.0,
+            characters=sum(len(record.text) for record in records),
+            phases=[sum(row[3] for row in drawn)],
         )
         sources.append(source)
     mixed = MixtureManifest(

@@ -259,6 +259,6 @@ def test_commands_say_what_they_found_and_dropped(
     assert ubert("contamination", "-n", "12")[1].startswith("contamination: 4 evaluation records, 3 matches")
     code, said = ubert("mix", "m", "--dry-run", "--specs", str(root / "specs"))
     assert code == 0
-    assert "corpus split available leaks duplicates records draws" in said
-    assert "topics train 6 1 1 4 4" in said
+    assert "source available leaks repeats records draws epochs tokens share" in said
+    assert "topics/train 6 1 1 4 4 1.0" in said
     assert ubert("contamination", "--against", "nothing")[0] == 1

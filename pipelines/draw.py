@@ -1,0 +1,127 @@
+"""The draw of a mixture: what each source is to give, then its members, source by source.
+
+The records of a source are ordered by a key made of the seed and their stored key. A quota within their number
+takes that many from the front; a larger one repeats all of them equally often, and those at the front once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.mixture_sql import Stratum, draw_sql, quota_rows, source_name, strata_sql, text_sql
+from pipelines.shares import balanced, quotas
+from pipelines.warehouse import explained
+from ubert.model.tokenizer import load_tokenizer
+from ubert.schema.manifest import CorpusManifest, DrawnCategory, MixtureManifest
+from ubert.schema.mixture import Mixture, MixtureSource
+
+MEMBERS = pa.schema(
+    [
+        pa.field("record_id", pa.string(), nullable=False),
+        pa.field("corpus", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("phase", pa.int32(), nullable=False),
+        pa.field("copies", pa.int32(), nullable=False),
+        pa.field("key", pa.uint64(), nullable=False),  # the draw key
+    ]
+)
+SAMPLE = 256  # texts of a source that are tokenised to learn how many characters make a token
+
+
+@dataclass(slots=True, frozen=True)
+class Planned:
+    """What a source is to give: of `pool` records, the draws of its strata, which `sql` draws."""
+
+    leaf: MixtureSource
+    pool: int
+    strata: list[Stratum]
+    sql: str
+
+
+def plan(
+    connection: duckdb.DuckDBPyConnection,
+    mixture: Mixture,
+    corpora: Mapping[str, CorpusManifest],
+    left: Mapping[str, int],
+) -> list[Planned]:
+    """What the policy makes of the records that are `left` of each leaf, by its name; in order of the members.
+
+    Raises:
+        UserError: a quota cannot be met.
+    """
+    pools = {leaf.name: min(left[leaf.name], leaf.cap or left[leaf.name]) for leaf in mixture.leaves}
+    draws = quotas(mixture, pools, lambda source: _group(mixture, source, corpora))
+    planned = []
+    for leaf in sorted(mixture.leaves, key=lambda leaf: leaf.name):
+        strata = [Stratum("", pools[leaf.name], draws[leaf.name])]
+        if leaf.balance:
+            with explained(connection, source_name(mixture, leaf)):
+                sizes = dict(connection.execute(strata_sql(mixture, leaf)).fetchall())
+            shared = balanced(draws[leaf.name], sizes, leaf.balance, leaf.max_copies)
+            strata = [Stratum(category, size, shared[category]) for category, size in sizes.items()]
+        planned.append(Planned(leaf, pools[leaf.name], strata, draw_sql(mixture, leaf, quota_rows(strata))))
+    return planned
+
+
+def _group(mixture: Mixture, source: MixtureSource, corpora: Mapping[str, CorpusManifest]) -> str:
+    """What `by` calls the group of a source; a mixture is a group of its own."""
+    if source.mixture or mixture.by == "source":
+        return source.name
+    corpus = corpora[source.corpus]
+    return {"corpus": corpus.name, "task": corpus.task, "language": corpus.language}[mixture.by]
+
+
+def draw(
+    connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Planned, file: pq.ParquetWriter | None
+) -> dict[str, Any]:
+    """Draw from one source, into a file if there is one; returns what the manifest says of that."""
+    characters = 0
+    with explained(connection, source_name(mixture, planned.leaf)):
+        for batch in connection.sql(planned.sql).to_arrow_reader():
+            of_copies = pc.multiply(batch.column("characters").cast(pa.int64()), batch.column("copies"))
+            characters += pc.sum(of_copies).as_py() or 0
+            if file is not None:
+                file.write_batch(batch.select(MEMBERS.names).cast(MEMBERS))
+    draws = sum(sum(stratum.draws) for stratum in planned.strata)
+    return {
+        "records": sum(min(stratum.records, sum(stratum.draws)) for stratum in planned.strata),
+        "draws": draws,
+        "epochs": round(draws / planned.pool, 4),
+        "characters": characters,
+        "phases": [sum(of_phase) for of_phase in zip(*(stratum.draws for stratum in planned.strata), strict=True)],
+        "categories": [
+            DrawnCategory(category=category, records=records, draws=sum(draws))
+            for category, records, draws in planned.strata
+            if planned.leaf.balance
+        ],
+    }
+
+
+def count_tokens(
+    connection: duckdb.DuckDBPyConnection, mixture: Mixture, manifest: MixtureManifest, encoder: str
+) -> MixtureManifest:
+    """The manifest with tokens of an encoder: a source's characters, by as many as make a token in its first
+    texts.
+
+    Raises:
+        UserError: there is no such encoder.
+    """
+    tokenizer = load_tokenizer(encoder)
+    leaves = {(leaf.corpus, leaf.split): leaf for leaf in mixture.leaves}
+    sources = []
+    for source in manifest.sources:
+        leaf = leaves[source.corpus, source.split]
+        with explained(connection, source_name(mixture, leaf)):
+            rows = connection.execute(text_sql(mixture, leaf, SAMPLE)).fetchall()
+        texts = [text for row in rows for text in row]
+        tokens = sum(len(encoding.ids) for encoding in tokenizer.encode(texts))
+        rate = tokens / max(1, sum(map(len, texts)))
+        sources.append(source.model_copy(update={"tokens": round(source.characters * rate)}))
+    return manifest.model_copy(update={"sources": sources, "encoder": encoder})
