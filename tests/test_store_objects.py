@@ -23,9 +23,11 @@ from worlds import World, numbers
 
 import pipelines.place
 from pipelines import peek
+from pipelines.audit.duplicates import duplicates
 from pipelines.ingest import Work, ingest
 from pipelines.mix import mix
 from pipelines.place import ObjectPath, Place, arrow, place
+from pipelines.report.page import html
 from pipelines.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.stats import overview, refused
@@ -220,6 +222,8 @@ def test_an_error_longer_than_what_was_asked_for_is_no_end(
     for work in (
         lambda: ingest(["toy"], specs=world.specs, data=world.data, root=remote),
         lambda: sql(remote, "SELECT sum(key) FROM records"),
+        lambda: duplicates(root=remote),
+        lambda: html(remote),
     ):
         reads.clear()
         with object_store.failing(second):

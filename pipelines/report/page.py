@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pipelines.place import Place
+from pipelines.place import Place, persistent
 from pipelines.progress import progress
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
@@ -44,14 +44,19 @@ def html(root: Place) -> str:
     Raises:
         UserError: the store holds no corpus, or can't be read.
     """
+    found, drawn = persistent(lambda: _read(root))
+    return _template().render(_content(root, found, drawn))
+
+
+def _read(root: Place) -> tuple[dict[str, list[Row]], dict[str, list[Record]]]:
+    """What is counted, and records to show."""
     with connect(root) as connection:
         found = numbers(connection)
         if not found["corpora"]:
             raise UserError(
                 f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it"
             )
-        drawn = records(connection, RECORDS)
-    return _template().render(_content(root, found, drawn))
+        return found, records(connection, RECORDS)
 
 
 def _template() -> Template:
