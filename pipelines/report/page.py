@@ -44,7 +44,7 @@ def html(root: Place) -> str:
     Raises:
         UserError: the store holds no corpus, or can't be read.
     """
-    found, drawn = persistent(lambda: _read(root))
+    found, drawn = _read(root)
     return _template().render(_content(root, found, drawn))
 
 
