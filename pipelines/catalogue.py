@@ -5,7 +5,6 @@ Reads the store and the specs, and ingests nothing.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pipelines.cli.shared import STORE, Root, Specs, plainly, write
+from pipelines.place import Place
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
 from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
@@ -42,7 +43,7 @@ _COLUMNS = ("dataset", "spec", "task", "language", "licence", *SPLITS, "rejected
 Rows = list[dict[str, Any]]
 
 
-def markdown(root: Path, specs: Path) -> str:
+def markdown(root: Place, specs: Path) -> str:
     """The page. The same store and specs give the same text.
 
     Raises:
@@ -117,24 +118,20 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def main(
-    root: Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store.")] = Path("store"),
-    specs: Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder of specs.")] = None,
+    root: Root = STORE,
+    specs: Specs = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file, instead of printing.")] = None,
 ) -> None:
     """What became of every dataset, as a page of Markdown.
 
     Example: python -m pipelines.catalogue --root store --out docs/datasets.md
     """
-    try:
-        page = markdown(root, specs_folder(specs))
-        if out is None:
-            typer.echo(page, nl=False)
-        else:
-            out.write_text(page, encoding="utf-8")
-    except (UserError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+    page = markdown(root, specs_folder(specs))
+    if out is None:
+        typer.echo(page, nl=False)
+    else:
+        write(out, page)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    plainly(lambda: typer.run(main))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -83,18 +82,6 @@ def evaluate(
         seconds=round(time.perf_counter() - began, 3),
         metrics=measure.summarise(counts),
     )
-
-
-def write_json(result: Evaluation, path: Path) -> None:
-    """Write an evaluation as JSON.
-
-    Raises:
-        UserError: the file can't be written.
-    """
-    try:
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 
 def find_checkpoint(given: Path, root: Place) -> Path:

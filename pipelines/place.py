@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ubert.schema.errors import UserError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
 
 Result = TypeVar("Result")
 SCHEME = "s3://"
@@ -185,17 +188,20 @@ def persistent(read: Callable[[], Result]) -> Result:
 
 
 @lru_cache(maxsize=1)
-def _objects() -> Any:
-    """The object store that the environment names; once a process."""
+def _objects() -> S3FileSystem:
+    """The object store of the store; one connection a process."""
+    return object_store(CONNECT_SECONDS, ANSWER_SECONDS, ATTEMPTS)
+
+
+def object_store(connect: float, answer: float, attempts: int) -> S3FileSystem:
+    """The object store that the environment names; of what it says, Arrow reads all but the endpoint. A request is
+    made up to `attempts` times, each of which waits so many seconds for a connection and for an answer."""
     from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
-    said = os.environ
-    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
     return S3FileSystem(
-        endpoint_override=endpoint,
-        region=said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else None),
-        connect_timeout=CONNECT_SECONDS,
-        request_timeout=ANSWER_SECONDS,
-        retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=ATTEMPTS),
+        endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
+        connect_timeout=connect,
+        request_timeout=answer,
+        retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=attempts),
         allow_delayed_open=True,  # a small object is one request
     )

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Literal, overload
 
 from pipelines.place import ObjectPath, Place, copy, on_disk, upload
+from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
     MANIFEST,
@@ -168,9 +169,9 @@ def atomic(path: Place) -> Iterator[Path]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            _to_disk(temporary)
+            to_disk(temporary)
             temporary.replace(path)
-            _to_disk(path.parent)
+            to_disk(path.parent)
         except BaseException:
             _discard(temporary)
             raise
@@ -203,14 +204,6 @@ def _discard(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
     except OSError:
         return
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

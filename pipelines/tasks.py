@@ -22,8 +22,8 @@ def completed(
 ) -> Iterator[tuple[int, Result | UserError]]:
     """Run `work(*job)` for every job; yield the job's index and its result, or its `UserError`, as they end.
 
-    A job whose worker, or the worker's machine, dies is tried again, three times; its error is a `DiedError`. Only
-    a few jobs wait at any time. No Ray is started for no jobs.
+    A job that can't read or write a file, or whose worker or machine dies, is tried again, three times; in the
+    latter case its error is a `DiedError`. Only a few jobs wait at any time. No Ray is started for no jobs.
     """
     if not jobs:
         return
@@ -38,7 +38,7 @@ def completed(
     )
 
     with session(address):
-        task = ray.remote(work)
+        task = ray.remote(work).options(retry_exceptions=[OSError])
         most = 2 * int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
         running: dict[Any, int] = {}
         following = iter(enumerate(jobs))

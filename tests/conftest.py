@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 from object_store import ENVIRONMENT, ObjectStore, serve
 
+from pipelines.place import ObjectPath
+
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; decided when triton is first imported
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
@@ -33,6 +35,13 @@ def object_store(object_store_environment: dict[str, str]) -> Iterator[ObjectSto
             patch.setenv(name, value)
         with serve(int(object_store_environment["AWS_ENDPOINT_URL"].rpartition(":")[2])) as store:
             yield store
+
+
+@pytest.fixture
+def remote(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
+    """A store in the object store that no other test uses. What of it lies on disk is below `tmp_path`."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    return ObjectPath(f"bucket/{tmp_path.name}/store")
 
 
 @pytest.fixture(scope="session")

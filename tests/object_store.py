@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
+HANG_SECONDS = 1.5
 ERRORS = {
     "403": b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
     "500": b"",
@@ -25,18 +26,18 @@ ERRORS = {
     "500 in words": b"<Error><Code>InternalError</Code><Message>We met an internal error.</Message></Error>" * 4,
 }
 
-# Of a request (method, path): what goes wrong. A status, "drop" the connection, "hang" for a while, or nothing.
+# Of a request (method, path): what goes wrong. A status of `ERRORS`, "drop" the connection, "hang" for a while, or
+# nothing.
 Fault = Callable[[str, str], str | None]
 
 
 @dataclass
 class ObjectStore:
-    """`requests` are those that came; `fault` is asked of each."""
+    """`ranges` are those that requests asked for; `fault` is asked of each request."""
 
     files: pyarrow.fs.S3FileSystem
-    requests: list[tuple[str, str]] = field(default_factory=list)
+    ranges: list[str] = field(default_factory=list)
     fault: Fault = lambda method, path: None
-    hang_seconds: float = 3.0
 
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:
@@ -46,6 +47,11 @@ class ObjectStore:
             yield
         finally:
             self.fault = lambda method, path: None
+
+    def put(self, key: str, content: bytes) -> None:
+        """Make an object."""
+        with self.files.open_output_stream(key) as stream:
+            stream.write(content)
 
     def objects(self, prefix: str) -> dict[str, int]:
         """Names below a prefix, and their sizes."""
@@ -64,10 +70,11 @@ def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
 
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        store.requests.append((method, path))
+        if "HTTP_RANGE" in environ:
+            store.ranges.append(environ["HTTP_RANGE"])
         fault = store.fault(method, path)
         if fault == "hang":
-            time.sleep(store.hang_seconds)
+            time.sleep(HANG_SECONDS)
         elif fault == "drop":
             environ["werkzeug.socket"].shutdown(2)
         elif fault:
@@ -77,7 +84,7 @@ def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
         return moto(environ, start)  # type: ignore[no-any-return]
 
     server = make_server("127.0.0.1", port, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     files = pyarrow.fs.S3FileSystem(
         access_key="testing",
@@ -85,6 +92,7 @@ def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
         endpoint_override=f"http://127.0.0.1:{server.server_port}",
         region="us-east-1",
         allow_bucket_creation=True,
+        allow_delayed_open=True,  # small objects are put whole
     )
     store = ObjectStore(files)
     try:

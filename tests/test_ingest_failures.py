@@ -72,7 +72,7 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], bytes, str]] = {
     "wrong column count": (TABLE, b"1\tone\n2\n", "wrong column count"),
     "span outside its text": (
         STANDOFF,
-        (mention(2, 5, "red") + mention(6, 10, "hen?")).encode(),
+        (mention(2, 5, "red") + mention(6, 10, "hen")).encode(),
         "span outside its text",
     ),
     "mention that doesn't match": (

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from werkzeug.serving import make_server
+from object_store import ObjectStore
 from worlds import World, numbers
 
 from pipelines.ingest import ingest
@@ -27,56 +24,31 @@ SAMPLES = ["sample_reviews", "sample_entities", "sample_events"]
 
 @dataclass
 class Objects:
-    """A bucket, and what goes wrong with the next GETs and HEADs of objects: a status, "hang" or "drop"."""
+    """A folder of the object store, and what goes wrong with the next requests for objects in it."""
 
-    put: Callable[[str, bytes], None]
-    faults: list[Any] = field(default_factory=list)
-    requests: list[tuple[str, str]] = field(default_factory=list)  # method and path, or range
+    store: ObjectStore
+    key: str
+    faults: list[str | None] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.key}"
+
+    def put(self, name: str, content: bytes) -> None:
+        self.store.put(f"{self.key}/{name}", content)
+
+    def fault(self, method: str, path: str) -> str | None:
+        asked = method in ("GET", "HEAD") and path.startswith(f"/{self.key}/")
+        return self.faults.pop(0) if asked and self.faults else None
 
 
 @pytest.fixture
-def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[Objects]:
-    from moto.server import DomainDispatcherApplication, create_backend_app
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+def objects(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Objects]:
     monkeypatch.setattr(resume, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(s3, "BLOCK", 1 << 20)
-    moto = DomainDispatcherApplication(create_backend_app)
-
-    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        if method in ("GET", "HEAD") and re.fullmatch("/bucket/.+", path):
-            objects.requests.append((method, environ.get("HTTP_RANGE", path)))
-            fault = objects.faults.pop(0) if objects.faults else None
-            if isinstance(fault, int):
-                start(f"{fault} Failure", [("Content-Type", "application/xml")])
-                return [] if method == "HEAD" else [b"<Error><Code>Failure</Code><Message>no</Message></Error>"]
-            if fault == "hang":
-                time.sleep(1.5)
-            elif fault == "drop":
-                environ["werkzeug.socket"].shutdown(2)
-        return moto(environ, start)
-
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    import boto3
-
-    client = boto3.client("s3", region_name="us-east-1")
-    client.create_bucket(Bucket="bucket")
-    objects = Objects(lambda key, content: client.put_object(Bucket="bucket", Key=key, Body=content))
-    yield objects
-    for item in client.list_objects_v2(Bucket="bucket").get("Contents", []):
-        client.delete_object(Bucket="bucket", Key=item["Key"])
-    client.delete_bucket(Bucket="bucket")
-    server.shutdown()
-    thread.join()
+    objects = Objects(object_store, f"bucket/{tmp_path.name}")
+    with object_store.failing(objects.fault):
+        yield objects
 
 
 @pytest.fixture
@@ -96,28 +68,28 @@ def test_an_object_and_a_prefix(world: World, objects: Objects) -> None:
     objects.put("toy/train.jsonl", ROWS)
     objects.put("toy/deep/x y.txt", b"1")
     objects.put("toys/other", b"2")
-    assert bring(world, "s3://bucket/toy/train.jsonl", into="one.jsonl") == {"one.jsonl": ROWS}
+    assert bring(world, f"{objects.url}/toy/train.jsonl", into="one.jsonl") == {"one.jsonl": ROWS}
     (world.data / "toy" / "one.jsonl").unlink()
-    assert bring(world, "s3://bucket/toy/", into="all") == {"all/train.jsonl": ROWS, "all/deep/x y.txt": b"1"}
+    assert bring(world, f"{objects.url}/toy/", into="all") == {"all/train.jsonl": ROWS, "all/deep/x y.txt": b"1"}
 
 
 def test_a_changed_object_is_told_by_its_tag(world: World, objects: Objects) -> None:
     objects.put("train.jsonl", ROWS)
-    bring(world, "s3://bucket/train.jsonl")
+    bring(world, f"{objects.url}/train.jsonl")
     objects.put("train.jsonl", b"other")
     (world.data / "toy" / "train.jsonl").unlink()
     with pytest.raises(UserError, match=r'changed since .*5 bytes, ETag "[0-9a-f]{32}".*ETag "[0-9a-f]{32}"'):
-        bring(world, "s3://bucket/train.jsonl")
+        bring(world, f"{objects.url}/train.jsonl")
 
 
-@pytest.mark.parametrize("fault", [500, 503, "hang", "drop"])
+@pytest.mark.parametrize("fault", ["500", "503", "hang", "drop"])
 def test_a_passing_failure_is_tried_again(
-    world: World, objects: Objects, fault: Any, monkeypatch: pytest.MonkeyPatch
+    world: World, objects: Objects, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume, "READ", 1.0)  # less is not kept by the SDK
     objects.put("train.jsonl", ROWS)
     objects.faults = [fault, None, fault, None, fault]
-    assert bring(world, "s3://bucket/train.jsonl") == {"train.jsonl": ROWS}
+    assert bring(world, f"{objects.url}/train.jsonl") == {"train.jsonl": ROWS}
     assert not objects.faults
 
 
@@ -127,14 +99,14 @@ def test_a_large_object_goes_on_where_it_broke(
     monkeypatch.setattr(resume, "ATTEMPTS", 2)
     content = os.urandom(5 << 20)
     objects.put("train.jsonl", content)
-    objects.faults = [None, None, None, None, *[500] * 50]
+    objects.faults = [None, None, None, None, *["500"] * 50]
     with pytest.raises(UserError, match=r"gave up after 2 attempts with [1-4],[0-9]{3},[0-9]{3} bytes here"):
-        bring(world, "s3://bucket/train.jsonl")
-    objects.faults, objects.requests = [], []
-    assert bring(world, "s3://bucket/train.jsonl") == {"train.jsonl": content}
-    ranges = [what for method, what in objects.requests if what.startswith("bytes=")]
-    assert ranges
-    assert not any(range_.startswith("bytes=0-") for range_ in ranges)
+        bring(world, f"{objects.url}/train.jsonl")
+    objects.faults = []
+    objects.store.ranges.clear()
+    assert bring(world, f"{objects.url}/train.jsonl") == {"train.jsonl": content}
+    assert objects.store.ranges
+    assert not any(asked.startswith("bytes=0-") for asked in objects.store.ranges)
 
 
 def test_an_object_that_changes_midway_is_not_stitched(
@@ -143,12 +115,12 @@ def test_an_object_that_changes_midway_is_not_stitched(
     monkeypatch.setattr(resume, "ATTEMPTS", 2)
     old, new = bytes(5 << 20), b"\1" * (5 << 20)
     objects.put("train.jsonl", old)
-    objects.faults = [None, None, None, None, *[500] * 50]
+    objects.faults = [None, None, None, None, *["500"] * 50]
     with pytest.raises(UserError, match="gave up"):
-        bring(world, "s3://bucket/train.jsonl")
+        bring(world, f"{objects.url}/train.jsonl")
     objects.faults = []
     objects.put("train.jsonl", new)
-    assert bring(world, "s3://bucket/train.jsonl") == {"train.jsonl": new}
+    assert bring(world, f"{objects.url}/train.jsonl") == {"train.jsonl": new}
 
 
 def test_an_object_that_changes_while_it_is_read_is_read_anew(
@@ -166,7 +138,7 @@ def test_an_object_that_changes_while_it_is_read_is_read_anew(
             yield data
 
     monkeypatch.setattr(s3, "_chunks", changing)
-    assert bring(world, "s3://bucket/train.jsonl") == {"train.jsonl": new}
+    assert bring(world, f"{objects.url}/train.jsonl") == {"train.jsonl": new}
 
 
 @pytest.mark.parametrize(
@@ -187,15 +159,15 @@ def test_what_is_not_there_is_a_sentence(world: World, objects: Objects, url: st
 
 def test_a_refused_key_is_a_sentence(world: World, objects: Objects) -> None:
     objects.put("train.jsonl", ROWS)
-    objects.faults = [403]
+    objects.faults = ["403"]
     with pytest.raises(UserError, match=r"ACCESS_DENIED.*AWS_ variables"):
-        bring(world, "s3://bucket/train.jsonl")
+        bring(world, f"{objects.url}/train.jsonl")
 
 
 def test_a_key_that_would_lead_out_is_refused(world: World, objects: Objects) -> None:
     objects.put("toy/.fetched.json", b"{}")
-    with pytest.raises(UserError, match=r"s3://bucket/toy/\.fetched\.json: its name begins with"):
-        bring(world, "s3://bucket/toy/")
+    with pytest.raises(UserError, match=rf"{objects.url}/toy/\.fetched\.json: its name begins with"):
+        bring(world, f"{objects.url}/toy/")
     assert not (world.folder / "escaped").exists()
 
 
@@ -216,9 +188,9 @@ def test_corpora_from_an_object_store_that_fails_are_those_from_disk(
             if path.is_file():
                 objects.put(f"raw/{spec.folder}/{path.relative_to(folder).as_posix()}", path.read_bytes())
         text = (ours / "datasets" / f"{name}.yaml").read_text(encoding="utf-8")
-        fetch = f"fetch:\n  - url: s3://bucket/raw/{spec.folder}/\n"
+        fetch = f"fetch:\n  - url: {objects.url}/raw/{spec.folder}/\n"
         (specs / "datasets" / f"{name}.yaml").write_text(text + fetch, encoding="utf-8")
-    objects.faults = [500, None, 503, "drop", None, None, "hang", None, 500, 503]
+    objects.faults = ["500", None, "503", "drop", None, None, "hang", None, "500", "503"]
     remote = ingest(SAMPLES, specs=specs, data=None, root=tmp_path / "remote")
     assert not objects.faults
     assert [corpus.fingerprint for corpus in remote] == [corpus.fingerprint for corpus in disk]

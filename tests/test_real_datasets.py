@@ -206,9 +206,9 @@ SOURCE_RECORDS = {
 }
 REJECTED = {
     "c3_zh": {"ambiguous label": 1},
-    "casie": {"span outside its text": 1},
-    "casie_coref": {"span outside its text": 1},
-    "cmrc2018": {"span outside its text": 97},
+    "casie": {"mention isn't in the text": 1},
+    "casie_coref": {"mention isn't in the text": 1},
+    "cmrc2018": {"mention isn't in the text": 97},
     "cmrc2018_trial": {
         "mention is in the text more than once": 76,
         "empty question": 2,
@@ -226,7 +226,7 @@ REJECTED = {
     "redocred_ner": {"mention doesn't match its offsets": 2},
     "resume_ner_zh": {"tags out of order": 4},
     "squad2_cs224n": {"no answer": 5915},
-    "casie_triggers": {"span outside its text": 1},
+    "casie_triggers": {"mention isn't in the text": 1},
     "germeval2014_outer": {"wrong column count": 1},
     "squad2_questions": {"missing field": 3168 + 5915},
 }

@@ -23,9 +23,11 @@ from worlds import World, numbers
 
 import pipelines.place
 from pipelines import peek
+from pipelines.audit.duplicates import duplicates
 from pipelines.ingest import Work, ingest
 from pipelines.mix import mix
 from pipelines.place import ObjectPath, Place, arrow, place
+from pipelines.report.page import html
 from pipelines.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.stats import overview, refused
@@ -36,13 +38,6 @@ from ubert.schema.manifest import MANIFEST
 
 OURS = specs_folder(None)
 SAMPLES = [name for name in dataset_names(OURS) if name.startswith("sample_")]
-_prefixes = count()
-
-
-@pytest.fixture
-def remote(object_store: ObjectStore) -> ObjectPath:
-    """A prefix that nothing else uses."""
-    return ObjectPath(f"bucket/{next(_prefixes)}/store")
 
 
 @pytest.fixture
@@ -184,10 +179,7 @@ def test_the_same_pipeline_on_a_store_that_fails_now_and_then(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
-def test_shards_of_an_object_store_are_made_on_this_machine(
-    remote: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+def test_shards_of_an_object_store_are_made_on_this_machine(remote: ObjectPath, tmp_path: Path) -> None:
     made = {}
     for root in (remote, tmp_path / "disk"):
         ingest(["sample_topics"], specs=OURS, data=None, root=root)
@@ -230,6 +222,8 @@ def test_an_error_longer_than_what_was_asked_for_is_no_end(
     for work in (
         lambda: ingest(["toy"], specs=world.specs, data=world.data, root=remote),
         lambda: sql(remote, "SELECT sum(key) FROM records"),
+        lambda: duplicates(root=remote),
+        lambda: html(remote),
     ):
         reads.clear()
         with object_store.failing(second):

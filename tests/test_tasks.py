@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from pipelines.tasks import DiedError, completed
 from ubert.schema.errors import UserError
 
 
-def works() -> tuple[Callable[[int], int], Callable[[Path], int], Callable[[int], int]]:
+def works() -> list[Callable[[Any], int]]:
     """Made here, and so sent to the workers, which cannot import a test."""
 
     def double(number: int) -> int:
@@ -27,15 +28,21 @@ def works() -> tuple[Callable[[int], int], Callable[[Path], int], Callable[[int]
             os._exit(1)
         return 1
 
+    def fail_once(mark: Path) -> int:
+        if not mark.exists():
+            mark.touch()
+            raise OSError("the store is away")
+        return 1
+
     def die(number: int) -> int:
         if number == 13:
             os._exit(1)
         return number
 
-    return double, die_once, die
+    return [double, die_once, fail_once, die]
 
 
-double, die_once, die = works()
+double, die_once, fail_once, die = works()
 
 
 def test_no_jobs_need_no_ray() -> None:
@@ -54,8 +61,11 @@ def test_every_job_has_its_result_or_its_error() -> None:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
-def test_a_job_whose_worker_dies_is_done_by_another(tmp_path: Path) -> None:
-    assert list(completed(die_once, [(tmp_path / "mark",)])) == [(0, 1)]
+@pytest.mark.parametrize("work", [die_once, fail_once])
+def test_a_job_whose_worker_dies_or_whose_store_fails_is_done_again(
+    work: Callable[[Path], int], tmp_path: Path
+) -> None:
+    assert list(completed(work, [(tmp_path / "mark",)])) == [(0, 1)]
 
 
 @pytest.mark.ray

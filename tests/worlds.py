@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from pipelines.ingest import Work, ingest
-from pipelines.store import Store, now
+from pipelines.place import Place
+from pipelines.store import Store, atomic, now
 from ubert.schema.arrow import concat, mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
 from ubert.schema.record import REJECT_SCHEMA, Category, Mismatch, Misplaced, Record, Reject, Source, Split
@@ -119,7 +120,7 @@ def corpus(name: str, size: int, split: Split = "train") -> list[Record]:
 
 
 def put_corpus(
-    root: Path,
+    root: Place,
     name: str,
     records: list[Record],
     rejected: Sequence[tuple[Split, str]] = (),
@@ -147,17 +148,17 @@ def put_corpus(
         reject_parts=["rejects-0.parquet"],
         mismatch_parts=["mismatches-0.parquet"],
     )
-    directory = store.directory("corpora", name, manifest.fingerprint)
-    directory.mkdir(parents=True, exist_ok=True)
     rejects = [
         rejects_to_batch([Reject("source", line, reason, "a detail", "a row")], name, split)
         for line, (split, reason) in enumerate(rejected, 1)
     ]
-    pq.write_table(concat([records_to_batch(records)]), directory / "part-0.parquet")
     moved = [Misplaced("source", line, f"source:{line}", one) for line, one in enumerate(misplaced, 1)]
-    empty = REJECT_SCHEMA.empty_table()
-    pq.write_table(concat(rejects) if rejects else empty, directory / "rejects-0.parquet")
-    pq.write_table(
-        pa.Table.from_batches([mismatches_to_batch(moved, name, "train")]), directory / "mismatches-0.parquet"
-    )
+    tables = {
+        "part-0.parquet": concat([records_to_batch(records)]),
+        "rejects-0.parquet": concat(rejects) if rejects else REJECT_SCHEMA.empty_table(),
+        "mismatches-0.parquet": pa.Table.from_batches([mismatches_to_batch(moved, name, "train")]),
+    }
+    for file, table in tables.items():
+        with atomic(store.directory("corpora", name, manifest.fingerprint) / file) as path:
+            pq.write_table(table, path)
     store.publish("corpora", manifest)

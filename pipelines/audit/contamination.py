@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from pipelines.audit.audited import Found, audited
 from pipelines.audit.evidence import CONTAMINATION
 from pipelines.audit.ngrams import INDEXED, contaminated, index_of, indexed
-from pipelines.code_hash import code_hash
 from pipelines.place import Place
 from pipelines.progress import progress
-from pipelines.store import Store, atomic, now
+from pipelines.store import Store
 from pipelines.tasks import completed, session
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
+from ubert.schema.manifest import AuditManifest, CorpusManifest
 
 
 def contamination(
@@ -45,33 +44,23 @@ def contamination(
     held = {name: current[name] for name in sorted({corpus for corpus, _ in splits})}
     corpora = {name: manifest.fingerprint for name, (_, manifest) in sorted((trained | held).items())}
     spelled = sorted(f"{corpus}/{split}" for corpus, split in splits)
-    parameters: dict[str, Any] = {"n": n, "corpora": sorted(trained), "against": spelled}
-    mark = fingerprint(corpora, parameters, code_hash("pipelines.audit.contamination"))
-    directory = store.directory("audits", "contamination", mark)
-    if (directory / MANIFEST).exists():
-        return store.again("audits", read_manifest(AuditManifest, directory))
-    with store.working_on("audits", "contamination"), session(address):
+    parameters = {"n": n, "corpora": sorted(trained), "against": spelled}
+
+    def search() -> Found:
         import ray
 
-        jobs = [(part, splits, n) for part in _parts(held)]
-        rows = pa.concat_tables([INDEXED.empty_table(), *_done(indexed, jobs, "evaluation splits")])
-        rows = rows.sort_by([(name, "ascending") for name in ("corpus", "split", "record_id")])
-        index = ray.put(index_of(rows))
-        hits = [*_done(contaminated, [(part, index, n) for part in _parts(trained)], "training records")]
+        with session(address):
+            jobs = [(part, splits, n) for part in _parts(held)]
+            rows = pa.concat_tables([INDEXED.empty_table(), *_done(indexed, jobs, "evaluation splits")])
+            rows = rows.sort_by([(name, "ascending") for name in ("corpus", "split", "record_id")])
+            index = ray.put(index_of(rows))
+            hits = [*_done(contaminated, [(part, index, n) for part in _parts(trained)], "training records")]
         found = _evidence(pa.concat_tables(hits), rows)
-        with atomic(directory / "matches.parquet") as path:
-            pq.write_table(found, path, compression="zstd")
         records = len(pc.unique(found.column("record_id")))
-        manifest = AuditManifest(
-            name="contamination",
-            fingerprint=mark,
-            created=now(),
-            corpora=corpora,
-            parameters=parameters,
-            counts={"evaluation_records": len(rows), "matches": len(found), "contaminated_records": records},
-        )
-        store.publish("audits", manifest)
-    return manifest
+        counts = {"evaluation_records": len(rows), "matches": len(found), "contaminated_records": records}
+        return {"matches": found}, counts
+
+    return audited(store, "contamination", corpora, parameters, search)
 
 
 def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str]) -> list[tuple[str, str]]:

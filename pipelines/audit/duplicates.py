@@ -14,18 +14,17 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipelines.audit.audited import Found, audited
 from pipelines.audit.contradictions import contradictions
 from pipelines.audit.evidence import DUPLICATES, LEAKS
 from pipelines.audit.near import find_near
 from pipelines.audit.same import ASKED, KEEPER_ORDER, rank
-from pipelines.code_hash import code_hash
 from pipelines.place import Place
-from pipelines.store import Store, atomic, now
+from pipelines.store import Store
 from pipelines.warehouse import connect, explained
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, AuditManifest, fingerprint, read_manifest
+from ubert.schema.manifest import AuditManifest
 
 SECONDS = 24 * 3600.0  # a longer audit is interrupted
 
@@ -106,38 +105,25 @@ def duplicates(
         raise UserError(f"{store.root}: no corpus in the store; run `ubert ingest` first")
     current = {name: store.current("corpora", name) for name in chosen}
     corpora = {name: manifest.fingerprint for name, (_, manifest) in current.items()}
-    mark = fingerprint(corpora, near, code_hash("pipelines.audit.duplicates"))
-    directory = store.directory("audits", "duplicates", mark)
-    if (directory / MANIFEST).exists():
-        return store.again("audits", read_manifest(AuditManifest, directory))
     parts = [place / part for place, manifest in current.values() for part in manifest.parts]
-    with (
-        store.working_on("audits", "duplicates"),
-        tempfile.TemporaryDirectory(prefix="ubert-") as folder,
-        connect(store.root, chosen, Path(folder)) as connection,
-        explained(connection, "duplicates", SECONDS),
-    ):
-        counts = _compare(connection, parts, near, Path(folder), address)
-        tables = {
-            "matches": connection.sql(_MATCHES).to_arrow_table().cast(DUPLICATES),
-            "leaks": connection.sql(_LEAKS).to_arrow_table().cast(LEAKS),
-            "contradictions": contradictions(connection, Path(folder)),
-        }
-        for name, table in tables.items():
-            with atomic(directory / f"{name}.parquet") as path:
-                pq.write_table(table, path, compression="zstd")
+
+    def search() -> Found:
+        with (
+            tempfile.TemporaryDirectory(prefix="ubert-") as folder,
+            connect(store.root, chosen, Path(folder)) as connection,
+            explained(connection, "duplicates", SECONDS),
+        ):
+            counts = _compare(connection, parts, near, Path(folder), address)
+            tables = {
+                "matches": connection.sql(_MATCHES).to_arrow_table().cast(DUPLICATES),
+                "leaks": connection.sql(_LEAKS).to_arrow_table().cast(LEAKS),
+                "contradictions": contradictions(connection, Path(folder)),
+            }
         kinds = tables["matches"].column("kind").to_pylist()
         counts |= {kind: kinds.count(kind) for kind in ("exact", "near")}
-        manifest = AuditManifest(
-            name="duplicates",
-            fingerprint=mark,
-            created=now(),
-            corpora=corpora,
-            parameters={"near": near},
-            counts=counts | {name: len(tables[name]) for name in ("leaks", "contradictions")},
-        )
-        store.publish("audits", manifest)
-    return manifest
+        return tables, counts | {name: len(tables[name]) for name in ("leaks", "contradictions")}
+
+    return audited(store, "duplicates", corpora, {"near": near}, search)
 
 
 def _compare(

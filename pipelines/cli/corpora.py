@@ -17,6 +17,7 @@ from pipelines.cli.shared import (
     Specs,
     app,
     console,
+    write,
 )
 from pipelines.render import PRINTERS, table
 from ubert.schema.manifest import AuditManifest, CorpusManifest
@@ -156,9 +157,9 @@ def stats(
     Example: ubert stats --html report.html
     """
     if page is not None:
-        from pipelines.report.page import write_report
+        from pipelines.report.page import html
 
-        write_report(root, page)
+        write(page, html(root))
         console.print(f"{page}: {page.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
         return
     from pipelines.stats import overview
@@ -226,4 +227,4 @@ def contamination(
 
 def _found(manifest: AuditManifest) -> None:
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in manifest.counts.items())
-    console.print(f"{manifest.name}: {counts} ({manifest.fingerprint})")
+    console.print(f"{manifest.name}: {counts} ({manifest.fingerprint})", soft_wrap=True)

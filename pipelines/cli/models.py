@@ -22,6 +22,7 @@ from pipelines.cli.shared import (
     app,
     console,
     errors,
+    write,
 )
 from pipelines.render import table
 from ubert.schema.record import Split
@@ -149,15 +150,15 @@ def evaluate(
     Example: ubert evaluate mit_movie --corpus mit_movie_trivia --json metrics.json
     """
     from pipelines.evaluate import evaluate as job
-    from pipelines.evaluate import find_checkpoint, write_json
+    from pipelines.evaluate import find_checkpoint
 
     found = find_checkpoint(checkpoint, root)
     result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, precision=precision, root=root)
-    if output is not None:
-        write_json(result, output)
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
     title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
     table(pa.Table.from_pylist(rows), title)
+    if output is not None:
+        write(output, json.dumps(result, indent=1) + "\n")
 
 
 @app.command()

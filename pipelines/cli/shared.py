@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from pipelines.place import Place, place
+from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
 errors = Console(stderr=True)
+
+
+def plainly(command: Callable[[], Any]) -> None:
+    """Run a command; a `UserError` is one plain sentence and exit code 1."""
+    try:
+        command()
+    except UserError as error:
+        if "--debug" in sys.argv:
+            raise
+        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
+
+
+def write(path: Path, text: str) -> None:
+    """Write the file that a user named.
+
+    Raises:
+        UserError: it can't be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+
+
+def folder(given: str) -> Path:
+    """A folder that a user named.
+
+    Raises:
+        UserError: a URL.
+    """
+    if "://" in given:
+        raise UserError(
+            f"{given}: the mirror of raw sources is a local folder; what lies elsewhere is named by `fetch` in "
+            "the spec of its dataset"
+        )
+    return Path(given)
+
 
 Root = Annotated[
     Place,
@@ -28,7 +70,10 @@ Specs = Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder o
 Data = Annotated[
     Path | None,
     typer.Option(
-        envvar="UBERT_DATA", help="Mirror of raw sources, one folder per dataset; else raw/ in the store."
+        envvar="UBERT_DATA",
+        parser=folder,
+        metavar="DIR",
+        help="Mirror of raw sources, one folder per dataset; else raw/ in the store.",
     ),
 ]
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]

@@ -282,10 +282,11 @@ def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offse
     said = f"{_name(given)} says {short(given.words)}"
     if there is not None:
         return "mention doesn't match its offsets", f"{said}, the text at {_shown(given)} {short(there)}"
-    if given.fragments or given.start is not None:
-        return "span outside its text", f"{said} at {_shown(given)} of {_size(body, offsets)}"
-    if count == 0:
-        return "mention isn't in the text", f"{said}, which is nowhere in the text"
+    at = "" if _start(given) is None else f" at {_shown(given)} of {_size(body, offsets)}"
+    if given.words and count == 0:
+        return "mention isn't in the text", f"{said}{at}, which is nowhere in the text"
+    if at:
+        return "span outside its text", said + at
     if count == 1:
         return "mention has no offsets", f"{said} and not where; `locate: unique` of the spec would find it"
     return "mention is in the text more than once", f"{said}, which is in the text {count} times"

@@ -20,7 +20,6 @@ from blake3 import blake3
 
 from pipelines.mirror import resume
 from pipelines.mirror.changes import changed
-from pipelines.mirror.disk import move
 from pipelines.mirror.download import Download, Staged, at_hand, download, members
 from pipelines.mirror.names import OWN
 from pipelines.mirror.record import Fetched, read_record, stamp, whole, write_record
@@ -145,6 +144,7 @@ def _place(fetch: Fetch, folder: Path, files: dict[str, Staged], record: dict[st
                 "download a place of its own with `into`"
             )
     for name, staged in moving.items():
-        move(staged.path, folder / name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        staged.path.replace(folder / name)
     for name in old.keys() - files.keys() - of_others:
         (folder / name).unlink(missing_ok=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.mirror.disk import write
 from pipelines.mirror.resume import Origin
 from pipelines.sources import file_hash
+from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.yaml_file import Strict
 
@@ -64,7 +64,7 @@ def read_record(folder: Path) -> dict[str, Fetched] | None:
 
 def write_record(folder: Path, record: dict[str, Fetched]) -> None:
     """Write it whole."""
-    write(folder / RECORD, _RECORD.dump_json(record, indent=1).decode() + "\n")
+    write_whole(folder / RECORD, _RECORD.dump_json(record, indent=1).decode() + "\n")
 
 
 def stamp(path: Path, blake3: str | None = None) -> Stamp:

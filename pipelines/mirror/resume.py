@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from pipelines.mirror.disk import to_disk, write
+from ubert.schema.disk import to_disk, write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.yaml_file import Strict
 
@@ -90,15 +90,15 @@ def _go_on(open_at: Open, path: Path, show: Show) -> Origin:
         return known
     start, origin, chunks = open_at(have, known)
     with closing(chunks), path.open("r+b" if start else "wb") as file:
-        write(said, origin.model_dump_json())
+        write_whole(said, origin.model_dump_json())
         file.seek(start)
         file.truncate()
         for data in chunks:
             file.write(data)
             show(file.tell(), origin.size)
-        to_disk(file)
         if origin.size not in (None, file.tell()):
             raise BrokenError(f"ended after {file.tell():,} of {origin.size:,} bytes")
+    to_disk(path)
     return origin
 
 

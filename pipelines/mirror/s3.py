@@ -3,7 +3,6 @@ AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or by ~
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Generator
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.mirror import resume
 from pipelines.mirror.resume import CHUNK, BrokenError, Open, Opened, Origin
+from pipelines.place import object_store
 from ubert.schema.errors import UserError
 from ubert.schema.fetch import Fetch
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
 BLOCK = 8 * CHUNK  # of one request
+REQUESTS = 3  # made at once for one; `resume` waits longer
 # What no second attempt will change.
 _FINAL = re.compile("ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|NO_SUCH|NOT_FOUND|INVALID_(BUCKET|OBJECT)")
 
@@ -30,7 +31,8 @@ def objects(fetch: Fetch) -> dict[str, Open]:
     """
     from pyarrow.fs import FileSelector, FileType
 
-    path, store = fetch.url.removeprefix("s3://"), filesystem()
+    path = fetch.url.removeprefix("s3://")
+    store = object_store(resume.CONNECT, resume.READ, REQUESTS)
     if not fetch.many:
         return {path.rsplit("/", 1)[-1]: partial(_open_at, store, path)}
     try:
@@ -41,21 +43,6 @@ def objects(fetch: Fetch) -> dict[str, Open]:
     if not files:
         raise UserError(f"{fetch.url}: there is no object under this prefix; correct the address in the spec")
     return {name: partial(_open_at, store, files[name]) for name in sorted(files)}
-
-
-def filesystem() -> S3FileSystem:
-    """The object store that the environment names. Arrow itself doesn't read the endpoint's variables."""
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
-
-    said = os.environ
-    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
-    return S3FileSystem(
-        endpoint_override=endpoint,
-        region=said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else None),
-        connect_timeout=resume.CONNECT,
-        request_timeout=resume.READ,
-        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3),
-    )
 
 
 def _open_at(store: S3FileSystem, path: str, have: int, known: Origin | None) -> Opened:

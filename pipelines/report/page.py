@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pipelines.place import Place
+from pipelines.place import Place, persistent
 from pipelines.progress import progress
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
@@ -39,24 +38,25 @@ MEASURES = {
 KINDS = ("label", "answer", "span", "relation", "event", "role")
 
 
-def write_report(root: Place, path: Path) -> None:
-    """Write the page. The same store gives the same bytes: its time is that of the newest manifest.
+def html(root: Place) -> str:
+    """The page. The same store gives the same text: its time is that of the newest manifest.
 
     Raises:
-        UserError: the store holds no corpus, or the page can't be written.
+        UserError: the store holds no corpus, or can't be read.
     """
+    found, drawn = _read(root)
+    return _template().render(_content(root, found, drawn))
+
+
+def _read(root: Place) -> tuple[dict[str, list[Row]], dict[str, list[Record]]]:
+    """What is counted, and records to show."""
     with connect(root) as connection:
         found = numbers(connection)
         if not found["corpora"]:
             raise UserError(
                 f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it"
             )
-        drawn = records(connection, RECORDS)
-    page = _template().render(_content(root, found, drawn))
-    try:
-        path.write_text(page, encoding="utf-8", newline="")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+        return found, records(connection, RECORDS)
 
 
 def _template() -> Template:

@@ -31,7 +31,7 @@ def main() -> int:
     )
     parser.add_argument("recipe", help="name of a recipe, or its YAML file")
     parser.add_argument("--specs", type=Path, default=os.environ.get("UBERT_SPECS", SPECS), help="folder of specs")
-    parser.add_argument("--root", type=Path, default=Path(os.environ.get("UBERT_ROOT", "store")), help="the store")
+    parser.add_argument("--root", type=_folder, default=os.environ.get("UBERT_ROOT", "store"), help="the store")
     parser.add_argument("--name", help="name of the run; default: the recipe's")
     parser.add_argument("--resume", action="store_true", help="go on from a checkpoint, perhaps for longer")
     given = parser.parse_args()
@@ -59,6 +59,14 @@ def main() -> int:
         if dist.is_initialized():
             dist.destroy_process_group()
     return 0
+
+
+def _folder(given: str) -> Path:
+    """Where shards and runs lie. Those of an object store lie on disk, where `ubert shard` has put them."""
+    if "://" in given:
+        message = f"{given}: expected a folder; that of an object store is where `ubert shard` put its shards"
+        raise argparse.ArgumentTypeError(message)
+    return Path(given)
 
 
 def _worker() -> loop.Worker:

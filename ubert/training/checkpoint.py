@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
+from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.schema.yaml_file import Strict
@@ -54,10 +55,8 @@ class State(Strict):
 def save(
     run: Path, model: UbertModel, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer, state: State
 ) -> Path:
-    """Write a checkpoint under a temporary name and rename it: nobody sees half of it.
-
-    Power may fail before its bytes reach the disk; the hashes in state.json find that out, and `latest` then takes
-    the checkpoint before it.
+    """Write a checkpoint under a temporary name, and rename it once it is on the disk: nobody sees half of it,
+    also if power fails.
 
     Raises:
         UserError: the directory cannot be written, or its disk is full.
@@ -72,9 +71,12 @@ def save(
         save_file(_tensors(model, optimizer), half / OPTIMIZER)
         whole = state.model_copy(update={"files": {path.name: _hash(path) for path in sorted(half.iterdir())}})
         (half / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        for path in (*half.iterdir(), half):
+            to_disk(path)
         if directory.exists():  # damaged, or this step would not have been done again
             shutil.rmtree(directory)
         half.rename(directory)
+        to_disk(directory.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(half, ignore_errors=True)
         raise UserError(

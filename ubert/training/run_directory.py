@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, RunManifest, ShardManifest, fingerprint, read_manifest
 from ubert.schema.recipe import Recipe
@@ -150,7 +151,7 @@ def start(run: Path, recipe: Recipe) -> None:
     run.mkdir(parents=True, exist_ok=True)
     (run / MANIFEST).unlink(missing_ok=True)
     text = yaml.safe_dump(recipe.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
-    (run / "recipe.yaml").write_text(text, encoding="utf-8")
+    write_whole(run / "recipe.yaml", text)
 
 
 def finish(run: Path, state: State, directory: Path) -> None:
@@ -169,9 +170,7 @@ def finish(run: Path, state: State, directory: Path) -> None:
         loss=state.loss,
         checkpoint=str(directory.relative_to(run)),
     )
-    half = run / f".{MANIFEST}"
-    half.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    half.replace(run / MANIFEST)
+    write_whole(run / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 
 
 def _differences(before: Recipe, now: Recipe, but: set[str]) -> list[str]:

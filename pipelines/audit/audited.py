@@ -1,0 +1,41 @@
+"""An audit as the store keeps it: evidence and counts, found once for the same corpora in the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.code_hash import code_hash
+from pipelines.place import persistent
+from pipelines.store import Store, atomic, now
+from ubert.schema.manifest import MANIFEST, AuditManifest, fingerprint, read_manifest
+
+Found = tuple[dict[str, pa.Table], dict[str, int]]  # tables of evidence by the names of their files, and counts
+
+
+def audited(
+    store: Store, name: str, corpora: dict[str, str], parameters: dict[str, Any], search: Callable[[], Found]
+) -> AuditManifest:
+    """What the audit `pipelines.audit.<name>` finds in corpora (fingerprints by name), as its current state.
+    `search` is done where the same was not found before.
+
+    Raises:
+        UserError: the search fails, or the store can't be written.
+    """
+    mark = fingerprint(corpora, parameters, code_hash(f"pipelines.audit.{name}"))
+    directory = store.directory("audits", name, mark)
+    if (directory / MANIFEST).exists():
+        return store.again("audits", read_manifest(AuditManifest, directory))
+    with store.working_on("audits", name):
+        tables, counts = persistent(search)
+        for file, table in tables.items():
+            with atomic(directory / f"{file}.parquet") as path:
+                pq.write_table(table, path, compression="zstd")
+        manifest = AuditManifest(
+            name=name, fingerprint=mark, created=now(), corpora=corpora, parameters=parameters, counts=counts
+        )
+        store.publish("audits", manifest)
+    return manifest

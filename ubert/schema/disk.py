@@ -1,0 +1,28 @@
+"""What is written is on the disk before anything says that it is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def to_disk(path: Path) -> None:
+    """Hold until the disk has the bytes of a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file: under its name there is what was there before or all of `text`, even if power fails.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    half = path.with_name(f"{path.name}.half")
+    half.write_text(text, encoding="utf-8")
+    to_disk(half)
+    half.replace(path)
+    to_disk(path.parent)
