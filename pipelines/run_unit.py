@@ -7,11 +7,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from pipelines.hashes import LONGEST_ROW
 from pipelines.mapping.mapper import mapper

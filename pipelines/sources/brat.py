@@ -14,6 +14,8 @@ A row is {"text", "standoff"}; a standoff is
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,15 +46,21 @@ def split_at(options: Options) -> None:
     return
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The other files of the document that are there."""
-    files = [_document(path, options), *(path.with_suffix(ending) for ending in options.annotations)]
-    return [file for file in files if file != path and file.is_file()]
+    files = [_document(path, options), *_annotation_files(path, options)]
+    return [file for file in files if file != path and os.path.isfile(f"{folder}/{file}")]
 
 
-def _document(path: Path, options: Options) -> Path:
+def _document(path: str, options: Options) -> str:
     """The text file, where the spec names it or the annotation file beside it."""
-    return path.with_suffix(options.text) if path.suffix == options.annotations[0] else path
+    stem, ending = posixpath.splitext(path)
+    return stem + options.text if ending == options.annotations[0] else path
+
+
+def _annotation_files(path: str, options: Options) -> list[str]:
+    stem, _ = posixpath.splitext(path)
+    return [stem + ending for ending in options.annotations]
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
@@ -60,16 +68,16 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     standoff: Standoff = {
         kind: [] for kind in ("spans", "relations", "events", "attributes", "equivalences", "notes")
     }
-    document, at = "", _document(Path(piece.path), options).as_posix()
+    document, at = "", _document(piece.path, options)
     try:
-        if not (piece.folder / at).is_file():
+        try:
+            document = text(piece.whole(at))
+        except (FileNotFoundError, IsADirectoryError):
             yield Reject(piece.path, 1, "no text file", f"{at} is missing", text(piece))
             return
-        document = text(piece, at)
-        for ending in options.annotations:
-            beside = Path(piece.path).with_suffix(ending).as_posix()
+        for beside in _annotation_files(piece.path, options):
             try:
-                annotations = text(piece, beside)
+                annotations = text(piece.whole(beside))
             except FileNotFoundError:
                 yield Reject(piece.path, 1, "no annotation file", f"{beside} is missing", document)
                 return
