@@ -119,17 +119,16 @@ def check_unchanged(piece: Slice) -> None:
         UserError: they differ, or cannot be read.
     """
 
-    def as_read(path: str, start: int, stop: int) -> str:
-        return piece.hashes.get((path, start, stop)) or range_hash(f"{piece.folder}/{path}", start, stop)
-
+    found = dict(piece.hashes)
     try:
-        found = {path: as_read(path, 0, _size(piece.folder, path)) for path in piece.beside}
-        found[piece.path] = as_read(piece.path, piece.start, piece.stop)
+        for path in (piece.path, *piece.beside):
+            if path not in found:
+                start, stop = (piece.start, piece.stop) if path == piece.path else (0, _size(piece.folder, path))
+                found[path] = range_hash(f"{piece.folder}/{path}", start, stop)
     except OSError as error:
-        raise UserError(
-            f"{piece.folder / piece.path}: {error.strerror or error} while it was being ingested"
-        ) from None
-    if joined_hash(found) != piece.sha or any(path not in found for path, _, _ in piece.hashes):
+        problem = f"{error.strerror or error} while it was being ingested"
+        raise UserError(f"{piece.folder / piece.path}: {problem}; run again") from None
+    if joined_hash(found) != piece.sha:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
@@ -181,6 +180,7 @@ def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes:
             )
             own = {member: one.sha for member, one in zip(source.members, [first, *others], strict=True)}
             found.append(source._replace(hashes=own, sha=joined_hash(own), ranges=first.ranges))
+        advance(done, done / 1e6)
     hashes.keep()
     return found
 

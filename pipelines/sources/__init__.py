@@ -34,13 +34,13 @@ BLOCK_BYTES = 1 << 20
 Cut = Literal["line", "blank line"] | None
 
 
-class Slice(Struct, frozen=True):
+class Slice(Struct, frozen=True, gc=False):
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
     of these bytes (of the whole file and its companions, where the file is not cut), `beside` the paths of these
-    companions. `too_long`: one row, which is refused and not read. `hashes`: of the bytes that were read, by path
-    and range, so that what was read need not be read again to be held against `sha`.
+    companions. `too_long`: one row, which is refused and not read. `hashes`: of the bytes that were read, by
+    path: they need not be read again to be held against `sha`.
     """
 
     folder: Path
@@ -52,14 +52,14 @@ class Slice(Struct, frozen=True):
     sha: str
     beside: tuple[str, ...] = ()
     too_long: bool = False
-    hashes: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
         with open(f"{self.folder}/{self.path}", "rb") as file:
             file.seek(self.start)
             data = file.read(self.stop - self.start)
-        self.hashes[self.path, self.start, self.stop] = blake3(data).hexdigest()
+        self.hashes[self.path] = blake3(data).hexdigest()
         return data
 
     def blocks(self) -> Iterator[bytes]:
@@ -72,7 +72,7 @@ class Slice(Struct, frozen=True):
                 digest.update(block)
                 left -= len(block)
                 yield block
-        self.hashes[self.path, self.start, self.stop] = digest.hexdigest()
+        self.hashes[self.path] = digest.hexdigest()
 
     def whole(self, path: str) -> Slice:
         """The whole of a file of the same dataset, such as a companion.

@@ -71,7 +71,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     document, at = "", _document(piece.path, options)
     try:
         try:
-            document = text(piece.whole(at))
+            document = text(piece if at == piece.path else piece.whole(at))
         except (FileNotFoundError, IsADirectoryError):
             yield Reject(piece.path, 1, "no text file", f"{at} is missing", text(piece))
             return
@@ -100,40 +100,34 @@ class _BadLineError(Exception):
 
 
 def _annotations(path: str, content: str, standoff: Standoff) -> None:
-    for number, line in enumerate(content.split("\n"), 1):
-        line = line.removesuffix("\r")
+    for number, line in enumerate(content.removesuffix("\r").replace("\r\n", "\n").split("\n"), 1):
         if not line or line.isspace():
             continue
-        parse = _LINES.get(line[0])
         try:
-            if parse is None:
-                raise ValueError
-            kind, annotation = parse(line.split("\t"))
-        except (ValueError, IndexError):
+            kind, parse = _LINES[line[0]]
+            standoff[kind].append(parse(line.split("\t")))
+        except (KeyError, ValueError, IndexError):
             raise _BadLineError(f"{path}: line {number}: not a standoff annotation: {line!r}") from None
-        standoff[kind].append(annotation)
 
 
-def _span(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _span(fields: list[str]) -> dict[str, Any]:
     label, _, offsets = fields[1].partition(" ")
-    fragments = [[int(offset) for offset in fragment.split(" ")] for fragment in offsets.split(";")]
-    if any(len(fragment) != 2 for fragment in fragments):
-        raise ValueError
+    fragments = [[int(start), int(end)] for start, end in [place.split(" ") for place in offsets.split(";")]]
     # Tabs in a mention would have been taken for separators.
-    return "spans", {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
+    return {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
 
 
-def _relation(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _relation(fields: list[str]) -> dict[str, Any]:
     label, head, tail = fields[1].split()
     ends = {"head": _argument(head)["target"], "tail": _argument(tail)["target"]}
-    return "relations", {"id": fields[0], "label": label, **ends}
+    return {"id": fields[0], "label": label, **ends}
 
 
-def _event(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _event(fields: list[str]) -> dict[str, Any]:
     first, *arguments = fields[1].split()
     label, _, trigger = first.partition(":")
     found = [_argument(argument) for argument in arguments]
-    return "events", {"id": fields[0], "label": label, "trigger": trigger or None, "arguments": found}
+    return {"id": fields[0], "label": label, "trigger": trigger or None, "arguments": found}
 
 
 def _argument(argument: str) -> dict[str, str]:
@@ -143,28 +137,28 @@ def _argument(argument: str) -> dict[str, str]:
     return {"role": role, "target": target}
 
 
-def _attribute(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _attribute(fields: list[str]) -> dict[str, Any]:
     label, target, *value = fields[1].split(" ")
-    return "attributes", {"id": fields[0], "label": label, "target": target, "value": " ".join(value) or None}
+    return {"id": fields[0], "label": label, "target": target, "value": " ".join(value) or None}
 
 
-def _equivalence(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _equivalence(fields: list[str]) -> dict[str, Any]:
     label, *targets = fields[1].split()
-    return "equivalences", {"label": label, "targets": targets}
+    return {"label": label, "targets": targets}
 
 
-def _note(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _note(fields: list[str]) -> dict[str, Any]:
     label, target, *_ = fields[1].split()
-    return "notes", {"id": fields[0], "label": label, "target": target, "text": " ".join(fields[2:])}
+    return {"id": fields[0], "label": label, "target": target, "text": " ".join(fields[2:])}
 
 
-_LINES: dict[str, Callable[[list[str]], tuple[str, dict[str, Any]]]] = {
-    "T": _span,
-    "R": _relation,
-    "E": _event,
-    "A": _attribute,
-    "M": _attribute,
-    "*": _equivalence,
-    "N": _note,
-    "#": _note,
+_LINES: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
+    "T": ("spans", _span),
+    "R": ("relations", _relation),
+    "E": ("events", _event),
+    "A": ("attributes", _attribute),
+    "M": ("attributes", _attribute),
+    "*": ("equivalences", _equivalence),
+    "N": ("notes", _note),
+    "#": ("notes", _note),
 }
