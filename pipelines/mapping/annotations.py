@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
@@ -12,7 +12,7 @@ from pipelines.mapping.gather import Gathered, Happening, Link, Reference, gathe
 from pipelines.mapping.mentions import Fragments, locate
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
-from ubert.schema.record import Argument, Category, Event, Relation, Span
+from ubert.schema.record import Argument, Category, Event, Mismatch, Record, Relation, Span
 from ubert.schema.spec import DatasetSpec
 
 
@@ -37,8 +37,8 @@ class _Places(NamedTuple):
         return self.of_mention[reference] if isinstance(reference, int) else self.of_id.get(reference)
 
 
-def annotated(spec: DatasetSpec) -> Callable[[Scope], dict[str, Any]]:
-    """What takes a row to the fields of a `Record`, and its `mismatches`.
+def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
+    """What fills a record with the content of a row, and tells its mismatches.
 
     Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
     in relations and events. In a record of coreference every span has the group of its cluster, and no category.
@@ -47,26 +47,25 @@ def annotated(spec: DatasetSpec) -> Callable[[Scope], dict[str, Any]]:
     candidates = candidates_field(spec)
     lookup = _lookup(spec)
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, gathered = body(scope), Gathered()
         gather(scope, text, gathered)
         found, mismatches = locate(text, [mention.given for mention in gathered.mentions], spec.map.offsets)
-        made: dict[str, Any] = {"text": text.text, "mismatches": mismatches}
-        index = lookup.span
+        record.text, index = text.text, lookup.span
         if candidates:
             own = candidates(scope)
             names = list(dict.fromkeys(name for _, name in own))
             index = {key: names.index(name) for key, name in own}
-            made["categories"] = tuple(Category(name, "entity") for name in names)
-        spans, places = _spans(gathered, found, None if spec.task == "coref" else index)
+            record.categories = tuple(Category(name, "entity") for name in names)
+        record.spans, places = _spans(gathered, found, None if spec.task == "coref" else index)
         if spec.task == "coref":
-            _cluster(spans, [_ends(link, places) for link in gathered.relations])
-            return {**made, "spans": spans}
-        relations = [_relation(link, places, lookup) for link in gathered.relations]
-        events = _events(gathered.events, places, lookup)
-        return {**made, "spans": spans, "relations": relations, "events": events}
+            _cluster(record.spans, [_ends(link, places) for link in gathered.relations])
+            return mismatches
+        record.relations = [_relation(link, places, lookup) for link in gathered.relations]
+        record.events = _events(gathered.events, places, lookup)
+        return mismatches
 
-    return fields
+    return fill
 
 
 def _lookup(spec: DatasetSpec) -> _Lookup:
@@ -122,7 +121,9 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
 def _group(spans: list[Span], shared: int | None) -> int:
     """The group of a mention: that of the first mention of its id, or a new one."""
     known = None if shared is None else spans[shared].group
-    group = 1 + max((span.group for span in spans if span.group is not None), default=-1) if known is None else known
+    group = (
+        1 + max((span.group for span in spans if span.group is not None), default=-1) if known is None else known
+    )
     if shared is not None:
         spans[shared].group = group
     return group

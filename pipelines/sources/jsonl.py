@@ -59,12 +59,10 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
         try:
             if len(line) > MOST_BRACKETS and line.count("[") + line.count("{") > MOST_BRACKETS:
                 raise RecursionError
-            row: RawRow | Reject = RawRow(number, f"{path}:{number}", decode(line))
+            yield RawRow(number, f"{path}:{number}", decode(line))
         except (MsgspecError, UnicodeEncodeError, RecursionError):
-            if not line or line.isspace():
-                continue
-            row = _second_look(path, number, line)
-        yield row
+            if line and not line.isspace():
+                yield _second_look(path, number, line)
 
 
 def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
