@@ -43,12 +43,12 @@ class Range(NamedTuple):
     too_long: bool = False
 
 
-class Hashed(Struct, frozen=True):
+class Hashed(Struct, frozen=True, gc=False):
     """The hash of a file, and its ranges where it is cut."""
 
     state: tuple[int, ...]  # what changes with its content: its size, its place on the disk, its times
     sha: str
-    ranges: list[Range]
+    ranges: tuple[Range, ...]
 
 
 class Memory(Struct, forbid_unknown_fields=True):
@@ -144,18 +144,18 @@ def range_hash(path: str, start: int, stop: int) -> str:
     return digest.hexdigest()
 
 
-def _hashed(path: str, cut: Cut, limit: int, size: int, advance: Advance) -> tuple[str, list[Range]]:
+def _hashed(path: str, cut: Cut, limit: int, size: int, advance: Advance) -> tuple[str, tuple[Range, ...]]:
     if cut is None:
         sha = file_hash(path)
         advance(size)
-        return sha, []
+        return sha, ()
     digest = _hash()
 
     def tell(data: bytes) -> None:
         digest.update(data)
         advance(len(data))
 
-    found = list(ranges(path, cut, limit, tell))
+    found = tuple(ranges(path, cut, limit, tell))
     return digest.hexdigest(), found
 
 

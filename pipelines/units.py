@@ -137,8 +137,8 @@ class _Source(NamedTuple):
     of each and of all, and its ranges."""
 
     entry: Files
-    members: list[str]
-    sizes: list[int]
+    members: tuple[str, ...]
+    sizes: tuple[int, ...]
     cut: Cut
     hashes: dict[str, str] = {}  # noqa: RUF012
     sha: str = ""
@@ -154,8 +154,8 @@ def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
             if (entry.split, path) in named:
                 raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
             named.add((entry.split, path))
-            members = [path, *form.companions(folder, path, options)]
-            sizes = [_size(folder, member) for member in members]
+            members = (path, *form.companions(folder, path, options))
+            sizes = tuple([_size(folder, member) for member in members])
             cuttable = len(members) == 1 and sizes[0] > UNIT_BYTES
             yield _Source(entry, members, sizes, form.split_at(options) if cuttable else None)
 
@@ -189,7 +189,7 @@ def _slices(folder: Path, source: _Source) -> Iterator[Slice]:
     """The ranges of a file that is cut, or the whole of it."""
     path, encoding = source.members[0], source.entry.encoding
     if not source.cut:
-        yield Slice(folder, path, 0, source.sizes[0], 1, encoding, source.sha, tuple(source.members[1:]))
+        yield Slice(folder, path, 0, source.sizes[0], 1, encoding, source.sha, source.members[1:])
     for piece in source.ranges:
         yield Slice(
             folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, too_long=piece.too_long
