@@ -2,7 +2,8 @@
 
 Theirs is in `ingest_theirs.py`, as its users would write it: `load_dataset("json")` and `map` for JSON Lines,
 batched or of single rows, and `Dataset.from_generator` straight to the records for CoNLL columns and standoff,
-with the same features as our schema and the same keys and hashes. Ours also checks every record, counts every
+with the same features as our schema and the same keys and hashes; for standoff also a general loader and a `map`
+of its documents, as public collections have it (`ingest_standoff.py`). Ours also checks every record, counts every
 file, compresses, and waits for the disk; theirs writes its Arrow cache. A document of the standoff source has five
 sentences, and there are a tenth as many documents as rows of the others.
 
@@ -179,16 +180,17 @@ def speed(folder: Path, sizes: dict[str, int], repeats: int) -> None:
         show(f"{KINDS[name]}, two processes to one", two[0] / one[0], two[1] / one[1], "times", size, True)
 
 
-def row_by_row(folder: Path, size: int, repeats: int) -> None:
-    """Against `map` with a conversion of one row, its default."""
+def otherwise(folder: Path, name: str, case: str, size: int, repeats: int, work: Callable[..., Rows]) -> None:
+    """Against another way of theirs to the same records."""
     runs = []
     with fresh() as other:
         for _ in range(1 + repeats):
-            ours = measured(partial(ours_direct, folder, "topic"))
-            work = partial(ingest_theirs.convert, folder, "topic", processes=1, batched=False)
-            runs.append((ours[0], other.submit(measured, work).result()[0]))
+            ours = measured(partial(ours_direct, folder, name))
+            theirs = other.submit(measured, partial(work, folder, name, processes=1)).result()
+            same(ours[2], theirs[2])
+            runs.append((ours[0], theirs[0]))
     medians = [size / statistics.median(side) for side in zip(*runs[1:], strict=True)]
-    show("JSON Lines, one process, their map of single rows", *medians, "rows/s", size, higher_is_better=True)
+    show(f"{KINDS[name]}, one process, {case}", *medians, UNITS[name], size, higher_is_better=True)
 
 
 def cold(folder: Path, size: int) -> None:
@@ -239,10 +241,14 @@ def main() -> None:
         for name, size in counts.items():
             ingest_sources.write(folder, name, size)
         speed(folder, counts, repeats)
-        row_by_row(folder, rows, repeats)
+        single = partial(ingest_theirs.convert, batched=False)
+        otherwise(folder, "topic", "their map of single rows", rows, repeats, single)
+        loader = ingest_theirs.convert_documents
+        otherwise(folder, "homes", "their loader and map", counts["homes"], repeats, loader)
         cold(folder, rows)
         memory(sizes, "topic")
         memory(sizes[:2], "names")
+        memory([size // 10 for size in sizes[:2]], "homes")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ingest_standoff
 import pyarrow as pa
 
 from ubert.schema.record import RECORD_SCHEMA, content_hash, sampling_key
@@ -24,6 +25,33 @@ ENTITIES = [_category(name, "entity") for name in ("person", "place")]
 HOMES = [*ENTITIES, _category("lives in", "relation", "person", "place")]
 
 
+def convert_documents(folder: Path, name: str, cache: Path, processes: int) -> list[dict[str, Any]]:
+    """Convert the standoff source `name` by a general loader and a `map` of its documents; the first rows."""
+    from datasets import Dataset
+
+    workers = processes if processes > 1 else None
+    found = Dataset.from_generator(
+        ingest_standoff.documents,
+        features=ingest_standoff.features(),
+        gen_kwargs={"paths": _paths(folder, name)},
+        cache_dir=str(cache),
+        num_proc=workers,
+    )
+    made = found.map(
+        _homes_document,
+        with_indices=True,
+        features=_features(),
+        remove_columns=found.column_names,
+        num_proc=workers,
+    )
+    return list(made.select(range(100)))
+
+
+def _paths(folder: Path, name: str) -> list[Path]:
+    suffix = {"topic": "*.jsonl", "names": "*.conll", "homes": "*/*.txt"}[name]
+    return sorted((folder / "data" / name).glob(suffix))
+
+
 def convert(folder: Path, name: str, cache: Path, processes: int, batched: bool = True) -> list[dict[str, Any]]:
     """Convert the source `name` into a cache; gives its first rows.
 
@@ -32,8 +60,7 @@ def convert(folder: Path, name: str, cache: Path, processes: int, batched: bool 
     """
     from datasets import Dataset, load_dataset
 
-    suffix = {"topic": "*.jsonl", "names": "*.conll", "homes": "*/*.txt"}[name]
-    paths = sorted((folder / "data" / name).glob(suffix))
+    paths = _paths(folder, name)
     workers = processes if processes > 1 else None
     if name != "topic":
         found = Dataset.from_generator(
@@ -152,3 +179,15 @@ def _homes_rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
                 ends = place[head.removeprefix("Arg1:")], place[tail.removeprefix("Arg2:")]
                 relations.append({"head": ends[0], "tail": ends[1], "category": 2})
         yield _record("homes", number, text, HOMES, spans=spans, relations=relations)
+
+
+def _homes_document(document: dict[str, Any], number: int) -> dict[str, Any]:
+    spans = [
+        _span(*mention["offsets"][0], ("per", "loc").index(mention["type"])) for mention in document["mentions"]
+    ]
+    place = {mention["id"]: i for i, mention in enumerate(document["mentions"])}
+    relations = [
+        {"head": place[link["head"]["ref_id"]], "tail": place[link["tail"]["ref_id"]], "category": 2}
+        for link in document["relations"]
+    ]
+    return _record("homes", number, document["text"], HOMES, spans=spans, relations=relations)

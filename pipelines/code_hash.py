@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def code_hash(*modules: str) -> str:
         path = _path(name)
         if path and name not in hashes:
             hashes[name] = file_hash(path)
-            waiting += _imports(path)
+            waiting += _imports(path.read_bytes())
     return fingerprint(hashes)
 
 
@@ -34,9 +34,11 @@ def _path(name: str) -> Path | None:
     return Path(found.origin) if found and found.origin else None
 
 
-def _imports(path: Path) -> Iterator[str]:
+@cache
+def _imports(code: bytes) -> list[str]:
     """Names that a module imports from ours: modules, and functions and classes of modules."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    found: list[str] = []
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found

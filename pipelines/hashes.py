@@ -8,22 +8,23 @@ specs are held against these hashes; whatever is read, is hashed again as it is 
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
+import msgspec
 from blake3 import blake3
-from pydantic import Field, ValidationError
+from msgspec import Struct, field
 
 from pipelines.code_hash import code_hash
 from pipelines.place import Place
 from pipelines.sources import Cut, file_hash
 from pipelines.store import atomic
 from ubert.schema.errors import UserError
-from ubert.schema.yaml_file import Strict
 
 LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is refused without being read whole
 BLOCK = 1 << 20
@@ -42,19 +43,19 @@ class Range(NamedTuple):
     too_long: bool = False
 
 
-class Hashed(Strict):
+class Hashed(Struct, frozen=True, gc=False):
     """The hash of a file, and its ranges where it is cut."""
 
     state: tuple[int, ...]  # what changes with its content: its size, its place on the disk, its times
     sha: str
-    ranges: list[Range]
+    ranges: tuple[Range, ...]
 
 
-class Memory(Strict):
+class Memory(Struct, forbid_unknown_fields=True):
     """`sources/<dataset>.json`: hashes by name and by how a file is cut; `code` is the hash of what wrote them."""
 
     code: str
-    files: dict[str, Hashed] = Field(default_factory=dict)
+    files: dict[str, Hashed] = field(default_factory=dict)
 
 
 class Hashes:
@@ -64,7 +65,7 @@ class Hashes:
         """`place` is where they are kept; None: nowhere."""
         self.place = place
         self.before = _read(place)
-        self.now = self.before.model_copy(update={"files": dict(self.before.files)})
+        self.now = Memory(self.before.code, dict(self.before.files))
 
     def of(self, folder: Path, name: str, cut: Cut, limit: int, advance: Advance = lambda size: None) -> Hashed:
         """The hash of a dataset's file, and its ranges: `limit` bytes and as far as the next place to cut.
@@ -72,7 +73,7 @@ class Hashes:
         Raises:
             UserError: it cannot be read.
         """
-        path, key = folder / name, f"{name} {cut} {limit}" if cut else name
+        path, key = f"{folder}/{name}", f"{name} {cut} {limit}" if cut else name
         try:
             state = _state(path)
             known = self.before.files.get(key)
@@ -80,8 +81,9 @@ class Hashes:
                 advance(state[0])
                 return known
             began = time.time()
-            found = Hashed(state=state, **_hashed(path, cut, limit, advance))
-            if max(state[-2:]) < (began - SETTLED) * 1e9 and _state(path) == state:
+            found = Hashed(state, *_hashed(path, cut, limit, state[0], advance))
+            settled = self.place is not None and max(state[-2:]) < (began - SETTLED) * 1e9
+            if settled and _state(path) == state:
                 self.now.files[key] = found
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
@@ -95,10 +97,10 @@ class Hashes:
         """
         if self.place is not None and self.now != self.before:
             with atomic(self.place) as path:
-                path.write_text(self.now.model_dump_json(), encoding="utf-8")
+                path.write_bytes(msgspec.json.encode(self.now))
 
 
-def ranges(path: Path, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:
+def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:
     """The ranges of a file, which is read once; `tell` is told all its bytes, in order. Not much more than `limit`
     bytes and one row are in memory, of a row that is too long only `LONGEST_ROW` bytes."""
     start, line = 0, 1
@@ -109,7 +111,7 @@ def ranges(path: Path, cut: Cut, limit: int, tell: Callable[[bytes], None] = lam
         start, line = start + size, line + lines
         return found
 
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         while data := file.read(limit):
             tell(data)
             rest, size = _rest(file, cut, tell), 0
@@ -131,10 +133,10 @@ def ranges(path: Path, cut: Cut, limit: int, tell: Callable[[bytes], None] = lam
             yield following(digest.hexdigest(), size, lines, too_long=True)
 
 
-def range_hash(path: Path, start: int, stop: int) -> str:
+def range_hash(path: str, start: int, stop: int) -> str:
     """Hex blake3 of the bytes [start, stop) of a file, read block by block."""
     digest = _hash()
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         file.seek(start)
         while start < stop and (block := file.read(min(stop - start, 16 * BLOCK))):
             digest.update(block)
@@ -142,19 +144,19 @@ def range_hash(path: Path, start: int, stop: int) -> str:
     return digest.hexdigest()
 
 
-def _hashed(path: Path, cut: Cut, limit: int, advance: Advance) -> dict[str, Any]:
+def _hashed(path: str, cut: Cut, limit: int, size: int, advance: Advance) -> tuple[str, tuple[Range, ...]]:
     if cut is None:
         sha = file_hash(path)
-        advance(path.stat().st_size)
-        return {"sha": sha, "ranges": []}
+        advance(size)
+        return sha, ()
     digest = _hash()
 
     def tell(data: bytes) -> None:
         digest.update(data)
         advance(len(data))
 
-    found = list(ranges(path, cut, limit, tell))
-    return {"sha": digest.hexdigest(), "ranges": found}
+    found = tuple(ranges(path, cut, limit, tell))
+    return digest.hexdigest(), found
 
 
 def _hash(data: bytes = b"") -> blake3:
@@ -180,17 +182,19 @@ def _last_end(data: bytes, cut: Cut) -> int:
     return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
 
 
-def _state(path: Path) -> tuple[int, ...]:
+def _state(path: str) -> tuple[int, ...]:
     """What changes with a file's content."""
-    found = path.stat()
+    found = os.stat(path)
     return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read(place: Place | None) -> Memory:
     """What was written down by the same code; else nothing."""
+    if place is None:
+        return Memory("")
     code = code_hash("pipelines.hashes")
     try:
-        memory = Memory.model_validate_json(place.read_text("utf-8")) if place is not None else None
-    except (FileNotFoundError, NotADirectoryError, ValidationError):
-        memory = None
-    return memory if memory is not None and memory.code == code else Memory(code=code)
+        memory = msgspec.json.decode(place.read_text("utf-8"), type=Memory)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return Memory(code)
+    return memory if memory.code == code else Memory(code)

@@ -7,17 +7,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from pipelines.hashes import LONGEST_ROW
 from pipelines.mapping.mapper import mapper
 from pipelines.place import Place
 from pipelines.publish import COUNTS
-from pipelines.sources import Slice, reader
+from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
 from pipelines.units import Unit, check_unchanged
@@ -72,7 +73,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
     ):
         mismatches: list[Misplaced] = []
         for kept, rejects in _chunks(_rows(unit, spec, mismatches)):
-            kept_of.update(record.source.path for record in kept)
+            kept_of.update(map(attrgetter("source.path"), kept))
             rejected_of.update(reject.path for reject in rejects)
             if kept:
                 kept_file.write_batch(records_to_batch(kept))
@@ -112,7 +113,7 @@ def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterato
             yield _too_long(piece)
             continue
         for row in read(piece, options):
-            yield row if isinstance(row, Reject) else to_record(piece, row)
+            yield to_record(piece, row) if isinstance(row, RawRow) else row
         check_unchanged(piece)
 
 

@@ -6,6 +6,7 @@ schema and the code that reads. Work under a known name is never done again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +19,7 @@ from pipelines.code_hash import code_hash
 from pipelines.hashes import BLOCK, Hashes, Range, range_hash
 from pipelines.mirror import Show, fill
 from pipelines.progress import meter
-from pipelines.sources import Cut, Slice, content_hash, joined_hash, matches, reader
+from pipelines.sources import Cut, Slice, joined_hash, matches, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import SourceFile, fingerprint
@@ -103,7 +104,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None) -> Plan:
     units: list[Unit] = []
     for entry, of_entry in groupby(sources, lambda source: source.entry):
         found = list(of_entry)
-        _check_pin(spec, entry, folder, joined_hash({k: v for source in found for k, v in source.hashes.items()}))
+        _check_pin(spec, entry, folder, found)
         slices = [piece for source in found for piece in _slices(folder, source)]
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
@@ -117,23 +118,30 @@ def check_unchanged(piece: Slice) -> None:
     Raises:
         UserError: they differ, or cannot be read.
     """
-    if piece.start == 0 and piece.stop == _size(piece.folder / piece.path):
-        sha = content_hash(piece.folder, [piece.path, *piece.beside])
-    else:
-        sha = range_hash(piece.folder / piece.path, piece.start, piece.stop)
-    if sha != piece.sha:
+
+    found = dict(piece.hashes)
+    try:
+        for path in (piece.path, *piece.beside):
+            if path not in found:
+                start, stop = (piece.start, piece.stop) if path == piece.path else (0, _size(piece.folder, path))
+                found[path] = range_hash(f"{piece.folder}/{path}", start, stop)
+    except OSError as error:
+        problem = f"{error.strerror or error} while it was being ingested"
+        raise UserError(f"{piece.folder / piece.path}: {problem}; run again") from None
+    if joined_hash(found) != piece.sha:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
 class _Source(NamedTuple):
-    """A source file, those that are read together with it, and where it is to be cut; then the hashes of all, and
-    its ranges."""
+    """A source file, those that are read together with it, their sizes, and where it is to be cut; then the hashes
+    of each and of all, and its ranges."""
 
     entry: Files
-    members: list[str]
-    size: int
+    members: tuple[str, ...]
+    sizes: tuple[int, ...]
     cut: Cut
     hashes: dict[str, str] = {}  # noqa: RUF012
+    sha: str = ""
     ranges: Sequence[Range] = ()
 
 
@@ -146,24 +154,33 @@ def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
             if (entry.split, path) in named:
                 raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
             named.add((entry.split, path))
-            companions = form.companions(folder / path, options)
-            members = [path, *(companion.relative_to(folder).as_posix() for companion in companions)]
-            cuttable = len(members) == 1 and _size(folder / path) > UNIT_BYTES
-            cut = form.split_at(options) if cuttable else None
-            yield _Source(entry, members, sum(_size(folder / member) for member in members), cut)
+            members = (path, *form.companions(folder, path, options))
+            sizes = tuple([_size(folder, member) for member in members])
+            cuttable = len(members) == 1 and sizes[0] > UNIT_BYTES
+            yield _Source(entry, members, sizes, form.split_at(options) if cuttable else None)
 
 
 def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes: Hashes) -> list[_Source]:
     """The same files with their hashes."""
     found = []
-    with meter(f"hashing {spec.name}", sum(source.size for source in sources), "MB") as advance:
+    with meter(f"hashing {spec.name}", sum(sum(source.sizes) for source in sources), "MB") as advance:
+        done = 0
+
+        def tell(size: int) -> None:
+            nonlocal done
+            done += size
+            if done >= BLOCK:  # files may be small
+                advance(done, done / 1e6)
+                done = 0
+
         for source in sources:
-            [first, *others] = [
-                hashes.of(folder, member, None if i else source.cut, UNIT_BYTES, lambda n: advance(n, n / 1e6))
+            first, *others = (
+                hashes.of(folder, member, None if i else source.cut, UNIT_BYTES, tell)
                 for i, member in enumerate(source.members)
-            ]
+            )
             own = {member: one.sha for member, one in zip(source.members, [first, *others], strict=True)}
-            found.append(source._replace(hashes=own, ranges=first.ranges))
+            found.append(source._replace(hashes=own, sha=joined_hash(own), ranges=first.ranges))
+        advance(done, done / 1e6)
     hashes.keep()
     return found
 
@@ -172,8 +189,7 @@ def _slices(folder: Path, source: _Source) -> Iterator[Slice]:
     """The ranges of a file that is cut, or the whole of it."""
     path, encoding = source.members[0], source.entry.encoding
     if not source.cut:
-        sha, beside = joined_hash(source.hashes), tuple(source.members[1:])
-        yield Slice(folder, path, 0, _size(folder / path), 1, encoding, sha, beside)
+        yield Slice(folder, path, 0, source.sizes[0], 1, encoding, source.sha, source.members[1:])
     for piece in source.ranges:
         yield Slice(
             folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, too_long=piece.too_long
@@ -184,8 +200,8 @@ def _source_file(source: _Source) -> SourceFile:
     return SourceFile(
         path=source.members[0],
         split=source.entry.split,
-        blake3=joined_hash(source.hashes),
-        bytes=source.size,
+        blake3=source.sha,
+        bytes=sum(source.sizes),
         records=0,
         kept=0,
         rejected=0,
@@ -226,16 +242,21 @@ def _groups(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
         yield group
 
 
-def _check_pin(spec: DatasetSpec, entry: Files, folder: Path, got: str) -> None:
-    if entry.blake3 not in (None, got):
+def _check_pin(spec: DatasetSpec, entry: Files, folder: Path, sources: list[_Source]) -> None:
+    if entry.blake3 is None:
+        return
+    got = joined_hash({path: sha for source in sources for path, sha in source.hashes.items()})
+    if entry.blake3 != got:
         raise UserError(
             f"{folder / entry.path}: not what the spec {spec.name} pins: expected blake3 {entry.blake3}, "
             f"got {got}; restore the file, or if the change is meant, put `blake3: {got}` into the spec"
         )
 
 
-def _size(path: Path) -> int:
+def _size(folder: Path, path: str) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(f"{folder}/{path}").st_size
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
+        raise UserError(
+            f"{folder / path}: {error.strerror or error}; the spec names it as a source file"
+        ) from None

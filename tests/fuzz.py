@@ -86,15 +86,13 @@ def seed_bytes(spec: Any, data: Path, specs: Path) -> tuple[list[bytes], list[st
     found = []
     names: list[str] = []
     for entry in spec.files[:4]:
-        path = folder / matches(folder, entry.path)[0]
-        companions = reader(spec.format).companions(path, file_options(spec, entry))
-        found.append(BREAK.join(file.read_bytes()[:SEED] for file in [path, *companions]))
-        alone = path.parent / "no such folder" / f"x{path.suffix}"  # what is read beside a file by its name alone
-        named = [
-            c.relative_to(alone.parent) for c in reader(spec.format).companions(alone, file_options(spec, entry))
-        ]
-        own = named or [Path("x" + companion.suffix) for companion in companions]
-        names = names or [name.as_posix() for name in own]
+        path = matches(folder, entry.path)[0]
+        companions = reader(spec.format).companions(folder, path, file_options(spec, entry))
+        found.append(BREAK.join((folder / file).read_bytes()[:SEED] for file in [path, *companions]))
+        nowhere, alone = folder / "no such folder", f"x{Path(path).suffix}"
+        # What is read beside a file by its name alone.
+        named = reader(spec.format).companions(nowhere, alone, file_options(spec, entry))
+        names = names or named or ["x" + Path(companion).suffix for companion in companions]
     return found, names
 
 

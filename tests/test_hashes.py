@@ -40,7 +40,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are read to be hashed; all count as settled."""
     monkeypatch.setattr(hashes, "SETTLED", -60.0)
     found: list[Path] = []
-    monkeypatch.setattr(hashes, "file_hash", lambda path: found.append(path) or file_hash(path))
+    monkeypatch.setattr(hashes, "file_hash", lambda path: found.append(Path(path)) or file_hash(path))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
@@ -12,7 +12,7 @@ from pipelines.mapping.gather import Gathered, Happening, Link, Reference, gathe
 from pipelines.mapping.mentions import Fragments, locate
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
-from ubert.schema.record import Argument, Category, Event, Relation, Span
+from ubert.schema.record import Argument, Category, Event, Mismatch, Record, Relation, Span
 from ubert.schema.spec import DatasetSpec
 
 
@@ -37,8 +37,8 @@ class _Places(NamedTuple):
         return self.of_mention[reference] if isinstance(reference, int) else self.of_id.get(reference)
 
 
-def annotated(spec: DatasetSpec) -> Callable[[Scope], dict[str, Any]]:
-    """What takes a row to the fields of a `Record`, and its `mismatches`.
+def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
+    """What fills a record with the content of a row, and tells its mismatches.
 
     Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
     in relations and events. In a record of coreference every span has the group of its cluster, and no category.
@@ -47,26 +47,25 @@ def annotated(spec: DatasetSpec) -> Callable[[Scope], dict[str, Any]]:
     candidates = candidates_field(spec)
     lookup = _lookup(spec)
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, gathered = body(scope), Gathered()
         gather(scope, text, gathered)
         found, mismatches = locate(text, [mention.given for mention in gathered.mentions], spec.map.offsets)
-        made: dict[str, Any] = {"text": text.text, "mismatches": mismatches}
-        index = lookup.span
+        record.text, index = text.text, lookup.span
         if candidates:
             own = candidates(scope)
             names = list(dict.fromkeys(name for _, name in own))
             index = {key: names.index(name) for key, name in own}
-            made["categories"] = tuple(Category(name, "entity") for name in names)
-        spans, places = _spans(gathered, found, None if spec.task == "coref" else index)
+            record.categories = tuple(Category(name, "entity") for name in names)
+        record.spans, places = _spans(gathered, found, None if spec.task == "coref" else index)
         if spec.task == "coref":
-            _cluster(spans, [_ends(link, places) for link in gathered.relations])
-            return {**made, "spans": spans}
-        relations = [_relation(link, places, lookup) for link in gathered.relations]
-        events = _events(gathered.events, places, lookup)
-        return {**made, "spans": spans, "relations": relations, "events": events}
+            _cluster(record.spans, [_ends(link, places) for link in gathered.relations])
+            return mismatches
+        record.relations = [_relation(link, places, lookup) for link in gathered.relations]
+        record.events = _events(gathered.events, places, lookup)
+        return mismatches
 
-    return fields
+    return fill
 
 
 def _lookup(spec: DatasetSpec) -> _Lookup:
@@ -91,44 +90,43 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
     mention; one without a label is the labelled one there. Without `index`, spans have no category."""
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
-    at: dict[tuple[Fragments, str | None, str | None], int] = {}
-    order = sorted(range(len(found)), key=lambda i: gathered.mentions[i].label is None)
+    at: dict[Fragments, dict[tuple[str | None, str | None], int]] = {}  # by label and id
+    order = sorted(range(len(found)), key=[mention.label is None for mention in gathered.mentions].__getitem__)
     for i in order:
-        mention, fragments = gathered.mentions[i], found[i]
-        known = at.get((fragments, mention.label, mention.id))
-        if known is None and mention.label is None and (there := at.get((fragments, None, None))) in places.label:
+        fragments, label, identity = found[i], gathered.mentions[i].label, gathered.mentions[i].id
+        here = at.setdefault(fragments, {})
+        known = here.get((label, identity))
+        if known is None and label is None and (there := here.get((None, None))) in places.label:
             known = there  # the labelled mention there, under one more id
         if known is not None:
             places.of_mention[i] = known
-            if mention.id is not None:
-                places.of_id.setdefault(mention.id, known)
+            if identity is not None:
+                places.of_id.setdefault(identity, known)
             continue
         first = places.of_mention[i] = len(spans)
-        category = None if index is None or mention.label is None else category_of(mention.label, index)
-        shared = None if mention.id is None else places.of_id.get(mention.id)
-        group = _group(spans, shared, len(fragments) > 1)
-        spans += [Span(start, end, category, group=group) for start, end in fragments]
-        for identity in {mention.id, None}:
-            at.setdefault((fragments, mention.label, identity), first)
-            at.setdefault((fragments, None, identity), first)
-        if mention.id is not None:
-            places.of_id.setdefault(mention.id, first)
-        if mention.label is not None:
-            places.label[first] = mention.label
+        category = None if index is None or label is None else category_of(label, index)
+        shared = None if identity is None else places.of_id.get(identity)
+        group = None if shared is None and len(fragments) == 1 else _group(spans, shared)
+        for start, end in fragments:
+            spans.append(Span(start, end, category, "text", group))
+        for key in ((label, identity), (None, identity), (label, None), (None, None)):
+            here.setdefault(key, first)
+        if identity is not None:
+            places.of_id.setdefault(identity, first)
+        if label is not None:
+            places.label[first] = label
     return spans, places
 
 
-def _group(spans: list[Span], shared: int | None, several: bool) -> int | None:
-    """The group of a mention: that of the first mention of its id, a new one for several fragments, or none."""
+def _group(spans: list[Span], shared: int | None) -> int:
+    """The group of a mention: that of the first mention of its id, or a new one."""
+    known = None if shared is None else spans[shared].group
+    group = (
+        1 + max((span.group for span in spans if span.group is not None), default=-1) if known is None else known
+    )
     if shared is not None:
-        if spans[shared].group is None:
-            spans[shared].group = _new_group(spans)
-        return spans[shared].group
-    return _new_group(spans) if several else None
-
-
-def _new_group(spans: list[Span]) -> int:
-    return 1 + max((span.group for span in spans if span.group is not None), default=-1)
+        spans[shared].group = group
+    return group
 
 
 def _cluster(spans: list[Span], links: list[tuple[int, int]]) -> None:
@@ -161,14 +159,10 @@ def _ends(link: Link, places: _Places) -> tuple[int, int]:
 def _relation(link: Link, places: _Places, lookup: _Lookup) -> Relation:
     ends = _ends(link, places)
     head, tail = (places.label.get(span) for span in ends)
-    for key in (
-        (link.label, head, tail),
-        (link.label, head, None),
-        (link.label, None, tail),
-        (link.label, None, None),
-    ):
-        if key in lookup.relation:
-            return Relation(*ends, lookup.relation[key])
+    for joined in ((head, tail), (head, None), (None, tail), (None, None)):
+        category = lookup.relation.get((link.label, *joined))
+        if category is not None:
+            return Relation(*ends, category)
     detail = f"relation {link.label!r} from {head!r} to {tail!r} is not among the spec's categories"
     raise RefusedError("unknown category", detail)
 

@@ -31,8 +31,16 @@ def body_field(given: Mapping) -> Field[Body]:
     if given.chunks is not None:
         chunks, part = values(f"{given.chunks}[]"), text_field("text")
         return lambda scope: Body("".join(part(chunk) for chunk in chunks(scope)))
-    text = joined_field(given.text or [], given.join)
+    text = whole_text_field(given)
     return lambda scope: Body(text(scope))
+
+
+def whole_text_field(given: Mapping) -> Field[str]:
+    """What gets the same text alone."""
+    if given.tokens is None and given.chunks is None:
+        return joined_field(given.text or [], given.join)
+    body = body_field(given)
+    return lambda scope: body(scope).text
 
 
 def _token_field(path: str, glue: str) -> Field[Body]:

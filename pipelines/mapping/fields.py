@@ -110,7 +110,7 @@ def places(categories: tuple[Category, ...], kind: Kind, names: dict[str, str]) 
 
 def category_of(label: Any, index: dict[str, int]) -> int:
     """The place of a label's category; a label that is no string is looked up as JSON writes it."""
-    found = index.get(as_label(label))
+    found = index.get(label if type(label) is str else as_label(label))
     if found is None:
         raise RefusedError("unknown category", f"{short(label)} is not among the spec's categories")
     return found

@@ -122,29 +122,35 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
     if path is None:
         return lambda scope: constant
     get = value(path)
-    return lambda scope: as_label(get(scope))
+
+    def label(scope: Scope) -> str:
+        found = get(scope)
+        return found if type(found) is str else as_label(found)
+
+    return label
 
 
-def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool]:
+def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool] | None:
     if not conditions:
-        return lambda scope: True
+        return None
     tests = [(value(path), wanted) for path, wanted in conditions.items()]
     return lambda scope: all(as_label(get(scope)) in wanted for get, wanted in tests)
 
 
 def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
     each, label, when = values(entry.each), _label(entry.label, entry.constant), _when(entry.when)
-    name = value(entry.id) if entry.id else None
+    name = _label(entry.id, None)
     place = given_field(entry, offsets)
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
+        mentions = into.mentions
         for item in each(scope):
             kind = label(item)
-            if kind in ignored or not when(item):
+            if kind in ignored or (when and not when(item)):
                 continue
-            identity = as_label(name(item)) if name else None
-            shown = identity or str(len(into.mentions))
-            into.mentions.append(Found(identity, kind, place(item, body, "mention", shown)))
+            identity = name(item)
+            shown = identity or str(len(mentions))
+            mentions.append(Found(identity, kind, place(item, body, "mention", shown)))
 
     return gather
 
@@ -177,7 +183,7 @@ def _relations(entry: Relations, offsets: Offsets, ignored: set[str]) -> Gather:
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         for item in each(scope):
             kind = label(item) or ""
-            if kind in ignored or not when(item):
+            if kind in ignored or (when and not when(item)):
                 continue
             ends = head(item, body, into), tail(item, body, into)
             if ends[0] is None or ends[1] is None:

@@ -1,17 +1,16 @@
 """Raw rows to records: the one place where a spec's `map` and `categories` meet a row.
 
-One function for each shape of annotation prepares its look-ups from the spec, and returns a function that takes
-the content of a row to the fields of a `Record`, or raises `RefusedError`.
+One function for each shape of annotation prepares its look-ups from the spec, and returns a function that fills a
+`Record` with the content of a row, or raises `RefusedError`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from pipelines.mapping.annotations import annotated
-from pipelines.mapping.body import body_field
+from pipelines.mapping.body import body_field, whole_text_field
 from pipelines.mapping.candidates import candidates_field, chosen
 from pipelines.mapping.fields import (
     Field,
@@ -32,7 +31,8 @@ from ubert.schema.checks import problem
 from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Source, Span, Split, Task
 from ubert.schema.spec import DatasetSpec
 
-Shape = Callable[[Scope], dict[str, Any]]
+Shape = Callable[[Scope, Record], list[Mismatch]]
+NONE: list[Mismatch] = []
 
 
 def mapper(
@@ -42,7 +42,7 @@ def mapper(
 ) -> Callable[[Slice, RawRow], Record | Reject]:
     """What takes the raw rows of slices to records, or to rejects with their reason. `misplaced` is called with
     each mention that is not where its row says."""
-    shape = _shape(spec)
+    fill = _shape(spec)
     shared = (spec.name, split, spec.language, spec.task, spec.instruction)
     categories = spec.categories.all()
     prefix = f"{spec.name}/{split}/"
@@ -52,17 +52,16 @@ def mapper(
             misplaced(Misplaced(piece.path, row.line, row.locator, mismatch))
 
     def to_record(piece: Slice, row: RawRow) -> Record | Reject:
+        source = Source(piece.path, row.line, piece.sha)
+        record = Record(prefix + row.locator, *shared, "", source, None, categories)
         try:
-            fields = shape(Scope(row.content, row.content, {}))
+            mismatches = fill(Scope(row.content, row.content, {}), record)
         except RefusedError as refused:
             if isinstance(refused, MisplacedError):
                 report(piece, row, refused.mismatches)
             return _reject(piece.path, row, refused.reason, refused.detail)
-        if mismatches := fields.pop("mismatches", None):
+        if mismatches:
             report(piece, row, mismatches)
-        fields.setdefault("categories", categories)
-        source = Source(piece.path, row.line, piece.sha)
-        record = Record(prefix + row.locator, *shared, source=source, **fields)
         wrong = problem(record)
         return record if wrong is None else _reject(piece.path, row, *wrong)
 
@@ -87,81 +86,101 @@ def _shape(spec: DatasetSpec) -> Shape:
 def _label(spec: DatasetSpec) -> Shape:
     """A label, or several (a list, or a string that a separator parts), of a text or of a pair."""
     index = places(spec.categories.all(), "label", spec.categories.label)
-    body, pair = body_field(spec.map), _pair(spec)
+    text, pair = whole_text_field(spec.map), _pair(spec)
     label, separator = value(spec.map.label or "."), spec.map.label_separator
     ignored, candidates = set(spec.map.ignore_labels), candidates_field(spec)
     keyed = spec.map.candidate_keys is not None or isinstance(spec.map.candidates, dict)
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         given = label(scope)
         if separator is not None and isinstance(given, str):
             given = given.split(separator) if given else []
         labels = given if isinstance(given, list) else [given]
         if ignored:
             labels = [each for each in labels if as_label(each) not in ignored]
-        made: dict[str, Any] = {"text": body(scope).text, "pair": pair(scope)}
+        record.text = text(scope)
+        if pair is not None:
+            record.pair = pair(scope)
         if candidates is None:
             found = [category_of(each, index) for each in labels]
         else:
             own = candidates(scope)
             found = [chosen(each, own, keyed) for each in labels]
-            made["categories"] = tuple(Category(name, "label") for _, name in own)
-        made["labels"] = sorted(set(found)) if len(found) > 1 else found
-        return made
+            record.categories = tuple(Category(name, "label") for _, name in own)
+        record.labels = sorted(set(found)) if len(found) > 1 else found
+        return NONE
 
-    return fields
+    return fill
 
 
 def _flagged(spec: DatasetSpec) -> Shape:
     """A text or a pair, and the row's own candidates, of which flags say that they are labels."""
-    body, pair, candidates = body_field(spec.map), _pair(spec), candidates_field(spec)
+    text, pair, candidates = whole_text_field(spec.map), _pair(spec), candidates_field(spec)
     if candidates is None or spec.map.candidate_flags is None:
         raise ValueError("expected `candidates` and `candidate_flags`")
     flags = list_field(spec.map.candidate_flags)
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         own, given = candidates(scope), flags(scope)
         if len(given) != len(own) or not all(flag in (0, 1) for flag in given):
             detail = f"{spec.map.candidate_flags!r} is {short(given)}, expected 0 or 1 for each of {len(own)}"
             raise RefusedError("wrong type", detail)
-        labels = [i for i, flag in enumerate(given) if flag]
-        categories = tuple(Category(name, "label") for _, name in own)
-        return {"text": body(scope).text, "pair": pair(scope), "labels": labels, "categories": categories}
+        record.text = text(scope)
+        if pair is not None:
+            record.pair = pair(scope)
+        record.labels = [i for i, flag in enumerate(given) if flag]
+        record.categories = tuple(Category(name, "label") for _, name in own)
+        return NONE
 
-    return fields
+    return fill
 
 
 def _value(spec: DatasetSpec) -> Shape:
     """A number, of a text or of a pair."""
-    body, pair, get = body_field(spec.map), _pair(spec), value(spec.map.value or ".")
+    text, pair, get = whole_text_field(spec.map), _pair(spec), value(spec.map.value or ".")
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         given = get(scope)
         try:
             if isinstance(given, bool) or (isinstance(given, str) and "_" in given):  # which Python takes for one
                 raise ValueError
-            number = float(given)
+            record.value = float(given)
         except (TypeError, ValueError, OverflowError):
             raise RefusedError("not a number", f"{spec.map.value!r} is {short(given)}") from None
-        return {"text": body(scope).text, "pair": pair(scope), "value": number}
+        record.text = text(scope)
+        if pair is not None:
+            record.pair = pair(scope)
+        return NONE
 
-    return fields
+    return fill
 
 
-def _pair(spec: DatasetSpec) -> Field[str] | Callable[[Scope], None]:
-    return joined_field(spec.map.pair, spec.map.join) if spec.map.pair else lambda scope: None
+def _pair(spec: DatasetSpec) -> Field[str] | None:
+    return joined_field(spec.map.pair, spec.map.join) if spec.map.pair else None
 
 
 def _target(spec: DatasetSpec) -> Shape:
     """A text to generate."""
-    body, pair, target = body_field(spec.map), _pair(spec), text_field(spec.map.target or ".")
-    return lambda scope: {"text": body(scope).text, "pair": pair(scope), "target": target(scope)}
+    text, pair, target = whole_text_field(spec.map), _pair(spec), text_field(spec.map.target or ".")
+
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
+        record.text, record.target = text(scope), target(scope)
+        if pair is not None:
+            record.pair = pair(scope)
+        return NONE
+
+    return fill
 
 
 def _text(spec: DatasetSpec) -> Shape:
     """A text and nothing about it."""
-    body = body_field(spec.map)
-    return lambda scope: {"text": body(scope).text}
+    text = whole_text_field(spec.map)
+
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
+        record.text = text(scope)
+        return NONE
+
+    return fill
 
 
 def _tagged(spec: DatasetSpec) -> Shape:
@@ -170,9 +189,9 @@ def _tagged(spec: DatasetSpec) -> Shape:
     body, scheme, ignored = body_field(spec.map), spec.map.scheme, set(spec.map.ignore_labels)
     columns = [words_field(path) for path in spec.map.tags or []]
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text = body(scope)
-        spans = []
+        record.text, spans = text.text, record.spans
         for column in columns:
             tags = column(scope)
             if len(tags) != len(text.starts):
@@ -180,9 +199,9 @@ def _tagged(spec: DatasetSpec) -> Shape:
             for start, end, label in tagged_spans(tags, scheme):
                 if label not in ignored:
                     spans.append(Span(text.starts[start], text.ends[end - 1], category_of(label, index)))
-        return {"text": text.text, "spans": spans}
+        return NONE
 
-    return fields
+    return fill
 
 
 def _chunked(spec: DatasetSpec) -> Shape:
@@ -190,20 +209,20 @@ def _chunked(spec: DatasetSpec) -> Shape:
     index = places(spec.categories.all(), "entity", spec.categories.entity)
     chunks, part, entity = values(f"{spec.map.chunks}[]"), text_field("text"), value("entity?")
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         parts: list[str] = []
-        spans: list[Span] = []
         at = 0
         for chunk in chunks(scope):
             parts.append(part(chunk))
             end = at + len(parts[-1])
             label = entity(chunk)
             if label is not None:
-                spans.append(Span(at, end, category_of(label, index)))
+                record.spans.append(Span(at, end, category_of(label, index)))
             at = end
-        return {"text": "".join(parts), "spans": spans}
+        record.text = "".join(parts)
+        return NONE
 
-    return fields
+    return fill
 
 
 def _answers(spec: DatasetSpec) -> Shape:
@@ -214,7 +233,7 @@ def _answers(spec: DatasetSpec) -> Shape:
     each, given = values(spec.map.answers.each), given_field(spec.map.answers, spec.map.offsets)
     unanswerable = value(spec.map.unanswerable) if spec.map.unanswerable else lambda scope: False
 
-    def fields(scope: Scope) -> dict[str, Any]:
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, asked = body(scope), question(scope)
         if not asked.strip():
             raise RefusedError("empty question", f"question is {asked!r}")
@@ -224,13 +243,12 @@ def _answers(spec: DatasetSpec) -> Shape:
                 raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers")
             raise RefusedError("no answer", "no answer and not marked unanswerable")
         found, mismatches = locate(text, answers, spec.map.offsets)
-        spans = [
-            Span(start, end, 0) for start, end in dict.fromkeys(place for places in found for place in places)
-        ]
-        categories = (Category(asked, "question"),)
-        return {"text": text.text, "categories": categories, "spans": spans, "mismatches": mismatches}
+        record.text, record.categories = text.text, (Category(asked, "question"),)
+        once = dict.fromkeys(place for places in found for place in places)
+        record.spans = [Span(start, end, 0) for start, end in once]
+        return mismatches
 
-    return fields
+    return fill
 
 
 _SHAPES: dict[Task, Callable[[DatasetSpec], Shape]] = {

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from pipelines.mapping.body import Body
-from pipelines.mapping.fields import Field, text_field, whole_field
+from pipelines.mapping.fields import Field, is_words, whole_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mention, Offsets
@@ -68,13 +68,15 @@ def _words_field(path: str | None) -> Field[str] | None:
     """Words as they are given; of a list of words, joined by a space."""
     if path is None:
         return None
-    get, single = value(path), text_field(path)
+    get = value(path)
 
     def words(scope: Scope) -> str:
         found = get(scope)
-        if isinstance(found, list) and all(isinstance(word, str) for word in found):
-            return " ".join(found)
-        return single(scope)
+        if isinstance(found, str):
+            return found
+        if not is_words(found):
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a string")
+        return " ".join(found)
 
     return words
 
@@ -102,19 +104,17 @@ def _pairs_field(path: str | None) -> Field[Fragments] | None:
     get = value(path)
 
     def pairs(scope: Scope) -> Fragments:
-        match get(scope):
-            case [int(), int()] as pair:
-                return ((pair[0], pair[1]),)
-            case list(found) if found and all(_is_pair(pair) for pair in found):
-                return tuple((pair[0], pair[1]) for pair in found)
-            case other:
-                raise RefusedError("wrong type", f"{path!r} is {short(other)}, expected pairs of offsets")
+        found = get(scope)
+        several = [found] if _is_pair(found) else found
+        if not isinstance(several, list) or not several or not all(map(_is_pair, several)):
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected pairs of offsets")
+        return tuple(map(tuple, several))
 
     return pairs
 
 
 def _is_pair(given: Any) -> bool:
-    return isinstance(given, list) and len(given) == 2 and all(type(offset) is int for offset in given)
+    return isinstance(given, list) and len(given) == 2 and type(given[0]) is type(given[1]) is int
 
 
 def _runs_field(path: str | None) -> Field[Fragments] | None:
@@ -218,14 +218,21 @@ def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragme
         return None
     pairs = given.fragments or ((given.start or 0, (given.start or 0) + len(given.words or "")),)
     if offsets.unit == "token":
-        inside = all(0 <= s < e <= len(body.starts) for s, e in pairs)
+        inside = _within(pairs, len(body.starts))
         return tuple((body.starts[s], body.ends[e - 1]) for s, e in pairs) if inside else None
     moved = tuple((s - shift, e - shift) for s, e in pairs) if shift else pairs
-    return moved if all(0 <= s < e <= len(body.text) for s, e in moved) else None
+    return moved if _within(moved, len(body.text)) else None
+
+
+def _within(pairs: Fragments, length: int) -> bool:
+    for start, end in pairs:  # noqa: SIM110
+        if not 0 <= start < end <= length:
+            return False
+    return True
 
 
 def _covered(text: str, fragments: Fragments) -> str:
-    return " ".join(text[start:end] for start, end in fragments)
+    return " ".join([text[start:end] for start, end in fragments])
 
 
 def _agree(words: str | None, there: str, offsets: Offsets) -> bool:

@@ -11,7 +11,7 @@ a?[]        nothing where there is no `a`, which is a missing field otherwise
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -49,13 +49,15 @@ def steps(path: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def values(path: str) -> Callable[[Scope], Iterator[Scope]]:
+def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
     """What goes through all that a path leads to, each with the keys named on the way to it.
 
     Raises:
         RefusedError: when called: there is no such field, or it is no list or object that can be gone through.
     """
     route = steps(path.removeprefix("/"))
+    if route and route[-1].items and _is_plain(route[:-1]):
+        return _items(path, route[:-1])
 
     def walk(scope: Scope) -> Iterator[Scope]:
         start = scope.row if path.startswith("/") else scope.item
@@ -116,8 +118,8 @@ def value(path: str) -> Callable[[Scope], Any]:
     if path.startswith("{") and path.endswith("}"):
         return lambda scope: _named(scope, path[1:-1])
     route = steps(path.removeprefix("/"))
-    if not any(step.items or step.name or step.optional for step in route):
-        return _plain(path, [step.key for step in route])
+    if _is_plain(route):
+        return _plain(path, route)
     several = any(step.items for step in route)
 
     def get(scope: Scope) -> Any:
@@ -140,16 +142,54 @@ def _named(scope: Scope, name: str) -> str:
     return found
 
 
-def _plain(path: str, keys: list[str]) -> Callable[[Scope], Any]:
+def _is_plain(route: tuple[Step, ...]) -> bool:
+    return not any(step.items or step.name for step in route)
+
+
+def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
     """The common case, keys alone, without the walk."""
+    if len(route) == 1 and not path.startswith("/"):
+        return _of_item(path, route[0])
     from_row = path.startswith("/")
 
     def get(scope: Scope) -> Any:
         node = scope.row if from_row else scope.item
-        for key in keys:
-            node = node.get(key) if isinstance(node, dict) else child(node, key)
+        for step in route:
+            node = child(node, step.key)
+            if node is None and step.optional:
+                return None
         if node is None:
             raise RefusedError("missing field", f"no {path!r} in the row")
         return node
 
     return get
+
+
+def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
+    """The most common case, one key."""
+    key, optional = step.key, step.optional
+
+    def get(scope: Scope) -> Any:
+        item = scope.item
+        found = item.get(key) if type(item) is dict else child(item, key)
+        if found is None and not optional:
+            raise RefusedError("missing field", f"no {path!r} in the row")
+        return found
+
+    return get
+
+
+def _items(path: str, route: tuple[Step, ...]) -> Callable[[Scope], list[Scope]]:
+    """The items of one list, without the walk."""
+    get, optional = _plain(path, route), any(step.optional for step in route)
+
+    def items(scope: Scope) -> list[Scope]:
+        found = get(scope)
+        if found is None and optional:
+            return []
+        if not isinstance(found, list):
+            raise RefusedError("wrong type", f"{path!r} leads to {short(found)}, expected a list")
+        row, named = scope.row, scope.named
+        return [Scope(item, row, named) for item in found]
+
+    return items

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pipelines.place import Place, persistent
+from pipelines.place import Place
 from pipelines.progress import progress
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges

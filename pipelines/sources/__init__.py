@@ -4,22 +4,26 @@ A format is found by its file name. Its module has:
 
     class Options(Strict)                       the format's options in a spec
     split_at(options) -> Cut                    where a file may be cut into byte ranges; None: nowhere
-    companions(path, options) -> list[Path]     files that are read together with `path`, if any
+    companions(folder, path, options) -> list[str]      files that are read together with `path`, if any
     read(piece, options) -> Iterator[RawRow | Reject]
+
+Paths of files are strings, relative to the folder of their dataset: there may be very many.
 """
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 from blake3 import blake3
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -30,13 +34,13 @@ BLOCK_BYTES = 1 << 20
 Cut = Literal["line", "blank line"] | None
 
 
-@dataclass(slots=True, frozen=True)
-class Slice:
+class Slice(Struct, frozen=True, gc=False):
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
     of these bytes (of the whole file and its companions, where the file is not cut), `beside` the paths of these
-    companions. `too_long`: one row, which is refused and not read.
+    companions. `too_long`: one row, which is refused and not read. `hashes`: of the bytes that were read, by
+    path: they need not be read again to be held against `sha`.
     """
 
     folder: Path
@@ -48,22 +52,35 @@ class Slice:
     sha: str
     beside: tuple[str, ...] = ()
     too_long: bool = False
+    hashes: dict[str, str] = field(default_factory=dict)
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
-        with (self.folder / self.path).open("rb") as file:
+        with open(f"{self.folder}/{self.path}", "rb") as file:
             file.seek(self.start)
-            return file.read(self.stop - self.start)
+            data = file.read(self.stop - self.start)
+        self.hashes[self.path] = blake3(data).hexdigest()
+        return data
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes of the range in blocks of whole lines: `BLOCK_BYTES` and what it takes to end a line."""
-        with (self.folder / self.path).open("rb") as file:
+        digest, left = blake3(), self.stop - self.start
+        with open(f"{self.folder}/{self.path}", "rb") as file:
             file.seek(self.start)
-            left = self.stop - self.start
             while block := file.read(min(BLOCK_BYTES, left)):
                 block += file.readline(left - len(block)) if block[-1] != ord("\n") else b""
+                digest.update(block)
                 left -= len(block)
                 yield block
+        self.hashes[self.path] = digest.hexdigest()
+
+    def whole(self, path: str) -> Slice:
+        """The whole of a file of the same dataset, such as a companion.
+
+        Raises:
+            OSError: there is none.
+        """
+        return replace(self, path=path, start=0, stop=os.stat(f"{self.folder}/{path}").st_size, line=1)
 
 
 class RawRow(Struct, frozen=True, gc=False):
@@ -82,7 +99,7 @@ class Reader(Protocol):
 
     def split_at(self, options: Any) -> Cut: ...
 
-    def companions(self, path: Path, options: Any) -> list[Path]: ...
+    def companions(self, folder: Path, path: str, options: Any) -> list[str]: ...
 
     def read(self, piece: Slice, options: Any) -> Iterator[RawRow | Reject]: ...
 
@@ -113,11 +130,17 @@ def matches(folder: Path, pattern: str) -> list[str]:
     """
     if (folder / pattern).is_file():
         return [pattern]
-    paths = [path.relative_to(folder) for path in folder.glob(pattern) if path.is_file()]
-    found = sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
+    begin = len((folder / "x").as_posix()) - 1
+    found = sorted(path.as_posix()[begin:] for path in folder.glob(pattern) if os.path.isfile(path))
+    found = [path for path in found if "/." not in f"/{path}"]
     if not found:
         raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
     return found
+
+
+def sibling(path: str, name: str) -> str:
+    """The path of another file in the folder of a file."""
+    return posixpath.join(posixpath.dirname(path), name)
 
 
 def content_hash(folder: Path, paths: Sequence[str]) -> str:

@@ -27,19 +27,19 @@ def lines(piece: Slice) -> Iterator[str | Reject]:
         start, line = start + len(block), line + block.count(b"\n")
 
 
-def text(piece: Slice, path: str | None = None) -> str:
-    """The whole text of a slice, or of the file `path` beside it, line ends as they are.
+def text(piece: Slice) -> str:
+    """The whole text of a slice, line ends as they are.
 
     Raises:
         UserError: a byte is not of the encoding; says which byte and line.
     """
-    data = piece.read_bytes() if path is None else (piece.folder / path).read_bytes()
-    data = _unmarked(data) if path is not None or piece.start == 0 else data
+    data = piece.read_bytes()
+    data = _unmarked(data) if piece.start == 0 else data
     try:
         return data.decode(piece.encoding)
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        where = piece.folder / (path or piece.path)
+        where = piece.folder / piece.path
         raise UserError(f"{where}: line {line}: {_explain(error, error.start, piece.encoding)}") from None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import RawRow, Slice, sibling
 from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -23,10 +23,10 @@ def split_at(options: Options) -> None:
     return
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The names of classes are beside the file."""
-    info = path.with_name(INFO)
-    return [info] if options.class_names and info.exists() else []
+    info = sibling(path, INFO)
+    return [info] if options.class_names and (folder / info).exists() else []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

@@ -31,7 +31,7 @@ def split_at(options: Options) -> Literal["line"]:
     return "line"
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """None."""
     return []
 

@@ -35,7 +35,7 @@ def split_at(options: Options) -> Literal["blank line"]:
     return "blank line"
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """None."""
     return []
 

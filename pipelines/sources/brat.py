@@ -14,6 +14,8 @@ A row is {"text", "standoff"}; a standoff is
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,15 +46,21 @@ def split_at(options: Options) -> None:
     return
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The other files of the document that are there."""
-    files = [_document(path, options), *(path.with_suffix(ending) for ending in options.annotations)]
-    return [file for file in files if file != path and file.is_file()]
+    files = [_document(path, options), *_annotation_files(path, options)]
+    return [file for file in files if file != path and os.path.isfile(f"{folder}/{file}")]
 
 
-def _document(path: Path, options: Options) -> Path:
+def _document(path: str, options: Options) -> str:
     """The text file, where the spec names it or the annotation file beside it."""
-    return path.with_suffix(options.text) if path.suffix == options.annotations[0] else path
+    stem, ending = posixpath.splitext(path)
+    return stem + options.text if ending == options.annotations[0] else path
+
+
+def _annotation_files(path: str, options: Options) -> list[str]:
+    stem, _ = posixpath.splitext(path)
+    return [stem + ending for ending in options.annotations]
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
@@ -60,16 +68,16 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     standoff: Standoff = {
         kind: [] for kind in ("spans", "relations", "events", "attributes", "equivalences", "notes")
     }
-    document, at = "", _document(Path(piece.path), options).as_posix()
+    document, at = "", _document(piece.path, options)
     try:
-        if not (piece.folder / at).is_file():
+        try:
+            document = text(piece if at == piece.path else piece.whole(at))
+        except (FileNotFoundError, IsADirectoryError):
             yield Reject(piece.path, 1, "no text file", f"{at} is missing", text(piece))
             return
-        document = text(piece, at)
-        for ending in options.annotations:
-            beside = Path(piece.path).with_suffix(ending).as_posix()
+        for beside in _annotation_files(piece.path, options):
             try:
-                annotations = text(piece, beside)
+                annotations = text(piece.whole(beside))
             except FileNotFoundError:
                 yield Reject(piece.path, 1, "no annotation file", f"{beside} is missing", document)
                 return
@@ -92,40 +100,34 @@ class _BadLineError(Exception):
 
 
 def _annotations(path: str, content: str, standoff: Standoff) -> None:
-    for number, line in enumerate(content.split("\n"), 1):
-        line = line.removesuffix("\r")
+    for number, line in enumerate(content.removesuffix("\r").replace("\r\n", "\n").split("\n"), 1):
         if not line or line.isspace():
             continue
-        parse = _LINES.get(line[0])
         try:
-            if parse is None:
-                raise ValueError
-            kind, annotation = parse(line.split("\t"))
-        except (ValueError, IndexError):
+            kind, parse = _LINES[line[0]]
+            standoff[kind].append(parse(line.split("\t")))
+        except (KeyError, ValueError, IndexError):
             raise _BadLineError(f"{path}: line {number}: not a standoff annotation: {line!r}") from None
-        standoff[kind].append(annotation)
 
 
-def _span(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _span(fields: list[str]) -> dict[str, Any]:
     label, _, offsets = fields[1].partition(" ")
-    fragments = [[int(offset) for offset in fragment.split(" ")] for fragment in offsets.split(";")]
-    if any(len(fragment) != 2 for fragment in fragments):
-        raise ValueError
+    fragments = [[int(start), int(end)] for start, end in [place.split(" ") for place in offsets.split(";")]]
     # Tabs in a mention would have been taken for separators.
-    return "spans", {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
+    return {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
 
 
-def _relation(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _relation(fields: list[str]) -> dict[str, Any]:
     label, head, tail = fields[1].split()
     ends = {"head": _argument(head)["target"], "tail": _argument(tail)["target"]}
-    return "relations", {"id": fields[0], "label": label, **ends}
+    return {"id": fields[0], "label": label, **ends}
 
 
-def _event(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _event(fields: list[str]) -> dict[str, Any]:
     first, *arguments = fields[1].split()
     label, _, trigger = first.partition(":")
     found = [_argument(argument) for argument in arguments]
-    return "events", {"id": fields[0], "label": label, "trigger": trigger or None, "arguments": found}
+    return {"id": fields[0], "label": label, "trigger": trigger or None, "arguments": found}
 
 
 def _argument(argument: str) -> dict[str, str]:
@@ -135,28 +137,28 @@ def _argument(argument: str) -> dict[str, str]:
     return {"role": role, "target": target}
 
 
-def _attribute(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _attribute(fields: list[str]) -> dict[str, Any]:
     label, target, *value = fields[1].split(" ")
-    return "attributes", {"id": fields[0], "label": label, "target": target, "value": " ".join(value) or None}
+    return {"id": fields[0], "label": label, "target": target, "value": " ".join(value) or None}
 
 
-def _equivalence(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _equivalence(fields: list[str]) -> dict[str, Any]:
     label, *targets = fields[1].split()
-    return "equivalences", {"label": label, "targets": targets}
+    return {"label": label, "targets": targets}
 
 
-def _note(fields: list[str]) -> tuple[str, dict[str, Any]]:
+def _note(fields: list[str]) -> dict[str, Any]:
     label, target, *_ = fields[1].split()
-    return "notes", {"id": fields[0], "label": label, "target": target, "text": " ".join(fields[2:])}
+    return {"id": fields[0], "label": label, "target": target, "text": " ".join(fields[2:])}
 
 
-_LINES: dict[str, Callable[[list[str]], tuple[str, dict[str, Any]]]] = {
-    "T": _span,
-    "R": _relation,
-    "E": _event,
-    "A": _attribute,
-    "M": _attribute,
-    "*": _equivalence,
-    "N": _note,
-    "#": _note,
+_LINES: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
+    "T": ("spans", _span),
+    "R": ("relations", _relation),
+    "E": ("events", _event),
+    "A": ("attributes", _attribute),
+    "M": ("attributes", _attribute),
+    "*": ("equivalences", _equivalence),
+    "N": ("notes", _note),
+    "#": ("notes", _note),
 }

@@ -42,7 +42,7 @@ def split_at(options: Options) -> None:
     return
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """None."""
     return []
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
 from pipelines.mapping.fields import as_label
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import RawRow, Slice, sibling
 from pipelines.sources._rows import JsonOptions, rows_of
 from pipelines.sources._text import json_value
 from ubert.schema.errors import UserError
@@ -39,9 +38,9 @@ def split_at(options: Options) -> None:
     return
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The files that list rows."""
-    return sorted({path.with_name(listed.file) for listed in (options.only, options.without) if listed})
+    return sorted({sibling(path, listed.file) for listed in (options.only, options.without) if listed})
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
@@ -74,9 +73,8 @@ def _chosen(
 
 
 def _names(piece: Slice, name: str) -> set[str]:
-    path = Path(piece.path).with_name(name).as_posix()
-    size = (piece.folder / path).stat().st_size
-    found = json_value(replace(piece, path=path, start=0, stop=size))
+    path = sibling(piece.path, name)
+    found = json_value(piece.whole(path))
     if isinstance(found, Reject):
         raise UserError(f"{piece.folder / path}: {found.detail}")
     if not isinstance(found, dict | list):

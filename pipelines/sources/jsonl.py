@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -36,17 +35,16 @@ def split_at(options: Options) -> Literal["line"]:
     return "line"
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The file beside it, if the spec names one."""
-    return [path.parent / options.beside.path] if options.beside else []
+    return [options.beside.place(path)] if options.beside else []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """One row a line; blank lines are no rows."""
     rows = _rows(piece)
     if options.beside:
-        path = options.beside.place(piece.path)
-        other = replace(piece, path=path, start=0, stop=(piece.folder / path).stat().st_size, line=1)
+        other = piece.whole(options.beside.place(piece.path))
         rows = joined(rows, _rows(other), options.beside, piece.path)
     yield from _decoded(rows, piece.path, options.decode) if options.decode else rows
 
@@ -61,12 +59,10 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
         try:
             if len(line) > MOST_BRACKETS and line.count("[") + line.count("{") > MOST_BRACKETS:
                 raise RecursionError
-            row: RawRow | Reject = RawRow(number, f"{path}:{number}", decode(line))
+            yield RawRow(number, f"{path}:{number}", decode(line))
         except (MsgspecError, UnicodeEncodeError, RecursionError):
-            if not line or line.isspace():
-                continue
-            row = _second_look(path, number, line)
-        yield row
+            if line and not line.isspace():
+                yield _second_look(path, number, line)
 
 
 def _second_look(path: str, number: int, line: str) -> RawRow | Reject:

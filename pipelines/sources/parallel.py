@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import RawRow, Slice, sibling
 from pipelines.sources._text import lines
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -27,9 +27,9 @@ def split_at(options: Options) -> None:
     return
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The files beside it."""
-    return [path.with_name(name) for name in options.beside.values()]
+    return [sibling(path, name) for name in options.beside.values()]
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
@@ -40,7 +40,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """
     columns = {options.column: list(lines(piece))}
     for column, name in options.beside.items():
-        columns[column] = list(lines(_beside(piece, name)))
+        columns[column] = list(lines(piece.whole(sibling(piece.path, name))))
     counts = {column: len(found) for column, found in columns.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{column} {count}" for column, count in counts.items())
@@ -54,9 +54,3 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         else:
             raw = " | ".join(value.raw if isinstance(value, Reject) else value for value in values)
             yield Reject(piece.path, number, bad.reason, f"{bad.path}: {bad.detail}", raw)
-
-
-def _beside(piece: Slice, name: str) -> Slice:
-    path = Path(piece.path).with_name(name).as_posix()
-    size = (piece.folder / path).stat().st_size
-    return Slice(piece.folder, path, 0, size, 1, piece.encoding, piece.sha)

@@ -52,7 +52,7 @@ def split_at(options: Options) -> Cut:
     return "line" if options.quoting == "none" and options.group is None else None
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """None."""
     return []
 

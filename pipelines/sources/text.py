@@ -44,7 +44,7 @@ def split_at(options: Options) -> Cut:
     return cuts.get(options.record)
 
 
-def companions(path: Path, options: Options) -> list[Path]:
+def companions(folder: Path, path: str, options: Options) -> list[str]:
     """None."""
     return []
 

@@ -6,6 +6,7 @@ Columns are built flat (offsets beside values), several times faster than from n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -22,6 +23,7 @@ from ubert.schema.record import (
     RECORD_SCHEMA,
     REJECT_SCHEMA,
     RELATION,
+    SOURCE,
     SPAN,
     Argument,
     Category,
@@ -46,7 +48,7 @@ def records_to_batch(records: Sequence[Record]) -> pa.RecordBatch:
         "split": _words([r.split for r in records]),
         "language": _words([r.language for r in records]),
         "task": _words([r.task for r in records]),
-        "instruction": pa.array([r.instruction for r in records], pa.string()),
+        "instruction": _strings([r.instruction for r in records]),
         "text": pa.array([r.text for r in records], pa.string()),
         "pair": pa.array([r.pair for r in records], pa.string()),
         "categories": _categories([r.categories for r in records]),
@@ -56,7 +58,7 @@ def records_to_batch(records: Sequence[Record]) -> pa.RecordBatch:
         "spans": _lists([r.spans for r in records], lambda flat: _structs(flat, SPAN)),
         "relations": _lists([r.relations for r in records], lambda flat: _structs(flat, RELATION)),
         "events": _lists([r.events for r in records], _events),
-        "source": _structs([r.source for r in records], RECORD_SCHEMA.field("source").type),
+        "source": _sources([r.source for r in records]),
         "characters": pa.array([len(r.text) + len(r.pair or "") for r in records], pa.int32()),
         "content_hash": pa.array([content_hash(r.text, r.pair) for r in records], pa.binary(16)),
     }
@@ -137,6 +139,19 @@ def _words(values: list[str]) -> pa.Array:
     return pa.array(values, pa.string()).dictionary_encode()
 
 
+def _strings(values: list[str]) -> pa.Array:
+    """A column of strings; mostly its rows share one."""
+    if values and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], pa.string()), len(values))
+    return pa.array(values, pa.string())
+
+
+def _sources(sources: list[Source]) -> pa.StructArray:
+    lines = pa.array([source.line for source in sources], pa.int64())
+    paths, hashes = _strings([source.path for source in sources]), _strings([source.sha for source in sources])
+    return pa.StructArray.from_arrays([paths, lines, hashes], fields=list(SOURCE))
+
+
 def _structs(items: Sequence[Any], kind: pa.StructType) -> pa.StructArray:
     """Structs of msgspec to a struct array, field by field."""
     columns = [pa.array(list(map(attrgetter(f.name), items)), f.type) for f in kind]
@@ -164,11 +179,19 @@ def _events(events: list[Event]) -> pa.StructArray:
 def _categories(rows: Sequence[tuple[Category, ...]]) -> pa.Array:
     """Most records of a corpus share one tuple of categories: build each distinct one once, told by its identity
     because hashing tuples of categories costs more than building their columns."""
-    place: dict[int, int] = {}
-    index = [place.setdefault(id(row), len(place)) for row in rows]
-    distinct = list({id(row): row for row in rows}.values())
-    lists = _lists(distinct, lambda flat: _structs(flat, CATEGORY))
-    return lists.take(pa.array(index, pa.int32()))
+    distinct = {id(row): row for row in rows}
+    if len(distinct) == 1:
+        return _repeated(rows[0], len(rows))
+    place = {identity: i for i, identity in enumerate(distinct)}
+    lists = _lists(list(distinct.values()), lambda flat: _structs(flat, CATEGORY))
+    return lists.take(pa.array([place[id(row)] for row in rows], pa.int32()))
+
+
+@lru_cache(maxsize=1)
+def _repeated(categories: tuple[Category, ...], times: int) -> pa.ListArray:
+    """The same column serves one batch after another."""
+    lists = _lists([categories], lambda flat: _structs(flat, CATEGORY))
+    return lists.take(pa.array(np.zeros(times, np.int32)))
 
 
 def concat(batches: Iterable[pa.RecordBatch]) -> pa.Table:

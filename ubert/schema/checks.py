@@ -14,12 +14,17 @@ def problem(record: Record) -> tuple[str, str] | None:
     """
     # Of all names of categories only a question, its record's one category, comes from the row.
     question = record.categories[0].name if record.categories else None
-    for side in (record.text, record.pair, record.target, question):
+    text = record.text
+    for side in (text, record.pair, record.target, question):
         if side is not None and not side.isascii() and not _is_utf8(side):
             return "lone surrogate", "the text holds half of a surrogate pair and cannot be written as UTF-8"
-    if not record.text or record.text.isspace():
-        return "empty text", f"text is {record.text!r}"
-    return _wrong_labels(record) or _wrong_spans(record) or _wrong_links(record)
+    if not text or text.isspace():
+        return "empty text", f"text is {text!r}"
+    return (
+        _wrong_labels(record)
+        or (_wrong_spans(record) if record.spans else None)
+        or (_wrong_links(record) if record.relations or record.events else None)
+    )
 
 
 def _is_utf8(text: str) -> bool:
@@ -31,14 +36,15 @@ def _is_utf8(text: str) -> bool:
 
 
 def _wrong_labels(record: Record) -> tuple[str, str] | None:
-    for label in record.labels:
-        if not 0 <= label < len(record.categories):
-            return "unknown category", f"label {label} of {len(record.categories)} categories"
-    if record.task in ("classification", "pair", "choice") and len(record.labels) != 1:
-        return "wrong number of labels", f"{len(record.labels)} labels, expected 1"
-    if record.task == "regression" and (record.value is None or not math.isfinite(record.value)):
+    labels, task, several = record.labels, record.task, len(record.categories)
+    for label in labels:
+        if not 0 <= label < several:
+            return "unknown category", f"label {label} of {several} categories"
+    if task in ("classification", "pair", "choice"):
+        return None if len(labels) == 1 else ("wrong number of labels", f"{len(labels)} labels, expected 1")
+    if task == "regression" and (record.value is None or not math.isfinite(record.value)):
         return "no value", f"value is {record.value}"
-    if record.task == "seq2seq" and not record.target:
+    if task == "seq2seq" and not record.target:
         return "no target", "a seq2seq record needs a target"
     return None
 
@@ -57,8 +63,6 @@ def _wrong_spans(record: Record) -> tuple[str, str] | None:
 
 
 def _wrong_links(record: Record) -> tuple[str, str] | None:
-    if not record.relations and not record.events:
-        return None
     spans, events, categories = len(record.spans), len(record.events), len(record.categories)
     for relation in record.relations:
         if not (0 <= relation.head < spans and 0 <= relation.tail < spans):
