@@ -55,7 +55,7 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
 
 
 def shard(name: str, n: int, root: Place) -> Iterator[Text]:
-    """The first rows that a mixture draws of its shards: tokens, categories, gold cells and the words that they cover."""
+    """The first rows that a mixture draws of its shards: tokens, categories, gold cells and their words."""
     manifest = Store(on_disk(root)).current("shards", name)[1]
     directory = on_disk(root) / "shards" / name / manifest.fingerprint
     shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)

@@ -200,14 +200,14 @@ def rate(parts: list[tuple[float, float]]) -> float:
 
 
 def muc(key: Clusters, response: Clusters) -> tuple[float, float]:
-    """Vilain et al. 1995: of each key entity S, |S| - |p(S)| of |S| - 1; p(S): its parts by the response's entities,
+    """Vilain et al. 1995: of each key entity S, |S| - |p(S)| of |S| - 1; p(S): its parts by the response's,
     each mention that is in none a part of its own."""
     parts = [len([r for r in response if r & s]) + len(s - set().union(*response)) for s in key]
     return sum(len(s) - p for s, p in zip(key, parts, strict=True)), sum(len(s) - 1 for s in key)
 
 
 def b_cubed(key: Clusters, response: Clusters) -> tuple[float, float]:
-    """Bagga and Baldwin 1998: of each mention of the key the share of its key entity that its response entity has."""
+    """Bagga and Baldwin 1998: of each key mention the share of its key entity that its response entity has."""
     shares = []
     for s in key:
         for m in s:

@@ -1,4 +1,4 @@
-"""Relations, events, clusters, choices and numbers from a checkpoint: typed, complete, and asked as in training."""
+"""Relations, events, clusters, choices and numbers from a checkpoint: typed, complete, asked as in training."""
 
 from __future__ import annotations
 
