@@ -79,7 +79,7 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
     versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
     with TemporaryDirectory() as scratch, connect(store.root, versions, Path(scratch)) as connection:
         leaves = progress(mixture.leaves, len(mixture.leaves), "count")
-        available = {leaf.name: _count(connection, mixture, leaf) for leaf in leaves}
+        available = {leaf.name: _count(connection, mixture, leaf, corpora[leaf.corpus]) for leaf in leaves}
         with explained(connection, f"mixture {mixture.name}"):
             drops = dropped(connection, store, mixture, pool_sql(mixture))
         mark = fingerprint(
@@ -199,11 +199,16 @@ def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> 
             _check_licences(source.mixture, corpora)
 
 
-def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> int:
-    with explained(connection, f"{source_name(mixture, leaf)}: where"):
-        if leaf.where:
+def _count(
+    connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource, corpus: CorpusManifest
+) -> int:
+    """How many records match."""
+    if not leaf.where:
+        count = sum(file.kept for file in corpus.files if file.split == leaf.split)
+    else:
+        with explained(connection, f"{source_name(mixture, leaf)}: where"):
             _check_repeatable(connection, mixture, leaf)
-        count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
+            count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
     if count == 0:
         condition = f"`where: {leaf.where}` matches no record" if leaf.where else "the split has no record"
         raise UserError(f"{source_name(mixture, leaf)}: {condition}; correct it, or remove the source")
