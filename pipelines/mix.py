@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pipelines.draw import MEMBERS, Planned, count_tokens, draw, plan
 from pipelines.guard import counts, dropped
-from pipelines.mixture_sql import condition, count_sql, explain, members_sql, pool_sql, source_name
+from pipelines.mixture_sql import condition, count_sql, explain, matching, members_sql, source_name
 from pipelines.place import Place, persistent
 from pipelines.progress import progress
 from pipelines.store import Store, atomic, now
@@ -81,7 +81,8 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
         leaves = progress(mixture.leaves, len(mixture.leaves), "count")
         available = {leaf.name: _count(connection, mixture, leaf, corpora[leaf.corpus]) for leaf in leaves}
         with explained(connection, f"mixture {mixture.name}"):
-            drops = dropped(connection, store, mixture, pool_sql(mixture))
+            records = {leaf.name: (matching(mixture, leaf), available[leaf.name]) for leaf in mixture.leaves}
+            drops = dropped(connection, store, mixture, records)
         mark = fingerprint(
             mixture.meaning,
             versions,

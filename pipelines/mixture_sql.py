@@ -9,7 +9,7 @@ from typing import NamedTuple
 import duckdb
 from blake3 import blake3
 
-from pipelines.guard import dropped_sql, evaluation_sql
+from pipelines.guard import dropped_sql, evaluation_sql, pool_sql
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture, MixtureSource
 
@@ -45,21 +45,21 @@ def explain(mixture: Mixture) -> str:
     Raises:
         UserError: a `where` is not one SQL condition.
     """
-    matching = ";\n\n".join(count_sql(mixture, leaf) for leaf in mixture.leaves)
+    counts = ";\n\n".join(count_sql(mixture, leaf) for leaf in mixture.leaves)
     draws = []
     for i, leaf in enumerate(mixture.leaves, 1):
         if leaf.balance:
             draws.append(strata_sql(mixture, leaf))
         draws += [ranges_sql(mixture, leaf), inside_sql(mixture, leaf, f"$ranges_{i}")]
         draws.append(draw_sql(mixture, leaf, [f"$copies_{i}"]))
+    pools = ";\n\n".join(pool_sql(mixture, matching(mixture, leaf)) for leaf in mixture.leaves)
     guarded = (
         f"-- Evaluation records of the whole store: `evaluation`.\n{evaluation_sql(mixture)};\n\n"
-        f"-- What is not drawn: `dropped`.\n{dropped_sql(mixture, pool_sql(mixture))};\n\n"
+        f"-- Records whose text is `repeated`: `pool`.\n{pools};\n\n"
+        f"-- What is not drawn: `dropped`.\n{dropped_sql(mixture)};\n\n"
     )
     draw = ";\n\n".join(draws)
-    return (
-        f"-- The records that match.\n{matching};\n\n{guarded if mixture.guarded else ''}-- The draw.\n{draw};\n"
-    )
+    return f"-- The records that match.\n{counts};\n\n{guarded if mixture.guarded else ''}-- The draw.\n{draw};\n"
 
 
 def source_name(mixture: Mixture, leaf: MixtureSource) -> str:
@@ -69,18 +69,12 @@ def source_name(mixture: Mixture, leaf: MixtureSource) -> str:
 
 def count_sql(mixture: Mixture, leaf: MixtureSource) -> str:
     """How many records of a source match."""
-    return f"SELECT count(*)\n{_matching(mixture, leaf)}"
+    return f"SELECT count(*)\n{matching(mixture, leaf)}"
 
 
 def text_sql(mixture: Mixture, leaf: MixtureSource, limit: int) -> str:
     """Texts of a source: the first ones that match."""
-    return f"SELECT text, coalesce(pair, '') AS pair\n{_matching(mixture, leaf)}\nLIMIT {limit}"
-
-
-def pool_sql(mixture: Mixture) -> list[str]:
-    """The records that match, source by source, as the guard sees them."""
-    columns = "record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash"
-    return [f"    SELECT {columns}\n{_matching(mixture, leaf)}" for leaf in mixture.leaves]
+    return f"SELECT text, coalesce(pair, '') AS pair\n{matching(mixture, leaf)}\nLIMIT {limit}"
 
 
 def strata_sql(mixture: Mixture, leaf: MixtureSource, cap: Edge | None = None) -> str:
@@ -138,7 +132,7 @@ def members_sql(draws: Sequence[str]) -> str:
     return "\nUNION ALL\n".join(f"SELECT {columns} FROM (\n{draw}\n)" for draw in draws)
 
 
-def _matching(mixture: Mixture, leaf: MixtureSource) -> str:
+def matching(mixture: Mixture, leaf: MixtureSource) -> str:
     """The records of a source that match."""
     return (
         f"    FROM (SELECT * FROM records WHERE corpus = '{leaf.corpus}' AND split = '{leaf.split}')\n"
@@ -152,7 +146,7 @@ def _pool(mixture: Mixture, leaf: MixtureSource, cap: Edge | None) -> str:
     a, b, c = _draw_factors(mixture.seed)
     key = f"((key >> 32) * {a} + (key & 4294967295) * {b} + {c}) % {_PRIME} AS key"
     columns = f"record_id, {key}, characters" + (f", {_NAMED} AS names" if leaf.balance else ", '' AS category")
-    pool = f"    SELECT {columns}\n{_matching(mixture, leaf)}"
+    pool = f"    SELECT {columns}\n{matching(mixture, leaf)}"
     if mixture.guarded:
         dropped = f"FROM dropped WHERE corpus = '{leaf.corpus}' AND split = '{leaf.split}'"
         pool += f" AND record_id NOT IN (SELECT record_id {dropped})"
