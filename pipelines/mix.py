@@ -217,13 +217,14 @@ def _count(
 
 
 def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> None:
-    """Refuse what differs from call to call, such as random() and now()."""
+    """Refuse what differs from call to call, such as random(), now() and samples."""
     statement = f"SELECT {condition(mixture, leaf)}"
     tree = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
     names = set(re.findall(r'"(?:function_name":|column_names":\[)"(\w+)"', tree))
     found = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
-    if varying := sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())}):
+    varying = sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())})
+    if varying or '"sample":{' in tree:
         raise UserError(
-            f"{source_name(mixture, leaf)}: where: {varying[0]} differs from call to call, and a mixture must "
+            f"{source_name(mixture, leaf)}: where: {[*varying, 'a sample'][0]} differs from call to call, and a mixture must "
             "not; the draw is random already: use `cap` or `size`"
         )

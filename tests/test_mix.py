@@ -171,6 +171,14 @@ def test_the_sql_of_the_manifest_draws_the_members(root: Path) -> None:
         ({"sources": [{"corpus": "big", "where": "count(*) > 1"}]}, "big/train: where: .*aggregates"),
         ({"sources": [{"corpus": "big", "where": "random() < 0.5"}]}, "big/train: where: random differs"),
         ({"sources": [{"corpus": "big", "where": "current_date > '2000-01-01'"}]}, "current_date differs"),
+        (
+            {
+                "sources": [
+                    {"corpus": "big", "where": "record_id IN (FROM records SELECT record_id TABLESAMPLE 9%)"}
+                ]
+            },
+            "a sample differs from call to call",
+        ),
         ({"sources": [{"corpus": "big", "where": "localtime > '00:00'"}]}, "localtime differs"),
         (
             {"sources": [{"corpus": "small"}], "size": 100},
