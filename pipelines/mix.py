@@ -224,7 +224,8 @@ def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, l
     found = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
     varying = sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())})
     if varying or '"sample":{' in tree:
+        what = [*varying, "a sample"][0]
         raise UserError(
-            f"{source_name(mixture, leaf)}: where: {[*varying, 'a sample'][0]} differs from call to call, and a mixture must "
-            "not; the draw is random already: use `cap` or `size`"
+            f"{source_name(mixture, leaf)}: where: {what} differs from call to call, and a mixture must not; the "
+            " draw is random already: use `cap` or `size`"
         )

@@ -174,7 +174,7 @@ def test_the_sql_of_the_manifest_draws_the_members(root: Path) -> None:
         (
             {
                 "sources": [
-                    {"corpus": "big", "where": "record_id IN (FROM records SELECT record_id TABLESAMPLE 9%)"}
+                    {"corpus": "big", "where": "record_id IN (SELECT record_id FROM records TABLESAMPLE 9%)"}
                 ]
             },
             "a sample differs from call to call",
