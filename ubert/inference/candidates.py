@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import get_args
 
-from ubert.objectives import objective
+from ubert.objectives import Overlap, Overlaps, objective
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
 
@@ -55,6 +56,21 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
     if not any(category.kind == needed for category in found):
         raise UserError(f"no {needed} to look for; task {task} needs at least one, such as {example}")
     return found
+
+
+def check_overlap(overlap: Overlaps, categories: Sequence[Category]) -> None:
+    """Check policies of overlap.
+
+    Raises:
+        UserError: one is of no category that is asked for, or is none.
+    """
+    policies = overlap if isinstance(overlap, Mapping) else {"": overlap}
+    names = {category.name for category in categories}
+    for name, policy in policies.items():
+        if policy not in get_args(Overlap):
+            raise UserError(f"overlap {policy!r}: expected one of {', '.join(get_args(Overlap))}")
+        if isinstance(overlap, Mapping) and name not in names:
+            raise UserError(f"overlap of {name!r}: not one of the categories ({', '.join(sorted(names))})")
 
 
 _NEEDED = {
