@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ubert.objectives import (
     RelationPrediction,
     SpanPrediction,
     ValuePrediction,
+    coref,
     objective,
     passes,
 )
@@ -196,6 +198,34 @@ def test_a_long_text_is_read_around_the_trigger() -> None:
     events = [Event(0, 0, [Argument(2, span=1), Argument(3, span=2)])]
     item = record("event", text, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
     assert trip(item) == {"records": 1, "annotations": 3, "in no one window": 1}
+
+
+def test_a_cluster_whose_only_link_has_the_cells_of_another_is_shared() -> None:
+    text = "Ada Ada Ada"
+    spans = [Span(4, 7, group=0), Span(0, 3, group=0), Span(0, 7, group=1), Span(4, 11, group=1)]
+    item = record("coref", text, spans=spans)
+    assert trip(item) == {"records": 1, "annotations": 2, "shared cells": 3}
+    assert sorted(len(p.mentions) for p in perfect(item) if isinstance(p, ClusterPrediction)) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("wrong", ["none", "apart", "joined"])
+def test_clusters_that_are_wrong_for_no_reason_are_unexplained(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    groups = [(0, 7, 0), (0, 3, 1), (4, 7, 1), (4, 11, 0), (12, 15, 2), (16, 19, 2)]
+    item = record("coref", "Ada Bob Ada Eva Ida", spans=[Span(s, e, group=g) for s, e, g in groups])
+
+    def decode(*given: object, **named: object) -> list[ClusterPrediction]:
+        mentions = [m for cluster in coref.decode(*given, **named) for m in cluster.mentions]  # type: ignore[arg-type]
+        return {
+            "none": [],
+            "apart": [ClusterPrediction((mention,)) for mention in mentions],
+            "joined": [ClusterPrediction(tuple(mentions))],
+        }[wrong]
+
+    assert trip(item)["unexplained"] == 0
+    monkeypatch.setattr(coref, "OBJECTIVE", replace(coref.OBJECTIVE, decode=decode))
+    assert trip(item)["unexplained"] > 0
 
 
 # any record --------------------------------------------------------------------------------------------------
