@@ -36,6 +36,7 @@ def predict(
     instruction: str | None = None,
     threshold: float | None = None,
     overlap: Overlaps = "highest",
+    discontinuous: bool = False,
     precision: Precision = "auto",
     chunk: int = CHUNK,
 ) -> Iterator[list[dict[str, Any]]]:
@@ -44,8 +45,8 @@ def predict(
     Yields:
         For each text {"text", "pair" where it has one, "predictions": [...]}, in the order of the texts; for chunk
         after chunk of them. A prediction has the fields of its class in `ubert.objectives`: {"category", "score"},
-        {"value"}, {"start", "end", "category", "text", "score"}, {"category", "head", "tail", "score"},
-        {"category", "trigger", "arguments"} or {"mentions"}.
+        {"value"}, {"start", "end", "category", "text", "score"}, {"category", "fragments", "score"},
+        {"category", "head", "tail", "score"}, {"category", "trigger", "arguments"} or {"mentions"}.
 
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
@@ -66,6 +67,7 @@ def predict(
             instruction=instruction,
             threshold=threshold,
             overlap=overlap,
+            discontinuous=discontinuous,
         )
         yield [
             {

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli import app
-from pipelines.predict import event_types, relation_types
+from pipelines.predict import event_types, overlap_policies, relation_types
 from ubert.inference import scoring
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
     RelationPrediction,
@@ -27,6 +28,7 @@ from ubert.objectives import (
     ValuePrediction,
     passes,
 )
+from ubert.objectives.ner import PARTS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardManifest, read_manifest
 from ubert.schema.record import Category, Record, Relation, Span
@@ -82,11 +84,30 @@ def test_every_mention_is_in_one_cluster(predictor: Predictor) -> None:
         assert len({(m.start, m.end) for m in mentions}) == len(mentions)
 
 
+def test_mentions_of_several_fragments(predictor: Predictor) -> None:
+    for found in predictor.predict(TEXTS, task="ner", categories=["person"], discontinuous=True, overlap="nested"):
+        several = [p for p in found if isinstance(p, DiscontinuousPrediction)]
+        assert several or len(found) < 8
+        for p in several:
+            assert len(p.fragments) > 1 and {part.category for part in p.fragments} == {p.category}
+            assert 0.5 <= p.score <= min(part.score for part in p.fragments)
+            assert [part.start for part in p.fragments] == sorted(part.start for part in p.fragments)
+
+
 def test_a_choice_and_a_number(predictor: Predictor) -> None:
     for [chosen] in predictor.predict(TEXTS, task="choice", categories=["a", "b"], pairs=["Which?"] * len(TEXTS)):
         assert isinstance(chosen, LabelPrediction) and chosen.category in "ab"
     for [number] in predictor.predict(TEXTS, task="regression", categories=["-1", "0", "2.5"]):
         assert isinstance(number, ValuePrediction) and -1 <= number.value <= 2.5
+
+
+def test_policies_as_they_are_written() -> None:
+    assert overlap_policies([]) == "highest"
+    assert overlap_policies(["nested"]) == "nested"
+    assert overlap_policies(["a=b = longest", "c=nested"]) == {"a=b": "longest", "c": "nested"}
+    for wrong in (["best"], ["a=best"], ["nested", "a=longest"], ["a=nested", "a=nested"]):
+        with pytest.raises(UserError, match="expected one of highest, longest, nested for all categories"):
+            overlap_policies(wrong)
 
 
 def test_predictions_are_the_same_one_by_one(predictor: Predictor) -> None:
@@ -107,13 +128,14 @@ def items() -> list[Record]:
     return [
         record("relation", TEXT, (PERSON, PLACE, LIVES, KNOWS), spans=spans, relations=relations),
         attacks(),
+        record("ner", TEXT, (PERSON, PARTS), spans=[span(TEXT, "Ada", 0, group=0), span(TEXT, "Bob", 0, group=0)]),
         record("coref", TEXT, spans=[span(TEXT, "Ada", group=0), span(TEXT, "Ada", nth=1, group=0)]),
         record("choice", TEXT, (Category("a", "label"), Category("b", "label")), labels=[1]),
         record("regression", TEXT, (Category("0", "value"), Category("1", "value")), value=0.8),
     ]
 
 
-@pytest.mark.parametrize("item", items(), ids=lambda item: item.task)
+@pytest.mark.parametrize("item", items(), ids=lambda item: f"{item.task}-{len(item.categories)}")
 def test_training_asks_what_prediction_asks(tmp_path: Path, predictor: Predictor, item: Record) -> None:
     shards = open_shards(make_shards(tmp_path, {"made": [item]}))
     encoding = load_tokenizer(ENCODER).encode([item.text])[0]
@@ -199,6 +221,12 @@ def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypa
         ({"task": "event", "categories": ["person"], "events": {"x": []}}, "task event takes no categories"),
         ({"task": "ner", "relations": {"x": None}}, "task ner takes no relations"),
         ({"task": "coref", "categories": ["person"]}, "task coref takes no categories"),
+        ({"task": "coref", "discontinuous": True}, "task coref takes no discontinuous"),
+        ({"task": "ner", "categories": ["x"], "overlap": {"y": "nested"}}, "overlap of 'y': not one of the cat"),
+        (
+            {"task": "ner", "categories": ["x"], "overlap": "best"},
+            "overlap 'best': expected one of",
+        ),
         ({"task": "event", "events": {"x": ["y", "y"]}}, "role of 'x' 'y' is given twice"),
         ({"task": "regression", "categories": ["1", "two"]}, "category 'two' is not a number"),
         ({"task": "regression", "categories": ["nan"]}, "category 'nan' is not a number"),
@@ -224,6 +252,10 @@ def test_relations_and_events_as_they_are_written() -> None:
     [
         (["--task", "relation", "--relation", "knows:person:person"], {"category", "head", "tail", "score"}),
         (["--task", "event", "--event", "attack:attacker"], {"category", "trigger", "arguments"}),
+        (
+            ["--task", "ner", "--categories", "person", "--discontinuous", "--overlap", "nested"],
+            {"category", "fragments", "score"},
+        ),
         (["--task", "coref"], {"mentions"}),
         (["--task", "regression", "--categories", "0,1"], {"value"}),
         (["--task", "choice", "--categories", "a,b", "--pair", "Which?"], {"category", "score"}),

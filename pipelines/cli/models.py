@@ -209,6 +209,7 @@ def predict(
     instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
     threshold: Threshold = None,
     overlap: OverlapOption = None,
+    discontinuous: Annotated[bool, typer.Option(help="For ner: mentions may have several fragments.")] = False,
     precision: Computing = "auto",
     root: Root = STORE,
 ) -> None:
@@ -252,6 +253,7 @@ def predict(
         instruction=instruction,
         threshold=threshold,
         overlap=overlap_policies(overlap or []),
+        discontinuous=discontinuous,
         precision=precision,
         chunk=1 if source is None and sys.stdin.isatty() else CHUNK,
     )

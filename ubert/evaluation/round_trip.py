@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, islice, product
+from itertools import combinations, islice, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -173,7 +173,36 @@ class _Known:
             every = set().union(*others)
             if any(both <= every for both in self._links(each)):
                 found.add(each)
-        return found | (self._between(odd, wanted) if odd - found else set())
+        kinds = {each.kind for each in odd - found}
+        if "cluster" in kinds:
+            found |= self._between(odd, wanted)
+        return found | (self._touching(odd, wanted) if "mention" in kinds else set())
+
+    def _touching(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
+        """The odd mentions that have a fragment, or a link's cells, of several discontinuous ones; and those that
+        share a fragment with such a one."""
+        every = [each for each in wanted | odd if each.kind == "mention"]
+        right = [each for each in every if each in wanted]
+        times = Counter(fragment for each in right for fragment in each.mentions)
+        pairs = {pair for each in right for pair in combinations(each.mentions, 2)}
+        gold = Counter(cell for pair in pairs for cell in self._both(*pair))
+        doubtful = {pair for pair in pairs if all(gold[cell] > 1 for cell in self._both(*pair))}
+        bad = {
+            i
+            for i, each in enumerate(every)
+            if any(times[fragment] > 1 for fragment in each.mentions)
+            or any(
+                pair in doubtful or (pair not in pairs and self._both(*pair) <= set(gold))
+                for pair in combinations(each.mentions, 2)
+            )
+        }
+        of_fragment: dict[Mention, list[int]] = {}
+        for i, each in enumerate(every):
+            for fragment in each.mentions:
+                of_fragment.setdefault(fragment, []).append(i)
+        touching = (pair for numbers in of_fragment.values() for pair in pairwise(numbers))
+        groups = components(len(every), touching)
+        return {every[i] for group in groups if bad & set(group) for i in group} & odd
 
     def _between(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
         """The odd clusters that lie between what sure links connect and what all links connect that may be read:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import get_args
 
 from ubert.objectives import Overlap, Overlaps, objective
+from ubert.objectives.ner import PARTS
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
 
@@ -16,7 +17,9 @@ Events = Mapping[str, Sequence[str]]
 NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
-def candidates(task: str, categories: Sequence[str], relations: Relations, events: Events) -> tuple[Category, ...]:
+def candidates(
+    task: str, categories: Sequence[str], relations: Relations, events: Events, discontinuous: bool = False
+) -> tuple[Category, ...]:
     """The candidates of a task by their names, in order.
 
     Args:
@@ -24,6 +27,7 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
         relations: a relation's name -> the entity types of its head and tail, None for any. The types are
             candidates too.
         events: an event type's name -> its roles.
+        discontinuous: mentions may have several fragments.
 
     Raises:
         UserError: there are none, they are of another task, one is empty or given twice, or is not a number.
@@ -33,6 +37,7 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
         ("categories", categories, task not in ("event", "coref")),
         ("relations", relations, task == "relation"),
         ("events", events, task == "event"),
+        ("discontinuous", discontinuous, task == "ner"),
     ):
         if given and not wanted:
             raise UserError(f"task {task} takes no {option}; leave them out")
@@ -51,6 +56,7 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
         *(Category(name, "relation", *(ends or ())) for name, ends in relations.items()),
         *(Category(name, "event") for name in events),
         *(Category(role, "role", event=event) for event, roles in events.items() for role in roles),
+        *([PARTS] if discontinuous else []),
     )
     needed, example = _NEEDED.get(task, (kind, "--categories person,place"))
     if not any(category.kind == needed for category in found):

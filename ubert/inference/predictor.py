@@ -95,6 +95,7 @@ class Predictor:
         instruction: str | None = None,
         threshold: float | None = None,
         overlap: Overlaps = "highest",
+        discontinuous: bool = False,
     ) -> list[list[Prediction]]:
         """Predict for each text, in the order of the texts.
 
@@ -112,6 +113,7 @@ class Predictor:
             overlap: which of two mentions that share a token stay: the one with the `highest` score, the
                 `longest`, or both (`nested`); for all categories, or by their names. Those of coreference are
                 always nested.
+            discontinuous: for ner: mentions may have several fragments, as in the corpus that was learnt from.
 
         Returns:
             For each text its typed predictions (`ubert.objectives`), with offsets in characters.
@@ -122,7 +124,7 @@ class Predictor:
         """
         _check(texts, task, categories, pairs, threshold)
         asked = instruction or INSTRUCTIONS.get(task, task)
-        wanted = candidates(task, categories, relations, events)
+        wanted = candidates(task, categories, relations, events, discontinuous)
         check_overlap(overlap, wanted)
         queries = [
             objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)

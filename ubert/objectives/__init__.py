@@ -19,6 +19,7 @@ from ubert.model.batch import REGIONS, Ids, Region
 from ubert.model.tokenizer import Encoding
 from ubert.objectives._predictions import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
     Prediction,
@@ -33,6 +34,7 @@ __all__ = [
     "Cells",
     "ClusterPrediction",
     "Decode",
+    "DiscontinuousPrediction",
     "EventPrediction",
     "LabelPrediction",
     "Link",
