@@ -231,6 +231,23 @@ def predict(
 
 
 @app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A hub name, or a folder.")],
+    out: Annotated[Path, typer.Argument(help="A new folder, for our checkpoint.")],
+) -> None:
+    """Make a checkpoint of ours from a public one of UBERT (Fengshenbang-LM), with equal scores.
+
+    It predicts as it did with the prompts that it has learnt: --instruction "TASK[SEP]SUBTASK".
+
+    Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
+    """
+    from ubert.model.public import convert as job
+
+    job(source, out)
+    console.print(f"checkpoint: {out}", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def peek(
     stage: Annotated[Literal["corpus", "mixture", "shard", "batch"], typer.Argument(help="Where to look.")],
     name: Annotated[str, typer.Argument(help="Of the corpus, of the mixture, or (batch) of the recipe.")],
