@@ -57,7 +57,9 @@ class Predictor:
         Raises:
             UserError: it is not a checkpoint, or is damaged.
         """
-        return cls(UbertModel.load(directory), load_tokenizer(str(directory)), precision=precision)
+        model = UbertModel.load(directory)
+        model.merge_adapters()
+        return cls(model, load_tokenizer(str(directory)), precision=precision)
 
     def predict(
         self,

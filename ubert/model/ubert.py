@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -61,11 +61,11 @@ class UbertModel(PreTrainedModel):
         if encoder is None:
             encoder = AutoModel.from_config(config.encoder, trust_remote_code=False)
         self.encoder: Any = _without_pooler(encoder)
-        if self.shape.lora:
-            lora.add(self.encoder, self.shape.lora)
         width = self.encoder.config.hidden_size
         self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
         self.post_init()  # type: ignore[no-untyped-call]
+        if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
+            lora.add(self.encoder, self.shape.lora)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Each module draws its own weights where it is made."""
@@ -85,6 +85,13 @@ class UbertModel(PreTrainedModel):
         hidden_BLD = self.encoder(**inputs).last_hidden_state
         scores: Scores = self.table(hidden_BLD, batch)
         return scores
+
+    def merge_adapters(self) -> None:
+        """Make plain layers of those with adapters: the same model, and as fast as one that was trained whole."""
+        if self.shape.lora:
+            lora.merge(self.encoder)
+            self.shape = replace(self.shape, lora=None)
+            self.config.shape = asdict(self.shape)
 
     @classmethod
     def around(cls, encoder: PreTrainedModel, shape: Shape) -> UbertModel:

@@ -209,7 +209,7 @@ def save(training: Training) -> None:
 def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
     return UbertModel.new(
         encoder_path(recipe.encoder),
-        Shape(recipe.layout, recipe.table_size, recipe.categories_per_piece, recipe.max_tokens),
+        Shape(recipe.layout, recipe.table_size, recipe.categories_per_piece, recipe.max_tokens, recipe.lora),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
     )
