@@ -1,11 +1,12 @@
 """A whole training step on real sentences, from a pretrained MiniLM: ours against the public implementation's way.
 
 Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
-batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all parameters,
-in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step, fills dense
-labels and masks, and takes its three losses over all cells (ubert/model/reference.py). Ours takes the tokens that a
-shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has all categories of
-a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the processor has it.
+batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all
+parameters, in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step,
+fills dense labels and masks, and takes its three losses over all cells (ubert/model/reference.py). Ours takes the
+tokens that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has
+all categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
+processor has it.
 
     UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
 """

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.configuration_utils import SubConfigSpec
 from transformers.utils import logging
@@ -79,12 +79,20 @@ class UbertModel(PreTrainedModel):
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
-        inputs = {"input_ids": batch.ids_BL, "attention_mask": batch.mask_BL}
-        if getattr(self.encoder.config, "type_vocab_size", 0) > 1:
-            inputs["token_type_ids"] = batch.types_BL
-        hidden_BLD = self.encoder(**inputs).last_hidden_state
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
         scores: Scores = self.table(hidden_BLD, batch)
         return scores
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the encoder knows two segment types."""
+        return getattr(self.encoder.config, "type_vocab_size", 0) > 1
+
+    def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> Tensor:
+        """The encoder's output [B, L, D]."""
+        types = {"token_type_ids": types_BL} if self.has_types else {}
+        hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
+        return hidden_BLD
 
     def merge_adapters(self) -> None:
         """Make plain layers of those with adapters: the same model, and as fast as one that was trained whole."""
