@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 from ubert.model import cells
 from ubert.model.batch import Example, Region, Special, collate, pieces
 from ubert.model.ubert import Shape, UbertModel
+from ubert.model.unpadded import ATTENTION
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
 
@@ -169,4 +170,4 @@ def test_the_encoder_keeps_its_fast_attention(tmp_path: Path) -> None:
     model = tiny("joint")
     model.save(tmp_path)
     attention = [one.encoder.config._attn_implementation for one in (model, UbertModel.load(tmp_path))]
-    assert attention == ["sdpa", "sdpa"]
+    assert attention == [ATTENTION, ATTENTION], "scaled dot products, and unpadded"

@@ -1,9 +1,9 @@
 """A model as one ONNX file: encoder and head, with equal scores.
 
 Inputs: `ids`, `mask`, `types` [pieces, tokens] as in `batch.Batch` (`types` where the encoder knows them), and of
-each table its piece and the position of its anchor there, `piece` and `anchor` [tables]. Outputs, logits: `anchors`
-[tables], and `cells` [tables, tokens, tokens], a score for each start and (inclusive) end token of the piece. A
-caller takes those of the text.
+each table its piece and the position of its anchor there, `piece` and `anchor` [tables]. Outputs, as logits:
+`anchors` [tables], and `cells` [tables, tokens, tokens], a score for each start and (inclusive) end token of the
+piece. A caller takes those of the text.
 """
 
 from __future__ import annotations

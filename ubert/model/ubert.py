@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers.configuration_utils import SubConfigSpec
 from transformers.utils import logging
 
-from ubert.model import lora
+from ubert.model import lora, unpadded
 from ubert.model.batch import Batch
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
@@ -61,6 +61,7 @@ class UbertModel(PreTrainedModel):
         if encoder is None:
             encoder = AutoModel.from_config(config.encoder, trust_remote_code=False)
         self.encoder: Any = _without_pooler(encoder)
+        unpadded.prepare(self.encoder)
         width = self.encoder.config.hidden_size
         self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
         self.post_init()  # type: ignore[no-untyped-call]
@@ -73,9 +74,13 @@ class UbertModel(PreTrainedModel):
     @property
     def most_tokens(self) -> int:
         """The longest sequence that the encoder takes."""
-        config: Any = self.encoder.config
-        positions = int(getattr(config, "max_position_embeddings", 512))
-        return positions - config.pad_token_id - 1 if config.model_type in OFFSET_POSITIONS else positions
+        return int(getattr(self.encoder.config, "max_position_embeddings", 512)) - self.first_position
+
+    @property
+    def first_position(self) -> int:
+        """The position of a sequence's first token."""
+        config = self.encoder.config
+        return int(config.pad_token_id) + 1 if config.model_type in OFFSET_POSITIONS else 0
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
@@ -91,6 +96,8 @@ class UbertModel(PreTrainedModel):
     def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> Tensor:
         """The encoder's output [B, L, D]."""
         types = {"token_type_ids": types_BL} if self.has_types else {}
+        if unpadded.pays(self.encoder, ids_BL):
+            return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, **types)
         hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
         return hidden_BLD
 
