@@ -62,7 +62,7 @@ def encode(encoder: Any, ids_BL: Tensor, mask_BL: Tensor, first: int, **types: T
         longest=ids_BL.shape[1],
         **{name: tensor[mask_BL][None] for name, tensor in types.items()},
     ).last_hidden_state
-    hidden_BLD = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
+    hidden_BLD: Tensor = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
     return hidden_BLD.masked_scatter(mask_BL[:, :, None], hidden_1ND)
 
 
@@ -89,7 +89,7 @@ def _attention(
             tensor[0].transpose(0, 1).to(value_BHLK.dtype) for tensor in (query_BHLK, key_BHLK, value_BHLK)
         )
         window = (reach, reach)
-        mixed = varlen_attn(
+        mixed: Any = varlen_attn(
             query, key, value, offsets, offsets, longest, longest, scale=scaling, window_size=window
         )
         return mixed[None], None
@@ -110,9 +110,9 @@ def block_diagonal(offset_B: Tensor, sliding_window: int | None) -> Tensor:
     return mask_NN[None, None]
 
 
-def _mask(*arguments: Any, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
+def _mask(*, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
     """A padded batch's mask; an unpadded one comes without."""
-    return None if attention_mask is None else sdpa_mask(*arguments, attention_mask=attention_mask, **others)
+    return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **others)
 
 
 AttentionInterface.register(ATTENTION, _attention)
