@@ -5,6 +5,9 @@ scores a dense table for each, also for a classification, from which the cells a
 asks all categories in one sequence (joint) or one a sequence too (stacked), sorts texts by length, pads to the
 longest of a batch, and scores the cells in tiles. Texts are those of our samples.
 
+Then ours against itself: one text with 50 categories against the same with 5 (`latency`), and short texts given
+together against one at a time (`batched`).
+
     python benchmarks/predict.py [--quick] [--threads 2]
 """
 
@@ -22,6 +25,7 @@ from measure import report, seconds
 from torch import Tensor
 
 from ubert.inference.predictor import Predictor
+from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout
@@ -107,6 +111,27 @@ def main() -> None:
             )
             case = f"{task}, {len(categories)} categories, {layout}"
             report("predict", case, len(texts) / ours, len(texts) / theirs, "texts/s", runs, more=True)
+    predictor = Predictor(joint, tokenizer)
+    latency(predictor, texts[0], 5 if given.quick else 40)
+    batched(predictor, [text[:60] for text in samples(64 if given.quick else 256)], runs)
+
+
+def latency(predictor: Predictor, text: str, runs: int) -> None:
+    many = [f"{kind} {thing}" for kind in ("new", "old", "lost", "known", "large") for thing in TYPES[:10]]
+    for precision in ("auto", "fp32"):
+        predictor.bf16 = runs_bf16(precision, torch.device("cpu"))
+        ask = partial(predictor.predict, [text], task="ner")
+        fifty, five = seconds(partial(ask, categories=many), partial(ask, categories=many[:5]), runs)
+        report("predict", f"latency, 50 categories / 5, {precision}", fifty * 1e3, five * 1e3, "ms", runs)
+
+
+def batched(predictor: Predictor, texts: Sequence[str], runs: int) -> None:
+    ask = partial(predictor.predict, task="ner", categories=TYPES[:5])
+    for precision in ("auto", "fp32"):
+        predictor.bf16 = runs_bf16(precision, torch.device("cpu"))
+        together, alone = seconds(partial(ask, texts), lambda: [ask([text]) for text in texts], runs)
+        case = f"batched / one at a time, {precision}"
+        report("predict", case, len(texts) / together, len(texts) / alone, "texts/s", runs, more=True)
 
 
 if __name__ == "__main__":

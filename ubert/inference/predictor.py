@@ -46,7 +46,7 @@ class Predictor:
     """A model and its tokenizer. `ubert.load` makes one."""
 
     def __init__(self, model: UbertModel, tokenizer: Tokenizer, *, precision: Precision = "auto") -> None:
-        self.model = model.eval()
+        self.model = model.eval()  # type: ignore[no-untyped-call]
         self.tokenizer = tokenizer
         self.bf16 = runs_bf16(precision, next(model.parameters()).device)
 
@@ -57,7 +57,9 @@ class Predictor:
         Raises:
             UserError: it is not a checkpoint, or is damaged.
         """
-        return cls(UbertModel.load(directory), load_tokenizer(str(directory)), precision=precision)
+        model = UbertModel.load(directory)
+        model.merge_adapters()
+        return cls(model, load_tokenizer(str(directory)), precision=precision)
 
     def predict(
         self,
@@ -167,14 +169,14 @@ class Predictor:
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Every distinct string of a chunk, tokenised once."""
         names = {category.name for query in chunk for category in query.categories}
-        strings = (string for q in chunk for string in (q.text, q.pair or "", q.instruction))
+        strings = (string for q in chunk for string in (q.text, q.pair or ""))
         distinct = dict.fromkeys((*strings, *sorted(names)))
         return dict(zip(distinct, self.tokenizer.encode(list(distinct)), strict=True))
 
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """The text in one window, or in as many as it needs; a long second text too, each with each."""
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
-        instruction = encoded[query.instruction].ids
+        instruction = self.tokenizer.instruction(query.instruction)
         categories = [encoded[category.name].ids for category in query.categories]
         of_tables = regions(category.kind for category in query.categories)
         text_most, pair_most = self._room(
