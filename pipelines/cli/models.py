@@ -298,6 +298,41 @@ def predict(
 
 
 @app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A hub name, or a folder.")],
+    out: Annotated[Path, typer.Argument(help="A new folder, for our checkpoint.")],
+) -> None:
+    """Make a checkpoint of ours from a public one of UBERT (Fengshenbang-LM), with equal scores.
+
+    It predicts as it did with the prompts that it has learnt: --instruction "TASK[SEP]SUBTASK".
+
+    Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
+    """
+    from ubert.model.public import convert as job
+
+    job(source, out)
+    console.print(f"checkpoint: {out}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def export(
+    checkpoint: Checkpoint,
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    root: Root = STORE,
+) -> None:
+    """Write encoder and head of a checkpoint as one ONNX file, for other runtimes.
+
+    Example: ubert export mit_movie mit_movie.onnx
+    """
+    import ubert
+    from pipelines.evaluate import find_checkpoint
+    from ubert.model.onnx import export as job
+
+    job(ubert.load(find_checkpoint(checkpoint, root)).model, out)
+    console.print(f"{out}: {out.stat().st_size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def peek(
     stage: Annotated[Literal["corpus", "mixture", "shard", "batch"], typer.Argument(help="Where to look.")],
     name: Annotated[str, typer.Argument(help="Of the corpus, of the mixture, or (batch) of the recipe.")],

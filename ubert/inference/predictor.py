@@ -66,7 +66,7 @@ class Predictor:
         thresholds: Mapping[str, float] = NO_THRESHOLDS,
         precision: Precision = "auto",
     ) -> None:
-        self.model = model.eval()
+        self.model = model.eval()  # type: ignore[no-untyped-call]
         self.tokenizer = tokenizer
         self.thresholds = thresholds
         self.left_out: Counter[str] = Counter()
@@ -80,6 +80,7 @@ class Predictor:
             UserError: it is not a checkpoint, or is damaged.
         """
         model, tokenizer = UbertModel.load(directory), load_tokenizer(str(directory))
+        model.merge_adapters()
         fitted = {task: fit.threshold for task, fit in read_thresholds(directory).items()}
         return cls(model, tokenizer, thresholds=fitted, precision=precision)
 
@@ -222,14 +223,14 @@ class Predictor:
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Every distinct string of a chunk, tokenised once."""
         names = {category.name for query in chunk for category in query.categories}
-        strings = (string for q in chunk for string in (q.text, q.pair or "", q.instruction))
+        strings = (string for q in chunk for string in (q.text, q.pair or ""))
         distinct = dict.fromkeys((*strings, *sorted(names)))
         return dict(zip(distinct, self.tokenizer.encode(list(distinct)), strict=True))
 
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """The text in one window, or in as many as it needs; a long second text too, each with each."""
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
-        instruction = encoded[query.instruction].ids
+        instruction = self.tokenizer.instruction(query.instruction)
         categories = [encoded[category.name].ids for category in query.categories]
         of_tables = regions(category.kind for category in query.categories)
         text_most, pair_most = self._room(
