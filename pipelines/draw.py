@@ -6,8 +6,11 @@ takes that many from the front; a larger one repeats all of them equally often, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Any
 
 import duckdb
@@ -15,7 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.mixture_sql import Stratum, draw_sql, quota_rows, source_name, strata_sql, text_sql
+from pipelines.mixture_sql import (
+    Edge,
+    Edges,
+    Stratum,
+    copies_sql,
+    draw_sql,
+    inside_sql,
+    literal,
+    ranges_sql,
+    source_name,
+    strata_sql,
+    text_sql,
+)
+from pipelines.progress import progress
 from pipelines.shares import balanced, quotas
 from pipelines.warehouse import explained
 from ubert.model.tokenizer import load_tokenizer
@@ -58,16 +74,58 @@ def plan(
     """
     pools = {leaf.name: min(left[leaf.name], leaf.cap or left[leaf.name]) for leaf in mixture.leaves}
     draws = quotas(mixture, pools, lambda source: _group(mixture, source, corpora))
+    leaves = sorted(mixture.leaves, key=lambda leaf: leaf.name)
     planned = []
-    for leaf in sorted(mixture.leaves, key=lambda leaf: leaf.name):
-        strata = [Stratum("", pools[leaf.name], draws[leaf.name])]
-        if leaf.balance:
-            with explained(connection, source_name(mixture, leaf)):
-                sizes = dict(connection.execute(strata_sql(mixture, leaf)).fetchall())
-            shared = balanced(draws[leaf.name], sizes, leaf.balance, leaf.max_copies)
-            strata = [Stratum(category, size, shared[category]) for category, size in sizes.items()]
-        planned.append(Planned(leaf, pools[leaf.name], strata, draw_sql(mixture, leaf, quota_rows(strata))))
+    for leaf in progress(leaves, len(leaves), "plan"):
+        pool = pools[leaf.name]
+        with explained(connection, source_name(mixture, leaf)):
+            cap = None
+            if pool < left[leaf.name]:
+                any_category = leaf.model_copy(update={"balance": None})
+                cap = _edges(connection, mixture, any_category, [Stratum("", left[leaf.name], [pool])])["", pool]
+            strata = [Stratum("", pool, draws[leaf.name])]
+            if leaf.balance:
+                sizes = dict(connection.execute(strata_sql(mixture, leaf, cap)).fetchall())
+                shared = balanced(draws[leaf.name], sizes, leaf.balance, leaf.max_copies)
+                strata = [Stratum(category, size, shared[category]) for category, size in sizes.items()]
+            edges = _edges(connection, mixture, leaf, strata, cap)
+        planned.append(Planned(leaf, pool, strata, draw_sql(mixture, leaf, copies_sql(strata, edges), cap)))
     return planned
+
+
+def _edges(
+    connection: duckdb.DuckDBPyConnection,
+    mixture: Mixture,
+    leaf: MixtureSource,
+    strata: Sequence[Stratum],
+    cap: Edge | None = None,
+) -> Edges:
+    """The records at the ends of the phases, of which nothing but their ranges is sorted."""
+    places = {one.category: {upto % one.records for upto in accumulate(one.draws)} - {0} for one in strata}
+    if not any(places.values()):
+        return {}
+    ends: dict[str, list[tuple[int, int]]] = {}  # by category: ranges, and the number of records before each
+    rows = connection.execute(ranges_sql(mixture, leaf, cap)).fetchall()
+    for category, of_category in groupby(rows, itemgetter(0)):
+        before = 0
+        for _, number, size in of_category:
+            ends.setdefault(category, []).append((before, number))
+            before += size
+    wanted = {
+        (category, place): ends[category][bisect_left(ends[category], (place,)) - 1]
+        for category, of_category in places.items()
+        for place in of_category
+    }
+    ranges = {(category, number) for (category, _), (_, number) in wanted.items()}
+    words = ", ".join(f"({literal(category)}, {number})" for category, number in sorted(ranges))
+    inside: dict[tuple[str, int], list[Edge]] = {}
+    rows = connection.execute(inside_sql(mixture, leaf, words, cap)).fetchall()
+    for category, number, key, record_id in rows:
+        inside.setdefault((category, number), []).append(Edge(key, record_id))
+    return {
+        (category, place): inside[category, number][place - before - 1]
+        for (category, place), (before, number) in wanted.items()
+    }
 
 
 def _group(mixture: Mixture, source: MixtureSource, corpora: Mapping[str, CorpusManifest]) -> str:

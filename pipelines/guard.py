@@ -9,19 +9,22 @@ With `evidence: audited`, near texts and shared n-grams count too, as the audits
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.audit.evidence import DROPPED, audit_of_all
 from pipelines.audit.same import ASKED, KEEPER_ORDER, rank
+from pipelines.progress import progress
 from pipelines.store import Store
 from pipelines.warehouse import connect
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 
+PART = 1 << 25  # hashes in memory at a time
 _OTHER = "other_id, other_corpus, other_split"
 _EARLIER = f"{rank('other_split')} < {rank('split')}"
 _LEAKS = f"""
@@ -40,12 +43,7 @@ _DUPLICATES = f"""
     SELECT record_id, corpus, split, {_OTHER}, 'duplicate' AS reason, 'exact' AS kind, 3 AS place FROM (
         SELECT record_id, corpus, split, first_value(record_id) OVER same AS other_id,
                first_value(corpus) OVER same AS other_corpus, first_value(split) OVER same AS other_split
-        FROM rest JOIN (
-            SELECT record_id, {ASKED} AS asked FROM records SEMI JOIN (
-                SELECT record_id FROM rest QUALIFY count(*) OVER (PARTITION BY content_hash) > 1
-            ) USING (record_id)
-        ) USING (record_id)
-        WINDOW same AS (PARTITION BY content_hash, asked ORDER BY {KEEPER_ORDER}))
+        FROM rest WINDOW same AS (PARTITION BY content_hash, asked ORDER BY {KEEPER_ORDER}))
     WHERE record_id <> other_id
 """
 _AUDITED_DUPLICATES = """
@@ -60,9 +58,12 @@ _NONE = f"""
 
 
 def dropped(
-    connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, pool: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, matching: Mapping[str, tuple[str, int]]
 ) -> pa.Table:
-    """Rows of `DROPPED`: one for each record among `pool` (a SELECT for each source) that is not to be drawn.
+    """Rows of `DROPPED`: one for each record that is not to be drawn.
+
+    Args:
+        matching: by name of a source, the SQL of its records, `FROM ... WHERE ...`, and how many these are.
 
     Raises:
         UserError: there is a leak and the mixture refuses them, or an audit that it asks for is missing.
@@ -74,7 +75,15 @@ def dropped(
             audit_of_all(store, audit)
     with connect(store.root) as whole:
         connection.register("evaluation", whole.sql(evaluation_sql(mixture)).to_arrow_table())
-    rows = connection.sql(dropped_sql(mixture, pool)).to_arrow_table().cast(DROPPED)
+    connection.register("repeated", _repeated(connection, matching))
+    connection.execute(
+        "CREATE TEMP TABLE pool("
+        "record_id VARCHAR, corpus VARCHAR, split VARCHAR, content_hash BLOB, asked UHUGEINT)"
+    )
+    for records, _ in progress(matching.values(), len(matching), "guard"):
+        connection.execute(f"INSERT INTO pool {pool_sql(mixture, records)}")
+    rows = connection.sql(dropped_sql(mixture)).to_arrow_table().cast(DROPPED)
+    connection.execute("DROP TABLE pool")
     leaks = rows.filter(pc.equal(rows.column("reason"), "leak"))
     if mixture.leaks == "refuse" and len(leaks):
         [one] = leaks.slice(0, 1).to_pylist()
@@ -91,6 +100,26 @@ def counts(rows: pa.Table) -> Counter[tuple[str, str, str]]:
     return Counter(zip(*(rows.column(name).to_pylist() for name in ("corpus", "split", "reason")), strict=True))
 
 
+def _repeated(connection: duckdb.DuckDBPyConnection, matching: Mapping[str, tuple[str, int]]) -> pa.Table:
+    """Hashes `h` of the texts that more than one record has, of all sources together.
+
+    They are sorted in as many parts as keep `PART` of them in memory at a time.
+    """
+    parts = -(-sum(count for _, count in matching.values()) // PART)
+    found = []
+    for part in progress(range(parts), parts, "repeats"):
+        hashes = [
+            connection.sql(
+                f"SELECT h FROM (SELECT hash(content_hash) AS h {records}) WHERE h % {parts} = {part}"
+            ).fetchnumpy()["h"]
+            for records, _ in matching.values()
+        ]
+        h = np.concatenate(hashes)
+        h.sort()
+        found.append(np.unique(h[1:][h[1:] == h[:-1]]))
+    return pa.table({"h": np.concatenate(found)})
+
+
 def evaluation_sql(mixture: Mixture) -> str:
     """The evaluation records of the store that guard a mixture; of one text in one split rank, the first."""
     return (
@@ -101,15 +130,30 @@ def evaluation_sql(mixture: Mixture) -> str:
     )
 
 
-def dropped_sql(mixture: Mixture, pool: Sequence[str]) -> str:
-    """The SQL that finds what is not drawn, over `evaluation` and the views."""
+def pool_sql(mixture: Mixture, records: str) -> str:
+    """Of the records of a source, those that may be leaks or duplicates: their text is `repeated` in the mixture
+    or in `evaluation`, or an audit found them. They are rows of `pool`."""
+    suspects = "hash(content_hash) IN (SELECT h FROM repeated UNION ALL SELECT hash(content_hash) FROM evaluation)"
+    if mixture.evidence == "audited":
+        found = (
+            "FROM leaks UNION ALL SELECT record_id FROM contamination UNION ALL SELECT record_id FROM duplicates"
+        )
+        found += " UNION ALL SELECT keeper_id FROM duplicates"
+        suspects = f"({suspects} OR record_id IN (SELECT record_id {found}))"
+    return (
+        f"SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash, {ASKED} AS asked\n"
+        f"{records} AND {suspects}"
+    )
+
+
+def dropped_sql(mixture: Mixture) -> str:
+    """The SQL that finds what is not drawn, over `pool`, `evaluation` and the views."""
     audited = mixture.evidence == "audited"
     outside = _outside(mixture, "evaluation_corpus", "evaluation_split")
     leaks = _LEAKS + (_AUDITED_LEAKS.format(outside=outside) if audited else "")
     duplicates = _DUPLICATES + (_AUDITED_DUPLICATES if audited else "")
     return (
-        f"WITH pool AS (\n{' UNION ALL '.join(pool)}\n),\n"
-        f"leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n"
+        f"WITH leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n"
         "rest AS (FROM pool ANTI JOIN leaking USING (record_id)),\n"
         f"repeating AS ({_NONE if mixture.duplicates == 'keep' else duplicates})\n"
         f"SELECT '{mixture.name}' AS mixture, record_id, corpus, split,\n"

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pipelines.draw import MEMBERS, Planned, count_tokens, draw, plan
 from pipelines.guard import counts, dropped
-from pipelines.mixture_sql import condition, count_sql, explain, members_sql, pool_sql, source_name
+from pipelines.mixture_sql import condition, count_sql, explain, matching, members_sql, source_name
 from pipelines.place import Place, persistent
 from pipelines.progress import progress
 from pipelines.store import Store, atomic, now
@@ -79,9 +79,10 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
     versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
     with TemporaryDirectory() as scratch, connect(store.root, versions, Path(scratch)) as connection:
         leaves = progress(mixture.leaves, len(mixture.leaves), "count")
-        available = {leaf.name: _count(connection, mixture, leaf) for leaf in leaves}
+        available = {leaf.name: _count(connection, mixture, leaf, corpora[leaf.corpus]) for leaf in leaves}
         with explained(connection, f"mixture {mixture.name}"):
-            drops = dropped(connection, store, mixture, pool_sql(mixture))
+            records = {leaf.name: (matching(mixture, leaf), available[leaf.name]) for leaf in mixture.leaves}
+            drops = dropped(connection, store, mixture, records)
         mark = fingerprint(
             mixture.meaning,
             versions,
@@ -199,11 +200,16 @@ def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> 
             _check_licences(source.mixture, corpora)
 
 
-def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> int:
-    with explained(connection, f"{source_name(mixture, leaf)}: where"):
-        if leaf.where:
+def _count(
+    connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource, corpus: CorpusManifest
+) -> int:
+    """How many records match."""
+    if not leaf.where:
+        count = sum(file.kept for file in corpus.files if file.split == leaf.split)
+    else:
+        with explained(connection, f"{source_name(mixture, leaf)}: where"):
             _check_repeatable(connection, mixture, leaf)
-        count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
+            count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
     if count == 0:
         condition = f"`where: {leaf.where}` matches no record" if leaf.where else "the split has no record"
         raise UserError(f"{source_name(mixture, leaf)}: {condition}; correct it, or remove the source")
@@ -211,13 +217,15 @@ def _count(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: Mixtur
 
 
 def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> None:
-    """Refuse what differs from call to call, such as random() and now()."""
+    """Refuse what differs from call to call, such as random(), now() and samples."""
     statement = f"SELECT {condition(mixture, leaf)}"
     tree = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
     names = set(re.findall(r'"(?:function_name":|column_names":\[)"(\w+)"', tree))
     found = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
-    if varying := sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())}):
+    varying = sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())})
+    if varying or '"sample":{' in tree:
+        what = [*varying, "a sample"][0]
         raise UserError(
-            f"{source_name(mixture, leaf)}: where: {varying[0]} differs from call to call, and a mixture must "
-            "not; the draw is random already: use `cap` or `size`"
+            f"{source_name(mixture, leaf)}: where: {what} differs from call to call, and a mixture must not; the "
+            " draw is random already: use `cap` or `size`"
         )

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import duckdb
 from blake3 import blake3
 
-from pipelines.guard import dropped_sql, evaluation_sql
+from pipelines.guard import dropped_sql, evaluation_sql, pool_sql
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture, MixtureSource
 
 _PRIME = (1 << 48) - 59  # the key's halves times 30 bits each, modulo a prime: another order for each seed
+_RANGE = 36  # bits of a key in its range: 4,096 ranges
 
 
 class Stratum(NamedTuple):
@@ -25,29 +26,40 @@ class Stratum(NamedTuple):
     draws: list[int]
 
 
+class Edge(NamedTuple):
+    """The last of the first records of a stratum, in order of the draw."""
+
+    key: int
+    record_id: str
+
+
+Edges = dict[tuple[str, int], Edge]  # by category and number of first records
+
+
 def explain(mixture: Mixture) -> str:
-    """The SQL of a mixture: what counts, what is dropped, then what draws. `$records_i` is the number of records
-    of source i that may be drawn, and `$before_i` and `$upto_i` are the draws before and up to the end of a phase,
-    which the policy makes of all of them; a balanced source has a row for each category.
+    """The SQL of a mixture: what counts, what is dropped, then what draws.
+
+    `$copies_i` of a record follow from its place in the draw's order of its source: SQL that the policy makes of
+    how many may be drawn, with the records at the places where copies change, which are in `$ranges_i` of keys.
 
     Raises:
         UserError: a `where` is not one SQL condition.
     """
-    matching = ";\n\n".join(count_sql(mixture, leaf) for leaf in mixture.leaves)
+    counts = ";\n\n".join(count_sql(mixture, leaf) for leaf in mixture.leaves)
     draws = []
     for i, leaf in enumerate(mixture.leaves, 1):
         if leaf.balance:
             draws.append(strata_sql(mixture, leaf))
-        numbers = f"$category_{i}, $phase_{i}, $records_{i}, $before_{i}, $upto_{i}"
-        draws.append(draw_sql(mixture, leaf, f"({numbers})"))
+        draws += [ranges_sql(mixture, leaf), inside_sql(mixture, leaf, f"$ranges_{i}")]
+        draws.append(draw_sql(mixture, leaf, [f"$copies_{i}"]))
+    pools = ";\n\n".join(pool_sql(mixture, matching(mixture, leaf)) for leaf in mixture.leaves)
     guarded = (
         f"-- Evaluation records of the whole store: `evaluation`.\n{evaluation_sql(mixture)};\n\n"
-        f"-- What is not drawn: `dropped`.\n{dropped_sql(mixture, pool_sql(mixture))};\n\n"
+        f"-- Records whose text is `repeated`: `pool`.\n{pools};\n\n"
+        f"-- What is not drawn: `dropped`.\n{dropped_sql(mixture)};\n\n"
     )
     draw = ";\n\n".join(draws)
-    return (
-        f"-- The records that match.\n{matching};\n\n{guarded if mixture.guarded else ''}-- The draw.\n{draw};\n"
-    )
+    return f"-- The records that match.\n{counts};\n\n{guarded if mixture.guarded else ''}-- The draw.\n{draw};\n"
 
 
 def source_name(mixture: Mixture, leaf: MixtureSource) -> str:
@@ -57,50 +69,60 @@ def source_name(mixture: Mixture, leaf: MixtureSource) -> str:
 
 def count_sql(mixture: Mixture, leaf: MixtureSource) -> str:
     """How many records of a source match."""
-    return f"SELECT count(*)\n{_matching(mixture, leaf)}"
+    return f"SELECT count(*)\n{matching(mixture, leaf)}"
 
 
 def text_sql(mixture: Mixture, leaf: MixtureSource, limit: int) -> str:
     """Texts of a source: the first ones that match."""
-    return f"SELECT text, coalesce(pair, '') AS pair\n{_matching(mixture, leaf)}\nLIMIT {limit}"
+    return f"SELECT text, coalesce(pair, '') AS pair\n{matching(mixture, leaf)}\nLIMIT {limit}"
 
 
-def pool_sql(mixture: Mixture) -> list[str]:
-    """The records that match, source by source, as the guard sees them."""
-    columns = "record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash"
-    return [f"    SELECT {columns}\n{_matching(mixture, leaf)}" for leaf in mixture.leaves]
-
-
-def strata_sql(mixture: Mixture, leaf: MixtureSource) -> str:
+def strata_sql(mixture: Mixture, leaf: MixtureSource, cap: Edge | None = None) -> str:
     """The records that may be drawn from a source, by their rarest category."""
-    pool = _pool(mixture, leaf)
+    pool = _pool(mixture, leaf, cap)
     return f"SELECT category, count(*) AS records FROM (\n{pool}\n)\nGROUP BY category ORDER BY category"
 
 
-def quota_rows(strata: Sequence[Stratum]) -> str:
-    """Rows for `draw_sql`: category, phase, records, and the draws before the phase and up to its end."""
-    rows = []
-    for category, records, draws in strata:
-        name = category.replace("'", "''")
-        upto = list(accumulate(draws, initial=0))
-        rows += [f"('{name}', {i}, {records}, {upto[i]}, {upto[i + 1]})" for i in range(len(draws))]
-    return ", ".join(rows)
+def ranges_sql(mixture: Mixture, leaf: MixtureSource, cap: Edge | None = None) -> str:
+    """How many records that may be drawn have their key in which range."""
+    pool = _pool(mixture, leaf, cap)
+    return f"SELECT category, key >> {_RANGE} AS range, count(*)\nFROM (\n{pool}\n)\nGROUP BY ALL ORDER BY ALL"
 
 
-def draw_sql(mixture: Mixture, leaf: MixtureSource, quota: str) -> str:
-    """The draw from a source: rows of `members.parquet`, and their `characters`.
-
-    Its records, ordered by key, are gone through again and again, phase after phase: draw number i takes the
-    record at place (i - 1) % records + 1.
-    """
+def inside_sql(mixture: Mixture, leaf: MixtureSource, ranges: str, cap: Edge | None = None) -> str:
+    """The records of some ranges, rows of category and range, in order of the draw."""
+    pool = _pool(mixture, leaf, cap)
     return (
-        f"SELECT record_id, '{leaf.corpus}' AS corpus, '{leaf.split}' AS split, phase,\n"
-        "    (upto // records + (place <= upto % records)::INTEGER\n"
-        "     - before // records - (place <= before % records)::INTEGER)::INTEGER AS copies, key, characters\n"
-        "FROM (SELECT *, row_number() OVER (PARTITION BY category ORDER BY key, record_id) AS place FROM (\n"
-        f"{_pool(mixture, leaf)}\n"
-        f")) JOIN (VALUES {quota}) AS quota(category, phase, records, before, upto) USING (category)\n"
-        "WHERE copies > 0\nORDER BY key, record_id, phase"
+        f"SELECT category, key >> {_RANGE} AS range, key, record_id\nFROM (\n{pool}\n)\n"
+        f"WHERE (category, range) IN ({ranges})\nORDER BY key, record_id"
+    )
+
+
+def copies_sql(strata: Sequence[Stratum], edges: Edges) -> list[str]:
+    """How often a record is drawn, phase by phase: all alike, and the first ones of its stratum once more; less
+    what was drawn before the phase."""
+    upto = [dict(enumerate(accumulate(stratum.draws, initial=0))) for stratum in strata]
+
+    def one(stratum: Stratum, before: int, upto: int) -> str:
+        every = upto // stratum.records - before // stratum.records
+        more, less = (_among(edges, stratum, draws % stratum.records) for draws in (upto, before))
+        return f"{every} + {more} - {less}"
+
+    found = []
+    for phase in range(len(strata[0].draws)):
+        each = [one(stratum, of[phase], of[phase + 1]) for stratum, of in zip(strata, upto, strict=True)]
+        whens = [f"WHEN {literal(stratum.category)} THEN {sql}" for stratum, sql in zip(strata, each, strict=True)]
+        found.append(f"CASE category {' '.join(whens)} END" if len(each) > 1 else each[0])
+    return found
+
+
+def draw_sql(mixture: Mixture, leaf: MixtureSource, copies: Sequence[str], cap: Edge | None = None) -> str:
+    """The draw from a source: rows of `members.parquet`, and their `characters`, as stored, phase by phase."""
+    pool = _pool(mixture, leaf, cap)
+    return "\nUNION ALL\n".join(
+        f"SELECT record_id, '{leaf.corpus}' AS corpus, '{leaf.split}' AS split, {phase} AS phase,\n"
+        f"    ({of_phase})::INTEGER AS copies, key, characters\nFROM (\n{pool}\n)\nWHERE copies > 0"
+        for phase, of_phase in enumerate(copies)
     )
 
 
@@ -110,7 +132,7 @@ def members_sql(draws: Sequence[str]) -> str:
     return "\nUNION ALL\n".join(f"SELECT {columns} FROM (\n{draw}\n)" for draw in draws)
 
 
-def _matching(mixture: Mixture, leaf: MixtureSource) -> str:
+def matching(mixture: Mixture, leaf: MixtureSource) -> str:
     """The records of a source that match."""
     return (
         f"    FROM (SELECT * FROM records WHERE corpus = '{leaf.corpus}' AND split = '{leaf.split}')\n"
@@ -118,19 +140,34 @@ def _matching(mixture: Mixture, leaf: MixtureSource) -> str:
     )
 
 
-def _pool(mixture: Mixture, leaf: MixtureSource) -> str:
+def _pool(mixture: Mixture, leaf: MixtureSource, cap: Edge | None) -> str:
     """The records that may be drawn: record_id, draw key, characters, and the rarest category, '' where that
-    doesn't matter."""
+    doesn't matter; of those up to `cap`, if there is one."""
     a, b, c = _draw_factors(mixture.seed)
     key = f"((key >> 32) * {a} + (key & 4294967295) * {b} + {c}) % {_PRIME} AS key"
     columns = f"record_id, {key}, characters" + (f", {_NAMED} AS names" if leaf.balance else ", '' AS category")
-    dropped = f" AND record_id NOT IN (SELECT record_id FROM dropped WHERE mixture = '{mixture.name}')"
-    pool = f"    SELECT {columns}\n{_matching(mixture, leaf)}{dropped if mixture.guarded else ''}"
-    if leaf.cap:
-        pool = (
-            f"    SELECT * FROM (\n{pool}\n    ) QUALIFY row_number() OVER (ORDER BY key, record_id) <= {leaf.cap}"
-        )
+    pool = f"    SELECT {columns}\n{matching(mixture, leaf)}"
+    if mixture.guarded:
+        dropped = f"FROM dropped WHERE corpus = '{leaf.corpus}' AND split = '{leaf.split}'"
+        pool += f" AND record_id NOT IN (SELECT record_id {dropped})"
+    if cap:
+        pool = f"    SELECT * FROM (\n{pool}\n    ) WHERE {_upto(cap)}"
     return _RAREST.format(pool=pool) if leaf.balance else pool
+
+
+def _upto(edge: Edge) -> str:
+    """Whether a record is among the first ones."""
+    return f"(key < {edge.key} OR (key = {edge.key} AND record_id <= {literal(edge.record_id)}))"
+
+
+def _among(edges: Edges, stratum: Stratum, place: int) -> str:
+    """1 where a record is among so many first ones, else 0."""
+    return f"{_upto(edges[stratum.category, place])}::INTEGER" if place else "0"
+
+
+def literal(value: str | int) -> str:
+    """As SQL has it."""
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 # Names of the categories that hold in a record, each once.

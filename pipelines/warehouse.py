@@ -141,6 +141,7 @@ def connect(
         connection.execute(_VIEWS)
         connection.execute(f"SET memory_limit = '{SPILLING if scratch else MEMORY}'")
         connection.execute(f"SET temp_directory = '{scratch or ''}'")
+        connection.execute("SET enable_progress_bar = false")  # our own commands say how far they are
         connection.execute("SET python_enable_replacements = false")  # no reading of Python variables
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
