@@ -85,7 +85,7 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
     """The records as shards, by the functions that the job runs as tasks."""
     part = directory / "part.parquet"
     pq.write_table(pa.Table.from_batches([records_to_batch(records)]), part)
-    unit = Unit("names", part, directory, "names", True, np.ones(len(records), np.int32))
+    unit = Unit("names", part, directory, "names", True, np.ones((len(records), 1), np.int32))
     run_unit(unit, ENCODER, max_tokens)
     tokenizer = load_tokenizer(ENCODER)
     manifest = ShardManifest(
@@ -97,6 +97,7 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
         encoder=ENCODER,
         tokenizer=tokenizer.hash,
         max_tokens=max_tokens,
+        phases=1,
         **write([unit], tokenizer, directory),
     )
     return Shards(directory, manifest)

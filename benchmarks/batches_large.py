@@ -29,10 +29,10 @@ from ubert.schema.record import TASKS
 from ubert.training.loader import Loader
 from ubert.training.shards import (
     CATEGORY_SCHEMA,
-    DRAWS_SCHEMA,
     PROMPT_SCHEMA,
     PROMPT_WORDS,
     SHARD_SCHEMA,
+    draws_schema,
     open_shards,
 )
 
@@ -68,7 +68,8 @@ def generate(directory: Path, rows: int) -> None:
     _write(directory / names[0], [pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)])
     for name in names[1:]:
         os.link(directory / names[0], directory / name)
-    draws = pa.RecordBatch.from_arrays([pa.array(np.ones(ROWS, np.int32)), zero_R], schema=DRAWS_SCHEMA)
+    once = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(ROWS, np.int32)), type=pa.list_(pa.int32(), 1))
+    draws = pa.RecordBatch.from_arrays([once, zero_R], schema=draws_schema(1))
     _write(directory / "draws.arrow", [draws] * count)
     prompt = [pa.array([0], pa.int32()), _lists(np.array([10]), np.arange(1, 11))]
     _write(directory / "prompts.arrow", [pa.RecordBatch.from_arrays(prompt, schema=PROMPT_SCHEMA)])
@@ -89,6 +90,7 @@ def generate(directory: Path, rows: int) -> None:
         encoder="",
         tokenizer="",
         max_tokens=256,
+        phases=1,
         shards=[ShardFile(path=name, rows=ROWS, tokens=tokens, blake3="") for name in names],
         draws=ShardFile(path="draws.arrow", rows=rows, tokens=0, blake3=""),
         categories=ShardFile(path="categories.arrow", rows=11, tokens=22, blake3=""),
@@ -101,7 +103,7 @@ def generate(directory: Path, rows: int) -> None:
 
 def _alignment(rows: int, tokens: int) -> Alignment:
     counts = {"records": rows, "rows": rows, "tokens": tokens, "spans": rows, "exact": rows}
-    return Alignment(corpus="generated", **counts, cut=0, widened=0, narrowed=0, lost={})
+    return Alignment(corpus="generated", **counts, cut=0, widened=0, narrowed=0, lost={}, links=0, lost_links={})
 
 
 def _lists(length_R: npt.NDArray[Any], values: npt.NDArray[Any]) -> pa.ListArray:

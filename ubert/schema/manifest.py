@@ -99,6 +99,11 @@ class MixtureManifest(Manifest):
         """Records that match and are not drawn; they are in `dropped.parquet`, each with its reason."""
         return sum(source.dropped_leaks + source.dropped_duplicates for source in self.sources)
 
+    @property
+    def phases(self) -> int:
+        """How many phases an epoch has."""
+        return len(self.sources[0].phases)
+
 
 class AuditManifest(Manifest):
     """`audits/<name>/<fingerprint>/manifest.json`: what was found among `corpora` (name -> fingerprint),
@@ -144,13 +149,14 @@ class ShardFile(Strict):
 
 class ShardManifest(Manifest):
     """`shards/<mixture>/<fingerprint>/manifest.json`. `tokenizer` is the hash of the tokenizer; `cut_categories`
-    counts the category names, questions and instructions that were cut."""
+    counts the category names, questions and instructions that were cut; `phases` is the number of phases."""
 
     mixture: str
     mixture_fingerprint: str
     encoder: str
     tokenizer: str
     max_tokens: int
+    phases: int
     shards: list[ShardFile]
     draws: ShardFile
     categories: ShardFile

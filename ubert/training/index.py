@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,12 +36,13 @@ NARROW = 0.96  # rows share a bucket down to this part of its longest, so that l
 
 class Index(NamedTuple):
     """`row_M`: the row of each copy, bucket by bucket; copies of one row are neighbours. Bucket k is
-    row_M[start_K[k] : start_K[k + 1]], and `most_K` of its copies make up a pack at most; `task_K` numbers its
-    task where tasks are kept apart, else it is 0."""
+    row_M[start_K[k] : start_K[k + 1]], and `most_K` of its copies make up a pack at most. `phase_K` is its phase;
+    `task_K` numbers its task where tasks are kept apart, else it is 0."""
 
     row_M: npt.NDArray[np.unsignedinteger]
     start_K: Longs
     most_K: Longs
+    phase_K: Longs
     task_K: Longs
 
 
@@ -64,8 +66,9 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int) -> Index:
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
-    first_E, most_K, task_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
-    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, task_K)
+    first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
+    phase_K, task_K = np.divmod(key_E[first_E] >> 2 * _BITS, len(TASKS))
+    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, task_K)
 
 
 def _build(shards: Shards, sizes: Sizes, by_task: bool, sizes_file: Path, rows_file: Path) -> None:
@@ -96,17 +99,17 @@ def _build(shards: Shards, sizes: Sizes, by_task: bool, sizes_file: Path, rows_f
 
 
 def _keyed(shards: Shards, sizes: Sizes, by_task: bool) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """The rows that are drawn, their keys (task, then sequences, then length: the largest first) and their copies,
-    a part of a shard at a time."""
+    """The rows that are drawn, their keys (phase, task, then sequences, then length: the largest first) and their
+    copies, a part of a shard at a time."""
     for file in shards.files:
         tasks = np.array([TASKS.index(task) if by_task else 0 for task in file.tasks], np.int64)
-        for start in range(0, len(file), CHUNK):
-            stop = min(start + CHUNK, len(file))
-            drawn_R = start + np.flatnonzero(file.copies[start:stop])
+        for start, phase in product(range(0, len(file), CHUNK), range(file.copies.shape[1])):
+            copies_R = file.copies[start : start + CHUNK, phase]
+            drawn_R = start + np.flatnonzero(copies_R)
             length_R, pieces_R = sizes(file, drawn_R)
             size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
-            key_R = (tasks[file.task[drawn_R]] << 2 * _BITS) + size_R
-            yield file.first + drawn_R, key_R, file.copies[drawn_R].astype(np.int64)
+            group_R = phase * len(TASKS) + tasks[file.task[drawn_R]]
+            yield file.first + drawn_R, (group_R << 2 * _BITS) + size_R, copies_R[drawn_R - start].astype(np.int64)
 
 
 def _sizes(key_E: Longs) -> tuple[Longs, Longs]:
@@ -129,30 +132,28 @@ def _check(shards: Shards, recipe: Recipe, key_E: Longs, row_M: npt.NDArray[Any]
             )
 
 
-def _cut(key_E: Longs, count_E: Longs, pack: int) -> tuple[Longs, Longs, Longs]:
-    """The first sizes of buckets, the copies of a pack of each, and their tasks.
+def _cut(key_E: Longs, count_E: Longs, pack: int) -> tuple[Longs, Longs]:
+    """The first sizes of buckets, and the copies of a pack of each.
 
     A bucket has sizes close to each other; where those are too few copies for a pack, it goes on until they are
-    enough, or the task ends.
+    enough, or the phase or task ends.
     """
-    task_E = key_E >> 2 * _BITS
+    group_E = key_E >> 2 * _BITS
     pieces_E, length_E = _sizes(key_E)
-    first, most, tasks = [0], [], []
+    first, most = [0], []
     count = widest = longest = 0
     for e in range(len(key_E)):
         begin = first[-1]
         near = pieces_E[e] == pieces_E[begin] and length_E[e] >= NARROW * length_E[begin]
         enough = count >= pack // max(1, longest * widest)
-        if e > begin and (task_E[e] != task_E[begin] or (not near and enough)):
+        if e > begin and (group_E[e] != group_E[begin] or (not near and enough)):
             most.append(max(1, pack // (longest * widest)))
-            tasks.append(int(task_E[begin]))
             first.append(e)
             count = widest = longest = 0
         count += int(count_E[e])
         widest, longest = max(widest, int(pieces_E[e])), max(longest, int(length_E[e]))
     most.append(max(1, pack // (longest * widest)))
-    tasks.append(int(task_E[first[-1]]))
-    return np.array(first), np.array(most), np.array(tasks)
+    return np.array(first), np.array(most)
 
 
 @contextmanager

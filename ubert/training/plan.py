@@ -2,10 +2,11 @@
 
 Every epoch shows each copy of each row once, in the same number of steps. Copies of about one size make packs,
 which are hardly padded; a global batch is a few packs, drawn at random, so that it holds texts of many lengths
-and, unless the recipe keeps tasks apart, of many tasks. All draws are keyed permutations, so that any step is
-known at once.
+and, unless the recipe keeps tasks apart, of many tasks. Phases of the mixture follow one another in each epoch.
+All draws are keyed permutations, so that any step is known at once.
 
-Shapes: K buckets, G groups (tasks that are kept apart), M copies of rows, P packs, R rows of a pack.
+Shapes: K buckets, G groups (phases, and tasks that are kept apart), M copies of rows, P packs, R rows of a pack,
+F phases.
 """
 
 from __future__ import annotations
@@ -38,19 +39,24 @@ class Plan:
         size_K = np.diff(found.start_K)
         packs_K = -(-size_K // found.most_K)
         self._first_packs = np.append(0, np.cumsum(packs_K)).tolist()
-        first_K = np.append(0, np.flatnonzero(np.diff(found.task_K)) + 1)  # the first bucket of each group
+        changes_K = (np.diff(found.phase_K) != 0) | (np.diff(found.task_K) != 0)
+        first_K = np.append(0, np.flatnonzero(changes_K) + 1)  # the first bucket of each group
         self._groups = [self._first_packs[k] for k in first_K] + [self._first_packs[-1]]
         packs_G = np.diff(self._groups)
         steps_G = -(-packs_G // recipe.packs_per_batch)
         self._first_steps = np.append(0, np.cumsum(steps_G)).tolist()
         self.steps = self._first_steps[-1]
+        first_F = np.flatnonzero(np.diff(found.phase_K[first_K], prepend=-1))  # the first group of each phase
+        self._phases = [self._first_steps[g] for g in first_F] + [self.steps]
         self.smallest = int((size_K // packs_K).min()) * int((packs_G // steps_G).min())
 
     def packs(self, step: int) -> list[Longs]:
         """The copies (places in `row_M`) of each pack of a step, counted from the start of the run."""
         epoch, at = divmod(step, self.steps)
-        if len(self._first_steps) > 2:  # mixed tasks are one group, whose packs are shuffled below
-            [at] = permuted([at], self.steps, *self.key, epoch, _STEPS).tolist()
+        if len(self._first_steps) > len(self._phases):  # mixed tasks are one group, whose packs are shuffled below
+            phase = bisect_right(self._phases, at) - 1
+            start, steps = self._phases[phase], self._phases[phase + 1] - self._phases[phase]
+            at = start + int(permuted([at - start], steps, *self.key, epoch, _STEPS, phase)[0])
         group = bisect_right(self._first_steps, at) - 1
         first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
         steps = self._first_steps[group + 1] - self._first_steps[group]

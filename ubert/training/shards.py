@@ -53,12 +53,6 @@ SHARD_SCHEMA = pa.schema(
         pa.field("kept", pa.list_(pa.int32(), 4), nullable=False),
     ]
 )
-DRAWS_SCHEMA = pa.schema(  # one record batch for each of the shards
-    [
-        pa.field("copies", pa.int32(), nullable=False),  # how often an epoch shows the row; 0: it isn't drawn
-        pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
-    ]
-)
 PROMPT_SCHEMA = pa.schema(
     [
         pa.field("instruction", pa.int32(), nullable=False),
@@ -76,6 +70,17 @@ CATEGORY_SCHEMA = pa.schema(
 
 
 Bytes = npt.NDArray[np.uint8]
+
+
+def draws_schema(phases: int) -> pa.Schema:
+    """Of `draws.arrow`, which has a record batch for each of the shards'."""
+    return pa.schema(
+        [
+            # how often each phase of an epoch shows the row; 0 in all: it isn't drawn
+            pa.field("copies", pa.list_(pa.int32(), phases), nullable=False),
+            pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
+        ]
+    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,7 +122,7 @@ class Columns:
 
     first: int
     record_id: tuple[Ids, Bytes]
-    copies: Ids
+    copies: Ids  # [R, phases]
     prompt: Ids
     task: Ids  # index into `tasks`
     tasks: list[str]
@@ -161,7 +166,7 @@ class Shards:
     def __init__(self, directory: Path, manifest: ShardManifest) -> None:
         self.directory, self.manifest = directory, manifest
         batches = [batch for file in manifest.shards for batch in _read(directory / file.path, SHARD_SCHEMA)]
-        draws = _read(directory / manifest.draws.path, DRAWS_SCHEMA)
+        draws = _read(directory / manifest.draws.path, draws_schema(manifest.phases))
         firsts = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
         self.files = [_columns(*parts) for parts in zip(batches, draws, firsts[:-1], strict=True)]
         self._firsts = np.array(firsts[:-1])
@@ -265,7 +270,7 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Column
     return Columns(
         first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
-        copies=draws.column("copies").to_numpy(),
+        copies=draws.column("copies").flatten().to_numpy().reshape(len(draws), -1),
         prompt=draws.column("prompt").to_numpy(),
         task=batch.column("task").indices.to_numpy(),
         tasks=batch.column("task").dictionary.to_pylist(),
