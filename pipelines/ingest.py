@@ -97,7 +97,7 @@ def ingest(
 
 
 def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:
-    """Names of all datasets whose sources are in the mirror, among the samples or to be fetched, and of the others.
+    """Names of the datasets whose sources are in the mirror, among the samples or to be fetched, and of the others.
 
     Raises:
         UserError: there are no sources of any, or a spec is wrong.
@@ -108,8 +108,8 @@ def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str]
         here[at_hand(dataset_spec(name, specs), mirror, specs)].append(name)
     if not here[True]:
         raise UserError(
-            f"{mirror}: no sources of any of the {len(here[False])} datasets in {specs}; name the folder above those "
-            "of the datasets with --data (UBERT_DATA)"
+            f"{mirror}: no sources of any of the {len(here[False])} datasets in {specs}; name the folder above "
+            "those of the datasets with --data (UBERT_DATA)"
         )
     return here[True], here[False]
 

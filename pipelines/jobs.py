@@ -170,11 +170,11 @@ def _explained(address: str, job: str = "") -> Iterator[None]:
             f"{address}: a job needs the cluster's token, and {wrong}; put it into ~/.ray/auth_token, or name its "
             "file in RAY_AUTH_TOKEN_PATH"
         ) from None
-    except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
-        goes_on = f"job {job} goes on if the cluster does; " if job else ""
+    except (ConnectionError, requests.RequestException, aiohttp.ClientError):
+        goes_on = f"; if it only can't be reached, job {job} goes on" if job else ""
         raise UserError(
-            f"{address}: no Ray cluster answers ({_first_line(str(error))}); {goes_on}start one or name another with "
-            "--address (RAY_API_SERVER_ADDRESS)"
+            f"{address}: no Ray cluster answers{goes_on}; start one, or name another with --address "
+            "(RAY_API_SERVER_ADDRESS)"
         ) from None
     except RuntimeError as error:  # that of Ray's client, for every answer but success
         if job and "does not exist" in str(error):

@@ -97,12 +97,18 @@ def test_ingest_shard_and_pretrain_run_as_jobs(cluster: Head, world: Path, inges
 
 
 def test_code_and_specs_go_along_and_nothing_else(cluster: Head, ingested: Path) -> None:
-    [package] = (path for path in cluster.folder.glob("session_latest/runtime_resources/working_dir_files/*") if path.is_dir())
+    [package] = (
+        path
+        for path in cluster.folder.glob("session_latest/runtime_resources/working_dir_files/*")
+        if path.is_dir()
+    )
     assert {path.name for path in package.iterdir()} == {"corpus_specs", "pipelines", "ubert"}
     assert {path.name for path in (package / "corpus_specs").iterdir()} == {"datasets", "mixtures", "recipes"}
 
 
-@pytest.mark.parametrize(("command", "code", "said"), [("absent", 1, "absent: no source files"), ("--no", 2, "--no")])
+@pytest.mark.parametrize(
+    ("command", "code", "said"), [("absent", 1, "absent: no source files"), ("--no", 2, "--no")]
+)
 def test_the_exit_code_of_a_failing_job_is_passed_on(
     cluster: Head, world: Path, command: str, code: int, said: str
 ) -> None:
@@ -110,17 +116,18 @@ def test_the_exit_code_of_a_failing_job_is_passed_on(
     assert (ended, said in out) == (code, True), out
 
 
-def test_without_the_token_a_job_is_refused(cluster: Head, world: Path, tmp_path: Path) -> None:
-    other = tmp_path / "token"
-    other.write_text("0" * 64)
+@pytest.mark.parametrize("whose", ["none", "another's"])
+def test_without_the_token_a_job_is_refused(cluster: Head, world: Path, tmp_path: Path, whose: str) -> None:
+    (tmp_path / "token").write_text("0" * 64)
+    changed = {"HOME": str(tmp_path)} if whose == "none" else {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    why = "there is none here" if whose == "none" else "the token here is another's"
     before = cluster.ubert("jobs")[1].count("ubert ingest")
-    for changed, why in (({"HOME": str(tmp_path)}, "there is none here"), ({"RAY_AUTH_TOKEN_PATH": str(other)}, "the token here is another's")):
-        code, out, err = cluster.ubert("submit", *where(world), "--", "ingest", "films", **changed)
-        assert (code, out) == (1, "")
-        assert err == (
-            f"error: {cluster.address}: a job needs the cluster's token, and {why}; put it into ~/.ray/auth_token, "
-            "or name its file in RAY_AUTH_TOKEN_PATH\n"
-        )
+    code, out, err = cluster.ubert("submit", *where(world), "--", "ingest", "films", **changed)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error: {cluster.address}: a job needs the cluster's token, and {why}; put it into ~/.ray/auth_token, "
+        "or name its file in RAY_AUTH_TOKEN_PATH\n"
+    )
     assert cluster.ubert("jobs")[1].count("ubert ingest") == before
 
 
@@ -129,7 +136,8 @@ def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, 
     code, _, err = cluster.ubert("submit", "--detach", *where(world), "--", "pretrain", "lasting")
     assert code == 0
     [job] = set(re.findall(r"pretrain-[0-9a-f]{6}", err))
-    assert f"the job goes on; watch it with `ubert jobs {job}`, stop it with `ubert jobs {job} --stop`" in err
+    watch = f"ubert jobs {job} --address {cluster.address}"
+    assert f"the job goes on; watch it with `{watch}`, stop it with `{watch} --stop`" in err
     assert re.search(rf"{job}\s+ubert pretrain lasting\s+(pending|running)", cluster.ubert("jobs")[1])
     run = ingested / "runs/lasting"
     wait_for(run / "logs/train.jsonl")

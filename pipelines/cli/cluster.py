@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,8 +36,8 @@ def submit(
 ) -> None:
     """Run a command as a job on a Ray cluster, show its log, and end with its exit code.
 
-    Code and specs go along; the store and the mirror are those that the cluster's machines see under the names given
-    here. Ctrl-C leaves the job running.
+    Code and specs go along; the store and the mirror are those that the cluster's machines see under the names
+    given here. Ctrl-C leaves the job running.
 
     Example: ubert submit --root s3://bucket/store -- ingest --all
 
@@ -54,9 +53,9 @@ def submit(
     job = jobs.submit(client, command, root=root, data=data, specs=specs_folder(specs))
     errors.print(f"job {job} at {address}, store {root.absolute()}", soft_wrap=True, highlight=False)
     if detach:
-        errors.print(_how_to_go_on(job), soft_wrap=True, highlight=False)
+        errors.print(_how_to_go_on(job, address), soft_wrap=True, highlight=False)
     else:
-        _followed(client, job)
+        _followed(client, job, address)
 
 
 @app.command("jobs")
@@ -83,20 +82,21 @@ def list_jobs(
         console.print(f"job {job}: {'asked to stop' if running else 'had ended already'}", highlight=False)
     else:
         errors.print(f"job {job}: {jobs.status(client, job)}", soft_wrap=True, highlight=False)
-        _followed(client, job)
+        _followed(client, job, address)
 
 
-def _followed(client: JobSubmissionClient, job: str) -> None:
+def _followed(client: JobSubmissionClient, job: str, address: str) -> None:
     """Show a job's log, and exit with its code."""
     from pipelines import jobs
 
     try:
         code = jobs.follow(client, job)
     except KeyboardInterrupt:
-        errors.print(_how_to_go_on(job), soft_wrap=True, highlight=False)
+        errors.print(_how_to_go_on(job, address), soft_wrap=True, highlight=False)
         raise typer.Exit(130) from None
     raise typer.Exit(code)
 
 
-def _how_to_go_on(job: str) -> str:
-    return f"the job goes on; watch it with `ubert jobs {job}`, stop it with `ubert jobs {job} --stop`"
+def _how_to_go_on(job: str, address: str) -> str:
+    command = f"ubert jobs {job}" + (f" --address {address}" if address != DASHBOARD else "")
+    return f"the job goes on; watch it with `{command}`, stop it with `{command} --stop`"
