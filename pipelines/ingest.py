@@ -97,7 +97,7 @@ def ingest(
 
 
 def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:
-    """Names of the datasets whose sources are in the mirror, among the samples or to be fetched, and of the others.
+    """Names of datasets whose sources are in the mirror, among the samples or to be fetched, and of the others.
 
     Raises:
         UserError: there are no sources of any, or a spec is wrong.
