@@ -116,7 +116,7 @@ def test_every_cell_of_a_text_scores_the_same(public: Path, converted: Predictor
         categories=CATEGORIES,
         instruction=f"{EXTRACTION}[SEP]实体识别",
         threshold=1e-9,
-        nested=True,
+        overlap="nested",
     )
     spans = {(p.category, p.start, p.end): p.score for p in ours if isinstance(p, SpanPrediction)}
     assert spans.keys() == theirs.keys()
@@ -126,7 +126,7 @@ def test_every_cell_of_a_text_scores_the_same(public: Path, converted: Predictor
 
 def test_predictions_are_the_same_at_their_threshold(public: Path, converted: Predictor) -> None:
     found = converted.predict(
-        TEXTS, task="ner", categories=CATEGORIES, instruction=f"{EXTRACTION}[SEP]实体识别", nested=True
+        TEXTS, task="ner", categories=CATEGORIES, instruction=f"{EXTRACTION}[SEP]实体识别", overlap="nested"
     )
     theirs = [mentions(public, text, 0.5) for text in TEXTS]
     assert 0 < sum(map(len, theirs)) < sum(len(mentions(public, text, 0.0)) for text in TEXTS)
@@ -164,7 +164,7 @@ def test_raw_scores_agree_to_rounding(public: Path, converted: Predictor) -> Non
         gold_anchors=none,
         gold_cells=np.empty((0, 3), np.int32),
     )
-    [scored] = score(model, tokenizer.special, [example], threshold=-1e9, batch_tokens=1000, bf16=False)
+    [scored], _ = score(model, tokenizer.special, [example], threshold=-1e9, batch_tokens=1000, bf16=False)
     cells = scored.cells
     assert len(cells.score) == len(CATEGORIES) * len(ids[0]) * (len(ids[0]) + 1) // 2
     first = torch.tensor(starts)[torch.from_numpy(cells.category).long()]
