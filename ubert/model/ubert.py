@@ -103,11 +103,24 @@ class UbertModel(PreTrainedModel):
         Raises:
             UserError: the model has no head for them.
         """
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        losses: Tensor = self._masked_head()(hidden_BLD, self.word_vectors, batch)
+        return losses
+
+    def masked_logits(self, batch: MaskedBatch) -> Tensor:
+        """Logits of masked words [M, V].
+
+        Raises:
+            UserError: the model has no head for them.
+        """
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        hidden_MD = hidden_BLD.flatten(0, 1)[batch.position_M]
+        return self._masked_head().from_own(hidden_MD, self.word_vectors)
+
+    def _masked_head(self) -> MaskedHead:
         if self.masked is None:
             raise UserError("the model predicts no masked words; pretrain it with spanbert among its objectives")
-        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
-        losses: Tensor = self.masked(hidden_BLD, self.word_vectors, batch)
-        return losses
+        return self.masked
 
     @property
     def has_types(self) -> bool:

@@ -25,6 +25,7 @@ from ubert.objectives._predictions import (
     Prediction,
     RelationPrediction,
     SpanPrediction,
+    TextPrediction,
     ValuePrediction,
 )
 from ubert.schema.errors import UserError
@@ -49,6 +50,7 @@ __all__ = [
     "SecondPass",
     "SpanPrediction",
     "Targets",
+    "TextPrediction",
     "ValuePrediction",
     "merge",
     "objective",

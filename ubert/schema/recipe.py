@@ -70,7 +70,7 @@ class Recipe(Strict):
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
     categories_per_piece: int = Field(default=32, gt=0)
-    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = {"structure": 1.0}
+    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
     masking: Masking = Masking()
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)

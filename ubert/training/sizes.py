@@ -13,7 +13,7 @@ from ubert.schema.record import TASKS, Task
 from ubert.training.permutation import Longs
 from ubert.training.shards import Columns, Shards
 
-UNLABELLED = "text"
+UNLABELLED: Task = "text"
 
 
 def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
