@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.model.batch import Region
-from ubert.objectives import Cells, Scored, merge
+from ubert.objectives import Scored, merge
 
 
 class Window(NamedTuple):
@@ -44,6 +44,13 @@ def windows(tokens: int, most: int, overlap: int) -> list[Window]:
     ]
 
 
+def blocks(tokens: int, most: int) -> list[Window]:
+    """Cut `tokens` tokens into as few blocks of at most `most` tokens as may be, all of about one length."""
+    count = max(1, -(-tokens // most))
+    cuts = [i * tokens // count for i in range(count + 1)]
+    return [Window(start, stop, start, stop) for start, stop in pairwise(cuts)]
+
+
 def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
     """The window of at most `most` tokens whose middle is that of a place (first and last token), as far as the
     text's ends allow; it answers for all that it sees."""
@@ -61,9 +68,7 @@ def own(window: Window, scored: Scored) -> Scored:
     cells = scored.cells
     middle = (cells.start + cells.end) // 2 + window.start
     kept = (window.first <= middle) & (middle < window.last)
-    return Scored(
-        scored.anchor, Cells(cells.category[kept], cells.start[kept], cells.end[kept], cells.score[kept])
-    )
+    return Scored(scored.anchor, cells.only(kept))
 
 
 def whole(parts: Sequence[tuple[Window, Scored]], region: Region) -> Scored:

@@ -1,26 +1,29 @@
-"""The model: an encoder and a structure table, and its files."""
+"""The model: an encoder and a structure table, and its files, which `AutoModel` reads too."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.configuration_utils import SubConfigSpec
+from transformers.utils import logging
 
+from ubert.model import lora, unpadded
 from ubert.model.batch import Batch
+from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-FORMAT = "ubert/1"
 # families whose positions begin after the padding id
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
@@ -28,43 +31,129 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"
 @dataclass(slots=True, frozen=True)
 class Shape:
     """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
-    `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together."""
+    `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
+    is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too."""
 
     layout: Layout = "joint"
     table_size: int = 128
     categories_per_piece: int = 32
     max_tokens: int = 256
+    lora: int | None = None
+    masked: bool = False
 
 
-class UbertModel(nn.Module):
+class UbertConfig(PreTrainedConfig):
+    """config.json of a checkpoint: the encoder's own configuration, and the fields of `Shape`."""
+
+    model_type = "ubert"
+    sub_configs_defaults: ClassVar = {"encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
+    encoder: dict[str, Any] | PreTrainedConfig | None = None
+    shape: dict[str, Any] | None = None
+
+
+class UbertModel(PreTrainedModel):
     """Encoder and structure table (UBERT, section 3)."""
 
-    def __init__(self, encoder: PreTrainedModel, shape: Shape) -> None:
-        super().__init__()
-        self.encoder: Any = encoder
-        self.shape = shape
-        width = encoder.config.hidden_size
-        self.table = StructureTable(width, shape.table_size, conditioned=shape.layout == "joint")
+    config_class = UbertConfig
+
+    def __init__(self, config: UbertConfig, encoder: PreTrainedModel | None = None) -> None:
+        """`encoder`: one that has its weights; else a new one by the configuration."""
+        super().__init__(config)
+        self.shape = Shape(**(config.shape or {}))
+        if encoder is None:
+            encoder = AutoModel.from_config(config.encoder, trust_remote_code=False)
+        self.encoder: Any = _without_pooler(encoder)
+        unpadded.prepare(self.encoder)
+        width = self.encoder.config.hidden_size
+        self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
+        self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked else None
+        self.post_init()  # type: ignore[no-untyped-call]
+        if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
+            lora.add(self.encoder, self.shape.lora)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Each module draws its own weights where it is made."""
 
     @property
     def most_tokens(self) -> int:
         """The longest sequence that the encoder takes."""
-        config: Any = self.encoder.config
-        positions = int(getattr(config, "max_position_embeddings", 512))
-        return positions - config.pad_token_id - 1 if config.model_type in OFFSET_POSITIONS else positions
+        return int(getattr(self.encoder.config, "max_position_embeddings", 512)) - self.first_position
+
+    @property
+    def first_position(self) -> int:
+        """The position of a sequence's first token."""
+        config = self.encoder.config
+        return int(config.pad_token_id) + 1 if config.model_type in OFFSET_POSITIONS else 0
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
-        inputs = {"input_ids": batch.ids_BL, "attention_mask": batch.mask_BL}
-        if getattr(self.encoder.config, "type_vocab_size", 0) > 1:
-            inputs["token_type_ids"] = batch.types_BL
-        hidden_BLD = self.encoder(**inputs).last_hidden_state
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
         scores: Scores = self.table(hidden_BLD, batch)
         return scores
 
+    @property
+    def word_vectors(self) -> Tensor:
+        """The encoder's word embeddings [V, D]."""
+        vectors: Tensor = self.encoder.get_input_embeddings().weight
+        return vectors
+
+    def masked_losses(self, batch: MaskedBatch) -> Tensor:
+        """Summed losses of masked words [2]; see `MaskedHead`.
+
+        Raises:
+            UserError: the model has no head for them.
+        """
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        losses: Tensor = self._masked_head()(hidden_BLD, self.word_vectors, batch)
+        return losses
+
+    def masked_logits(self, batch: MaskedBatch) -> Tensor:
+        """Logits of masked words [M, V].
+
+        Raises:
+            UserError: the model has no head for them.
+        """
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        hidden_MD = hidden_BLD.flatten(0, 1)[batch.position_M]
+        return self._masked_head().from_own(hidden_MD, self.word_vectors)
+
+    def _masked_head(self) -> MaskedHead:
+        if self.masked is None:
+            raise UserError("the model predicts no masked words; pretrain it with spanbert among its objectives")
+        return self.masked
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the encoder knows two segment types."""
+        return getattr(self.encoder.config, "type_vocab_size", 0) > 1
+
+    def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> Tensor:
+        """The encoder's output [B, L, D]."""
+        types = {"token_type_ids": types_BL} if self.has_types else {}
+        if unpadded.pays(self.encoder, ids_BL):
+            return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, **types)
+        hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
+        return hidden_BLD
+
+    def without_adapters(self) -> UbertModel:
+        """Make plain layers of those with adapters: the same model, and as fast as one that was trained whole."""
+        if self.shape.lora:
+            lora.merge(self.encoder)
+            self.shape = replace(self.shape, lora=None)
+            self.config.shape = asdict(self.shape)
+            self.encoder.requires_grad_(True)
+        return self
+
+    @classmethod
+    def around(cls, encoder: PreTrainedModel, shape: Shape) -> UbertModel:
+        """A new structure table on an encoder."""
+        config = encoder.config.to_dict()
+        config.pop("_name_or_path", None)  # a place on this machine
+        return cls(UbertConfig(encoder=config, shape=asdict(shape)), encoder)
+
     @classmethod
     def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
-        """A pretrained encoder with a new structure table.
+        """A pretrained encoder with a new structure table; of a checkpoint of ours, with its own.
 
         Args:
             encoder: hub name or local path.
@@ -72,30 +161,29 @@ class UbertModel(nn.Module):
             seed: of the new weights.
 
         Raises:
-            UserError: the encoder can't be loaded.
+            UserError: the encoder can't be loaded, or its table is of another layout or size.
         """
-        try:
-            loaded = AutoModel.from_pretrained(encoder, dtype=torch.float32, trust_remote_code=False)
-        except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json"
-            ) from None
+        loaded = _loaded(encoder)
+        start = loaded.without_adapters() if isinstance(loaded, UbertModel) else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            if vocabulary > loaded.get_input_embeddings().num_embeddings:
-                loaded.resize_token_embeddings(vocabulary)
-            return cls(_without_pooler(loaded), shape)
-
-    def save(self, directory: Path) -> None:
-        """Write config.json and model.safetensors."""
-        config = {"format": FORMAT, "shape": asdict(self.shape), "encoder": self.encoder.config.to_dict()}
-        (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, directory / WEIGHTS)
+            pretrained = start.encoder if start else loaded
+            if vocabulary > pretrained.get_input_embeddings().num_embeddings:
+                pretrained.resize_token_embeddings(vocabulary)
+            model = cls.around(pretrained, shape)
+        if start:
+            if (start.shape.layout, start.shape.table_size) != (shape.layout, shape.table_size):
+                raise UserError(
+                    f"checkpoint {encoder} has a table of layout {start.shape.layout} and size "
+                    f"{start.shape.table_size}; expected {shape.layout} and {shape.table_size}: give the recipe "
+                    "the checkpoint's `layout` and `table_size`"
+                )
+            model.table = start.table
+        return model
 
     @classmethod
     def load(cls, directory: Path) -> UbertModel:
-        """Read what `save` wrote.
+        """Read what `save_pretrained` wrote.
 
         Raises:
             UserError: the directory is not a checkpoint, or its weights are damaged or don't fit its config.
@@ -104,20 +192,51 @@ class UbertModel(nn.Module):
             if not (directory / name).is_file():
                 raise UserError(f"{directory} is not a checkpoint: {name} is missing")
         try:
-            config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-            if config.get("format") != FORMAT:
+            kind = PreTrainedConfig.get_config_dict(directory)[0].get("model_type")
+            if kind != UbertConfig.model_type:
                 raise UserError(
-                    f"{directory / CONFIG}: format is {config.get('format')!r}, expected {FORMAT!r}; "
-                    "give a checkpoint that `ubert pretrain` wrote"
+                    f"{directory / CONFIG}: model_type is {kind!r}, expected {UbertConfig.model_type!r}; "
+                    "give a checkpoint that `ubert pretrain` or `ubert convert` wrote"
                 )
-            encoder_config = AutoConfig.for_model(**config["encoder"])
-            encoder: Any = AutoModel.from_config(encoder_config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-            model = cls(_without_pooler(encoder.float()), Shape(**config["shape"]))
-            model.load_state_dict(load_file(directory / WEIGHTS))
-        except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
+            with quietly():
+                loaded: Any = cls.from_pretrained(
+                    directory,
+                    dtype=torch.float32,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    output_loading_info=True,
+                )
+        except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{directory}: damaged checkpoint ({reason}); use the one before it") from None
-        return model
+        model, found = loaded
+        if missing := found["missing_keys"]:
+            raise UserError(f"{directory}: damaged checkpoint ({min(missing)} is missing); use the one before it")
+        if model.shape.lora:
+            lora.freeze(model.encoder)  # loading has thawed it
+        return cast(UbertModel, model)
+
+    def save(self, directory: Path) -> None:
+        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model back."""
+        with quietly():
+            self.save_pretrained(directory)
+
+
+def _loaded(encoder: str) -> Any:
+    """A pretrained encoder, or a checkpoint of ours.
+
+    Raises:
+        UserError: it can't be loaded.
+    """
+    try:
+        if isinstance(AutoConfig.from_pretrained(encoder, trust_remote_code=False), UbertConfig):
+            return UbertModel.load(Path(encoder))
+        return AutoModel.from_pretrained(encoder, dtype=torch.float32, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json"
+        ) from None
 
 
 def _without_pooler(encoder: Any) -> Any:
@@ -125,3 +244,21 @@ def _without_pooler(encoder: Any) -> Any:
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without bars and tables of transformers: who calls shows progress of its own, and says what is wrong."""
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+AutoConfig.register(UbertConfig.model_type, UbertConfig)
+AutoModel.register(UbertConfig, UbertModel)

@@ -21,6 +21,14 @@ class ValuePrediction:
 
 
 @dataclass(slots=True, frozen=True)
+class TextPrediction:
+    """The negative log-likelihood of a text's masked tokens together, in nats, and how many these are."""
+
+    nats: float
+    masked: int
+
+
+@dataclass(slots=True, frozen=True)
 class SpanPrediction:
     """A mention: characters [start, end) of the text."""
 
@@ -28,6 +36,15 @@ class SpanPrediction:
     end: int
     category: str
     text: str
+    score: float
+
+
+@dataclass(slots=True, frozen=True)
+class DiscontinuousPrediction:
+    """A mention of several fragments, in the order of the text; `score` is the lowest of its cells."""
+
+    category: str
+    fragments: tuple[SpanPrediction, ...]
     score: float
 
 
@@ -59,5 +76,12 @@ class ClusterPrediction:
 
 
 Prediction = (
-    LabelPrediction | ValuePrediction | SpanPrediction | RelationPrediction | EventPrediction | ClusterPrediction
+    LabelPrediction
+    | ValuePrediction
+    | TextPrediction
+    | SpanPrediction
+    | DiscontinuousPrediction
+    | RelationPrediction
+    | EventPrediction
+    | ClusterPrediction
 )
