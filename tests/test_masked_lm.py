@@ -137,6 +137,20 @@ def test_word_pieces_that_begin_a_word() -> None:
     assert tokenizer.tokens(ids(words.mask)) == ["[MASK]"]
 
 
+def test_a_checkpoint_is_a_start_with_its_head(tmp_path: Path) -> None:
+    """And without it, where the next run masks nothing: labelled tasks after texts."""
+    model = model_with_head(tmp_path)
+    model.save(tmp_path / "saved")
+    again, labelled = (
+        UbertModel.new(str(tmp_path / "saved"), Shape(table_size=8, masked=masked), vocabulary=VOCABULARY, seed=5)
+        for masked in (True, False)
+    )
+    assert model.masked is not None and again.masked is not None and labelled.masked is None
+    for mine, theirs in zip(model.masked.parameters(), again.masked.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(labelled.word_vectors, model.word_vectors)
+
+
 def model_with_head(folder: Path) -> UbertModel:
     encoder = make_encoder(folder / "encoder", dropout=0.0)
     return UbertModel.new(str(encoder), Shape(table_size=8, masked=True), vocabulary=VOCABULARY, seed=0)

@@ -153,7 +153,7 @@ class UbertModel(PreTrainedModel):
 
     @classmethod
     def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
-        """A pretrained encoder with a new structure table; of a checkpoint of ours, with its own.
+        """A pretrained encoder with new heads; of a checkpoint of ours, with those that it has.
 
         Args:
             encoder: hub name or local path.
@@ -179,6 +179,8 @@ class UbertModel(PreTrainedModel):
                     "the checkpoint's `layout` and `table_size`"
                 )
             model.table = start.table
+            if start.masked is not None and model.masked is not None:
+                model.masked = start.masked
         return model
 
     @classmethod
