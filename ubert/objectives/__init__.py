@@ -25,6 +25,7 @@ from ubert.objectives._predictions import (
     Prediction,
     RelationPrediction,
     SpanPrediction,
+    TextPrediction,
     ValuePrediction,
 )
 from ubert.schema.errors import UserError
@@ -49,6 +50,7 @@ __all__ = [
     "SecondPass",
     "SpanPrediction",
     "Targets",
+    "TextPrediction",
     "ValuePrediction",
     "merge",
     "objective",
@@ -176,7 +178,8 @@ class Objective:
     """A task.
 
     `kind`: of a category that a person names. `targets`: gold cells of a record whose text was tokenised to an
-    encoding, over the tables that `tables` makes of its categories.
+    encoding, over the tables that `tables` makes of its categories. `blocks`: its texts have no candidate
+    categories, and are cut into blocks.
     """
 
     kind: Kind
@@ -184,6 +187,7 @@ class Objective:
     decode: Decode
     tables: Callable[[Categories], Categories] = _as_they_are
     second: SecondPass | None = None
+    blocks: bool = False
 
     def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
         """The first question about a text."""

@@ -21,6 +21,14 @@ class ValuePrediction:
 
 
 @dataclass(slots=True, frozen=True)
+class TextPrediction:
+    """The negative log-likelihood of a text's masked tokens together, in nats, and how many these are."""
+
+    nats: float
+    masked: int
+
+
+@dataclass(slots=True, frozen=True)
 class SpanPrediction:
     """A mention: characters [start, end) of the text."""
 
@@ -70,6 +78,7 @@ class ClusterPrediction:
 Prediction = (
     LabelPrediction
     | ValuePrediction
+    | TextPrediction
     | SpanPrediction
     | DiscontinuousPrediction
     | RelationPrediction

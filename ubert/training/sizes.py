@@ -1,4 +1,4 @@
-"""How large the pieces of each row are, by which rows are put into batches.
+"""Which rows an objective trains on, and how large their pieces are, by which they are put into batches.
 
 Shapes: R rows of a part of a file, P prompts.
 """
@@ -8,9 +8,41 @@ from __future__ import annotations
 import numpy as np
 
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.record import TASKS, Task
 from ubert.training.permutation import Longs
 from ubert.training.shards import Columns, Shards
+
+UNLABELLED: Task = "text"
+
+
+def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
+    """The tasks whose rows an objective trains on."""
+    if objective == "structure":
+        return {*TASKS} - {UNLABELLED}
+    return {*TASKS} if recipe.masking.texts == "all" else {UNLABELLED}
+
+
+class TextSizes:
+    """Tokens of each row's text alone, [CLS] text [SEP], and one piece of it."""
+
+    def __init__(self, shards: Shards, most_tokens: int) -> None:
+        self.shards, self.most_tokens = shards, most_tokens
+
+    def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
+        """Length and number of pieces [R] of these rows of a file.
+
+        Raises:
+            UserError: a row is larger than the encoder takes.
+        """
+        length_R = file.text.lengths(row_R).astype(np.int64) + 2
+        if (over := np.flatnonzero(length_R > self.most_tokens)).size:
+            record_id = self.shards.record_id(file.first + int(row_R[over[0]]))
+            raise UserError(
+                f"record {record_id}: a text of {length_R[over[0]] - 2} tokens doesn't fit into the encoder's "
+                f"{self.most_tokens} positions; shard with max_tokens at most {self.most_tokens - 2}"
+            )
+        return length_R, np.ones_like(length_R)
 
 
 class Sizes:
