@@ -59,7 +59,7 @@ def _bce(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
     anchors = F.binary_cross_entropy_with_logits(
         scores.anchor_T,
         batch.gold_anchor_T.to(scores.anchor_T),
-        weight_T * (batch.region_T & Region.ANCHOR).bool(),
+        weight_T * (batch.region_T & Region.ANCHOR),  # the flag is 1
         reduction="sum",
     )
     if not scores.groups:

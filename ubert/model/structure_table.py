@@ -82,42 +82,55 @@ class StructureTable(nn.Module):
 
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
         """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
+        bilinear_dd, shift_d, weight_d, bias = self._quarters()
         marker_TD = self._markers(hidden_BLD, batch)
-        scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD)
-        anchor_T = self._anchors(marker_TD, *condition)
+        condition = self._condition(marker_TD, shift_d, weight_d)
+        anchor_T = at_least_float32(self._anchors(marker_TD, bilinear_dd, *condition))
         groups, table_S = _span_groups(batch)
-        if groups:
-            # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
-            text_ND = hidden_BLD.flatten(0, 1)
-            query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
-        else:
-            query_Nd = key_Nd = hidden_BLD.new_empty(0, self.start.out_features)
+        if not groups:
+            none = hidden_BLD.new_empty(0, len(shift_d))
+            return Scores(anchor_T, none, none, bilinear_dd, none, none, none, bias, table_S, groups)
+        # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
+        text_ND = hidden_BLD.flatten(0, 1)
+        scale_Sd, shift_Sd, weight_Sd = (of_tables.index_select(0, table_S) for of_tables in condition)
         return Scores(
-            anchor_T=at_least_float32(anchor_T),
-            query_Nd=query_Nd,
-            key_Nd=key_Nd,
-            bilinear_dd=self.U[:-1, :-1],
-            scale_Sd=scale_Td.index_select(0, table_S),
-            shift_Sd=shift_Td.index_select(0, table_S),
-            weight_Sd=weight_Td.index_select(0, table_S),
-            bias=self.U[-1, -1],
+            anchor_T=anchor_T,
+            query_Nd=F.gelu(self.start(text_ND)),
+            key_Nd=F.gelu(self.end(text_ND)),
+            bilinear_dd=bilinear_dd,
+            scale_Sd=scale_Sd,
+            shift_Sd=shift_Sd,
+            weight_Sd=weight_Sd,
+            bias=bias,
             table_S=table_S,
             groups=groups,
         )
 
     def dense(self, hidden_BLD: Tensor, piece_T: Tensor, anchor_T: Tensor) -> tuple[Tensor, Tensor]:
         """The same scores as a table of all cells of a piece, for other runtimes: anchors [T], cells [T, L, L]."""
+        bilinear_dd, shift_d, weight_d, bias = self._quarters()
         marker_TD = hidden_BLD[piece_T, anchor_T]
-        scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD)
+        scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD, shift_d, weight_d)
         query_TLd, key_TLd = F.gelu(self.start(hidden_BLD))[piece_T], F.gelu(self.end(hidden_BLD))[piece_T]
-        mixed_TLd = query_TLd @ self.U[:-1, :-1] * scale_Td[:, None] + shift_Td[:, None]
+        mixed_TLd = query_TLd @ bilinear_dd * scale_Td[:, None] + shift_Td[:, None]
         linear_TL1 = query_TLd @ weight_Td[:, :, None]
-        return self._anchors(marker_TD, *condition), mixed_TLd @ key_TLd.mT + linear_TL1 + self.U[-1, -1]
+        return self._anchors(marker_TD, bilinear_dd, *condition), mixed_TLd @ key_TLd.mT + linear_TL1 + bias
 
-    def _anchors(self, marker_TD: Tensor, scale_Td: Tensor, shift_Td: Tensor, weight_Td: Tensor) -> Tensor:
+    def _quarters(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """U_11, u_21 (linear in k), u_12 (linear in q) and u_22. Split, not sliced: the gradient of a slice is as
+        large as what it is a slice of."""
+        size = self.start.out_features
+        upper, lower = self.U.split([size, 1])
+        bilinear_dd, weight_d1 = upper.split([size, 1], dim=1)
+        shift_1d, bias_11 = lower.split([size, 1], dim=1)
+        return bilinear_dd, shift_1d.squeeze(0), weight_d1.squeeze(1), bias_11.squeeze()
+
+    def _anchors(
+        self, marker_TD: Tensor, bilinear_dd: Tensor, scale_Td: Tensor, shift_Td: Tensor, weight_Td: Tensor
+    ) -> Tensor:
         query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
-        mixed_Td = query_Td @ self.U[:-1, :-1] * scale_Td + shift_Td
-        return (mixed_Td * key_Td).sum(-1) + (query_Td * weight_Td).sum(-1) + self.anchor_bias
+        mixed_Td = torch.addcmul(shift_Td, query_Td @ bilinear_dd, scale_Td)
+        return torch.addcmul(query_Td * weight_Td, mixed_Td, key_Td).sum(-1) + self.anchor_bias
 
     def _markers(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
         """The encoder's output at each table's anchor; zeros where no score depends on it."""
@@ -126,9 +139,10 @@ class StructureTable(nn.Module):
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
         return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)
 
-    def _condition(self, marker_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _condition(
+        self, marker_TD: Tensor, shift_d: Tensor, weight_d: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Scale, shift and weight of each table."""
-        shift_d, weight_d = self.U[-1, :-1], self.U[:-1, -1]
         if self.condition is None:
             tables = marker_TD.shape[0]  # len() would be a constant in an exported graph
             return (
