@@ -144,8 +144,13 @@ def make_shards(
     max_tokens: int = 64,
     name: str = "made",
 ) -> Path:
-    """Shards of a mixture of these records: the units are worked here, so that no Ray is needed."""
+    """Shards of a mixture of these records."""
     write_mixture(root, name, corpora, copies)
+    return shard_members(root, name, encoder, max_tokens)
+
+
+def shard_members(root: Path, name: str, encoder: str, max_tokens: int) -> Path:
+    """Shards of a mixture: the units are worked here, so that no Ray is needed."""
     planned = plan(Store(root), name, encoder, max_tokens)
     for unit in missing(Store(root), units(planned)):
         run_unit(unit, encoder, max_tokens)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Copies, make_shards, ner, question, sentiment
+from handmade import make_shards, ner, question, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,34 +174,6 @@ def test_killed_and_resumed_in_another_world_sees_what_is_left_and_nothing_twice
     whole = loader(open_shards(folder), epochs=1)
     assert done < whole.total_steps
     assert before + after == Counter(record for step in whole.iterate() for record in step.records)
-
-
-@pytest.fixture(scope="module")
-def curriculum(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    """Questions in the first phase, people in both, reviews in the second."""
-    copies: dict[str, Copies] = {r.record_id: (0, 1 + i % 3) for i, r in enumerate(CORPORA["reviews"])}
-    copies |= {r.record_id: (i % 2, 1) for i, r in enumerate(CORPORA["people"])}
-    return open_shards(make_shards(tmp_path_factory.mktemp("phases"), CORPORA, copies=copies, max_tokens=48))
-
-
-@pytest.mark.parametrize("batches", ["mixed", "by_task"])
-def test_phases_follow_one_another_in_each_epoch(curriculum: Shards, batches: str) -> None:
-    ranks = [loader(curriculum, rank, 2, batches=batches) for rank in range(2)]
-    steps = ranks[0].steps_per_epoch
-    wanted: list[Counter[str]] = [Counter(), Counter()]
-    for row in range(len(curriculum)):
-        file, at = curriculum.find(row)
-        for phase, copies in enumerate(file.copies[at].tolist()):
-            wanted[phase][curriculum.record_id(row)] += copies
-    orders = []
-    for epoch in range(2):
-        shown = [[r for rank in ranks for r in rank.step(epoch * steps + i).records] for i in range(steps)]
-        orders.append(shown)
-        seen: Counter[str] = Counter()
-        first = next(i for i in range(steps) if (seen := seen + Counter(shown[i])).total() >= wanted[0].total())
-        assert seen == +wanted[0]  # ends with a step: no batch is of two phases
-        assert sum(map(Counter, shown[first + 1 :]), Counter()) == +wanted[1]
-    assert orders[0] != orders[1]
 
 
 def test_a_reader_that_stops_early_leaves_no_thread(shards: Shards) -> None:

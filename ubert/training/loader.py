@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -81,12 +81,7 @@ class Loader:
         self.plans = {name: Plan(shards, recipe, most_tokens, name) for name in recipe.objectives}
         leading = "structure" if "structure" in self.plans else next(iter(self.plans))
         self.steps_per_epoch = self.turns.until(leading, self.plans[leading].steps)
-        smallest = min(plan.smallest for plan in self.plans.values())
-        if smallest < world:
-            raise UserError(
-                f"recipe {recipe.name}: a global batch has {smallest} texts, fewer than the {world} "
-                f"workers; raise tokens_per_batch ({recipe.tokens_per_batch}) or use fewer workers"
-            )
+        _enough(self.plans.values(), recipe, world)
         epochs = recipe.epochs or 0.0
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
         self._every = np.arange(recipe.categories_per_piece, dtype=np.int32)
@@ -211,13 +206,25 @@ class Loader:
             return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
         plan = self.plans["structure"]
-        first = copy
-        while first and plan.row_M[first - 1] == row:
-            first -= 1
-        draw = keys(np.arange(count), *plan.key, epoch, CATEGORIES, row, copy - first)
+        draw = keys(np.arange(count), *plan.key, epoch, CATEGORIES, row, plan.occurrence(copy))
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
+
+
+def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
+    """Refuse more workers than a global batch has texts."""
+    if (fewest := min(plan.fewest for plan in plans)) < world:
+        raise UserError(
+            f"recipe {recipe.name}: the smallest phase of the mixture {recipe.mixture} (or, with batches: by_task, "
+            f"the smallest task of a phase) has {fewest} texts, fewer than the {world} workers; use fewer workers, "
+            "or give it more draws"
+        )
+    if (smallest := min(plan.smallest for plan in plans)) < world:
+        raise UserError(
+            f"recipe {recipe.name}: a global batch has {smallest} texts, fewer than the {world} "
+            f"workers; raise tokens_per_batch ({recipe.tokens_per_batch}) or use fewer workers"
+        )
 
 
 def _tokens(prompt: Prompt) -> int:

@@ -2,8 +2,9 @@
 
 Every epoch shows each copy of each row once, in the same number of steps. Copies of about one size make packs,
 which are hardly padded; a global batch is a few packs, drawn at random, so that it holds texts of many lengths
-and, unless the recipe keeps tasks apart, of many tasks. Phases of the mixture follow one another in each epoch.
-All draws are keyed permutations, so that any step is known at once.
+and, unless the recipe keeps tasks apart, of many tasks. Phases of the mixture follow one another in each epoch,
+and each is shuffled in itself. There is no remainder: the packs of a bucket differ by one copy at most, and the
+batches of a phase by one pack. All draws are keyed permutations, so that any step is known at once.
 
 Shapes: K buckets, G groups (phases, and tasks that are kept apart), M copies of rows, P packs, R rows of a pack,
 F phases.
@@ -24,8 +25,8 @@ _COPIES, _PACKS, _STEPS, CATEGORIES, MASKS = 1, 2, 3, 4, 5  # what a key is draw
 
 
 class Plan:
-    """The batches of all epochs of one objective. `steps` of an epoch; `smallest`: no batch has fewer rows; `key`:
-    what all draws are keyed by.
+    """The batches of all epochs of one objective. `steps` of an epoch; `smallest`: no batch has fewer rows;
+    `fewest`: rows of the smallest group; `key`: what all draws are keyed by.
 
     Raises:
         UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes.
@@ -35,6 +36,7 @@ class Plan:
         found = index(shards, recipe, most_tokens, objective)
         self.key = int(shards.manifest.fingerprint, 16), recipe.seed
         self.row_M = found.row_M
+        self._shards, self._phase_K = shards, found.phase_K
         self._starts = found.start_K.tolist()
         size_K = np.diff(found.start_K)
         packs_K = -(-size_K // found.most_K)
@@ -43,6 +45,7 @@ class Plan:
         first_K = np.append(0, np.flatnonzero(changes_K) + 1)  # the first bucket of each group
         self._groups = [self._first_packs[k] for k in first_K] + [self._first_packs[-1]]
         packs_G = np.diff(self._groups)
+        self.fewest = int(np.add.reduceat(size_K, first_K).min())
         steps_G = -(-packs_G // recipe.packs_per_batch)
         self._first_steps = np.append(0, np.cumsum(steps_G)).tolist()
         self.steps = self._first_steps[-1]
@@ -73,3 +76,12 @@ class Plan:
         places = np.arange(at * size // packs, (at + 1) * size // packs)
         copies_R: Longs = start + permuted(places, size, *self.key, epoch, _COPIES, bucket)
         return copies_R
+
+    def occurrence(self, copy: int) -> int:
+        """Which of the copies of its row that an epoch shows this is, from 0; earlier phases have the first ones."""
+        bucket = bisect_right(self._starts, copy) - 1
+        row, first = int(self.row_M[copy]), copy
+        while first > self._starts[bucket] and self.row_M[first - 1] == row:
+            first -= 1
+        file, i = self._shards.find(row)
+        return copy - first + int(file.copies[i, : self._phase_K[bucket]].sum())
