@@ -1,0 +1,78 @@
+"""Who sees whom: the four attention masks of UniLM (Dong et al. 2019, section 2.3) as one number a token.
+
+A token sees those whose rank is not above its own:
+
+    bidirectional      0 0 0 0 0    all see all
+    left to right      0 1 2 3 4    each sees itself and what is before it
+    right to left      4 3 2 1 0    each sees itself and what is after it
+    seq2seq            0 0 0 1 2    the source sees the source; the target the source and what is before itself
+
+Padding has a rank that no token reaches, and so is seen by padding alone.
+
+Shapes: B sequences, L tokens of one; Q tokens that look, K tokens that are looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+from ubert.model.batch import Ids
+
+Direction = Literal["bidirectional", "left_to_right", "right_to_left", "seq2seq"]
+PADDING = 2**31 - 1  # rank
+BLOCKS = "flex_attention"  # the implementation of attention that leaves out blocks which nobody sees
+
+
+def ranks(direction: Direction, tokens: int, source: int) -> Ids:
+    """The rank of each token of a sequence, the first `source` of which are a seq2seq sequence's source."""
+    order = np.arange(tokens, dtype=np.int32)
+    match direction:
+        case "bidirectional":
+            return np.zeros_like(order)
+        case "left_to_right":
+            return order
+        case "right_to_left":
+            return np.ascontiguousarray(order[::-1])
+        case "seq2seq":
+            return np.maximum(order - (source - 1), 0)
+
+
+def seen(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
+    """Whether token q sees token k, by their ranks [B, Q, K]."""
+    return looked_BK[:, None, :] <= looking_BQ[:, :, None]
+
+
+def dense(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
+    """A mask to add to the scores of all heads [B, 1, Q, K]: 0 where q sees k, else the least number there is."""
+    unseen = ~seen(looking_BQ, looked_BK)[:, None]
+    return torch.zeros(unseen.shape, device=unseen.device).masked_fill(unseen, torch.finfo(torch.float32).min)
+
+
+def blocks(rank_BL: Tensor) -> BlockMask:
+    """The mask of `flex_attention`, which computes no block of which nothing is seen."""
+
+    def sees(b: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return rank_BL[b, k] <= rank_BL[b, q]
+
+    sequences, tokens = rank_BL.shape
+    return create_block_mask(sees, sequences, None, tokens, tokens, device=rank_BL.device)
+
+
+def mask(encoder: Any, rank_BL: Tensor) -> Tensor | BlockMask:
+    """The mask as the encoder's implementation of attention takes it."""
+    if encoder.config._attn_implementation == BLOCKS:
+        return blocks(rank_BL)
+    return dense(rank_BL, rank_BL)
+
+
+def choose_implementation(encoder: Any, device: torch.device) -> None:
+    """Let an encoder compute with block masks where that pays (on CUDA) and can be (it knows them, and drops out
+    no attention: `flex_attention` has no dropout)."""
+    dropout = getattr(encoder.config, "attention_probs_dropout_prob", 0.0)
+    if device.type == "cuda" and getattr(encoder, "_supports_flex_attn", False) and not dropout:
+        encoder.set_attn_implementation(BLOCKS)
