@@ -103,7 +103,7 @@ def generate(directory: Path, rows: int) -> None:
 
 def _alignment(rows: int, tokens: int) -> Alignment:
     counts = {"records": rows, "rows": rows, "tokens": tokens, "spans": rows, "exact": rows}
-    return Alignment(corpus="generated", **counts, cut=0, widened=0, narrowed=0, lost={})
+    return Alignment(corpus="generated", **counts, cut=0, widened=0, narrowed=0, lost={}, links=0, lost_links={})
 
 
 def _lists(length_R: npt.NDArray[Any], values: npt.NDArray[Any]) -> pa.ListArray:

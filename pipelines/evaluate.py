@@ -19,7 +19,7 @@ from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
-from ubert.objectives import objective
+from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -46,7 +46,8 @@ def evaluate(
     corpus: str,
     split: Split = "test",
     limit: int | None = None,
-    nested: bool = False,
+    threshold: float | None = None,
+    overlap: Overlaps = "highest",
     precision: Precision = "auto",
     root: Place,
 ) -> Evaluation:
@@ -55,7 +56,8 @@ def evaluate(
     Args:
         checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
         limit: the first so many records by sampling key: a sample that stays the same.
-        nested: predicted mentions may overlap.
+        threshold: a probability; default: the one fitted for the task, else 0.5.
+        overlap: of predicted mentions; see `ubert.inference.predictor.Predictor.predict`.
         precision: of matrix products; see `ubert.load`.
         root: the store.
 
@@ -71,7 +73,7 @@ def evaluate(
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
-    answered = predictor.predict_records(asked, overlap="nested" if nested else "flat")
+    answered = predictor.predict_records(asked, threshold=threshold, overlap=overlap)
     for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
         counts.update(measure.count(record, prediction))
     return Evaluation(

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import ubert
 from ubert.inference.candidates import NOTHING, Events, Relations
+from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
@@ -33,8 +34,9 @@ def predict(
     relations: Relations = NOTHING,
     events: Events = NOTHING,
     instruction: str | None = None,
-    threshold: float = 0.5,
-    nested: bool = False,
+    threshold: float | None = None,
+    overlap: Overlaps = "highest",
+    discontinuous: bool = False,
     precision: Precision = "auto",
     chunk: int = CHUNK,
 ) -> Iterator[list[dict[str, Any]]]:
@@ -43,8 +45,8 @@ def predict(
     Yields:
         For each text {"text", "pair" where it has one, "predictions": [...]}, in the order of the texts; for chunk
         after chunk of them. A prediction has the fields of its class in `ubert.objectives`: {"category", "score"},
-        {"value"}, {"start", "end", "category", "text", "score"}, {"category", "head", "tail", "score"},
-        {"category", "trigger", "arguments"} or {"mentions"}.
+        {"value"}, {"start", "end", "category", "text", "score"}, {"category", "fragments", "score"},
+        {"category", "head", "tail", "score"}, {"category", "trigger", "arguments"} or {"mentions"}.
 
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
@@ -64,7 +66,8 @@ def predict(
             pairs=pairs or None,
             instruction=instruction,
             threshold=threshold,
-            nested=nested,
+            overlap=overlap,
+            discontinuous=discontinuous,
         )
         yield [
             {
@@ -109,6 +112,26 @@ def event_types(given: Iterable[str]) -> dict[str, list[str]]:
             raise UserError(f'event {one!r}: expected "type:role,role", each type once, such as "attack:attacker"')
         found[name] = [role.strip() for role in roles.split(",") if role.strip()]
     return found
+
+
+def overlap_policies(given: Sequence[str]) -> Overlaps:
+    """Policies of overlap written as "nested", or as "category=nested" for each category that differs from
+    "highest".
+
+    Raises:
+        UserError: one is written in another way, or is given twice.
+    """
+    found: dict[str, Overlap] = {}
+    for one in given:
+        name, _, said = (part.strip() for part in one.rpartition("="))
+        policy = next((policy for policy in get_args(Overlap) if policy == said), None)
+        if policy is None or name in found or (not name and len(given) > 1):
+            raise UserError(
+                f"overlap {one!r}: expected one of {', '.join(get_args(Overlap))} for all categories, or such as "
+                '"person=nested", each category once'
+            )
+        found[name] = policy
+    return found.get("", found) or "highest"
 
 
 def json_lines(path: Path) -> Iterator[Input]:

@@ -220,11 +220,15 @@ def _total(parts: Sequence[Alignment]) -> Alignment:
 
 def _categories(numbers: Numbers, tokenizer: Tokenizer) -> pa.RecordBatch:
     encoded = tokenizer.encode([text for text, _ in numbers.words])
+    ids = [
+        tokenizer.instruction(text) if kind == "instruction" else encoding.ids
+        for (text, kind), encoding in zip(numbers.words, encoded, strict=True)
+    ]
     columns = [
         pa.array([text for text, _ in numbers.words], pa.string()),
         pa.array([kind for _, kind in numbers.words], pa.string()),
-        lists([encoding.ids[:CATEGORY_TOKENS] for encoding in encoded]),
-        pa.array([len(encoding.ids) for encoding in encoded], pa.int32()),
+        lists([of_word[:CATEGORY_TOKENS] for of_word in ids]),
+        pa.array([len(of_word) for of_word in ids], pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=CATEGORY_SCHEMA)
 

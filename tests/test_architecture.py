@@ -93,7 +93,9 @@ def test_files_are_short(path: Path) -> None:
 def unsafe(path: Path) -> Iterator[str]:
     """Whatever could run code that came as data, with its line."""
     for name in imports(tree(path)):
-        if name.split(".")[0] in PICKLES:
+        if (
+            name.split(".")[0] in PICKLES and name != "pickle.UnpicklingError"
+        ):  # torch's restricted loader raises it
             yield f"{name} is a pickle"
     for item in ast.walk(tree(path)):
         if not isinstance(item, ast.Call):

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 from ubert.model import cells
 from ubert.model.batch import Example, Region, Special, collate, pieces
 from ubert.model.ubert import Shape, UbertModel
+from ubert.model.unpadded import ATTENTION
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
 
@@ -30,7 +32,7 @@ def tiny(layout: Layout) -> UbertModel:
         intermediate_size=32,
         max_position_embeddings=64,
     )
-    return UbertModel(BertModel(config, add_pooling_layer=False), Shape(layout, 8)).eval()
+    return UbertModel.around(BertModel(config, add_pooling_layer=False), Shape(layout, 8)).eval()
 
 
 def example(words: int, categories: int, region: Region = Region.TRIANGLE) -> Example:
@@ -97,7 +99,10 @@ def test_a_stacked_category_is_scored_by_itself_a_joint_one_beside_the_others() 
         (lambda path: (path / "model.safetensors").unlink(), "model.safetensors"),
         (lambda path: (path / "model.safetensors").write_bytes(b"\0" * 50), "damaged checkpoint"),
         (lambda path: (path / "config.json").write_text("{"), "damaged checkpoint"),
-        (lambda path: (path / "config.json").write_text('{"model_type": "bert"}'), "format is None"),
+        (
+            lambda path: (path / "config.json").write_text('{"model_type": "bert"}'),
+            "model_type is 'bert', expected 'ubert'",
+        ),
         (lambda path: _edit(path, "shape", {"table_size": 4}), "damaged checkpoint"),
     ],
 )
@@ -126,3 +131,43 @@ def test_new_weights_follow_the_seed_and_the_vocabulary_grows(tmp_path: Path) ->
     assert torch.equal(same[0].table.U, same[1].table.U)
     assert not torch.equal(same[0].table.U, other.table.U)
     assert same[0].encoder.get_input_embeddings().num_embeddings == 51
+    pretrained = dict(encoder.named_parameters())
+    for name, parameter in same[0].encoder.named_parameters():
+        assert torch.equal(parameter[: len(pretrained[name])], pretrained[name]), f"{name} is not as pretrained"
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_transformers_reads_a_checkpoint(layout: Layout, tmp_path: Path) -> None:
+    model = tiny(layout)
+    model.save(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert isinstance(loaded, UbertModel) and loaded.shape == model.shape
+    assert AutoConfig.from_pretrained(tmp_path).encoder.to_diff_dict() == model.encoder.config.to_diff_dict()
+    batch = batch_of([example(5, 3)], layout)
+    with torch.no_grad():
+        assert torch.equal(model(batch).anchor_T, loaded(batch).anchor_T)
+    assert str(tmp_path.parent) not in (tmp_path / "config.json").read_text()
+
+
+def test_what_transformers_writes_is_a_checkpoint(tmp_path: Path) -> None:
+    model = tiny("joint")
+    model.save_pretrained(tmp_path)
+    for one, other in zip(model.parameters(), UbertModel.load(tmp_path).parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_weight_that_is_missing_is_not_drawn_anew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tiny("joint").save(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["table.U"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"damaged checkpoint \(table\.U is missing\)"):
+        UbertModel.load(tmp_path)
+    assert not any(capfd.readouterr()), "one sentence is all that is said"
+
+
+def test_the_encoder_keeps_its_fast_attention(tmp_path: Path) -> None:
+    model = tiny("joint")
+    model.save(tmp_path)
+    attention = [one.encoder.config._attn_implementation for one in (model, UbertModel.load(tmp_path))]
+    assert attention == [ATTENTION, ATTENTION], "scaled dot products, and unpadded"

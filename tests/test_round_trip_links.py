@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,14 +15,19 @@ from ubert.evaluation.round_trip import decoded, round_trip
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
+    Prediction,
     RelationPrediction,
     SpanPrediction,
     ValuePrediction,
+    coref,
+    ner,
     objective,
     passes,
 )
+from ubert.objectives.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
 
 TOKENIZER = load_tokenizer(ENCODER)
@@ -82,7 +88,7 @@ def test_the_expected_value_lies_between_buckets_that_score_alike() -> None:
     none = np.empty(0, np.int32)
     scored = Scored(np.array([-30, 2, 2, -30], np.float32), Cells(none, none, none, none.astype(np.float32)))
     [found] = objective("regression").decode(
-        query, TOKENIZER.encode(["text"])[0], scored, threshold=0.0, overlap="flat"
+        query, TOKENIZER.encode(["text"])[0], scored, threshold=0.0, overlap="highest"
     )
     assert found == ValuePrediction(1.5)
 
@@ -198,6 +204,70 @@ def test_a_long_text_is_read_around_the_trigger() -> None:
     assert trip(item) == {"records": 1, "annotations": 3, "in no one window": 1}
 
 
+def test_a_cluster_whose_only_link_has_the_cells_of_another_is_shared() -> None:
+    text = "Ada Ada Ada"
+    spans = [Span(4, 7, group=0), Span(0, 3, group=0), Span(0, 7, group=1), Span(4, 11, group=1)]
+    item = record("coref", text, spans=spans)
+    assert trip(item) == {"records": 1, "annotations": 2, "shared cells": 3}
+    assert sorted(len(p.mentions) for p in perfect(item) if isinstance(p, ClusterPrediction)) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("wrong", ["none", "apart", "joined"])
+def test_clusters_that_are_wrong_for_no_reason_are_unexplained(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    groups = [(0, 7, 0), (0, 3, 1), (4, 7, 1), (4, 11, 0), (12, 15, 2), (16, 19, 2)]
+    item = record("coref", "Ada Bob Ada Eva Ida", spans=[Span(s, e, group=g) for s, e, g in groups])
+
+    def decode(*given: object, **named: object) -> list[ClusterPrediction]:
+        mentions = [m for cluster in coref.decode(*given, **named) for m in cluster.mentions]  # type: ignore[arg-type]
+        return {
+            "none": [],
+            "apart": [ClusterPrediction((mention,)) for mention in mentions],
+            "joined": [ClusterPrediction(tuple(mentions))],
+        }[wrong]
+
+    assert trip(item)["unexplained"] == 0
+    monkeypatch.setattr(coref, "OBJECTIVE", replace(coref.OBJECTIVE, decode=decode))
+    assert trip(item)["unexplained"] > 0
+
+
+def test_discontinuous_mentions_come_back_and_may_share_a_fragment() -> None:
+    text = "severe pain in the left and the right arm, and a rash"
+    fragments = [("severe pain", 0), ("left", 0), ("arm", 0), ("severe pain", 1), ("right arm", 1)]
+    spans = [span(text, words, 0, group=group) for words, group in fragments]
+    spans += [span(text, "arm", 1), span(text, "rash", 0)]
+    item = record("ner", text, (Category("symptom", "entity"), PLACE, PARTS), spans=spans)
+    assert trip(item) == {"records": 1, "exact": 1, "annotations": 4}
+    several = [p for p in perfect(item) if isinstance(p, DiscontinuousPrediction)]
+    assert [[part.text for part in p.fragments] for p in several] == [
+        ["severe pain", "left", "arm"],
+        ["severe pain", "right arm"],
+    ]
+
+
+def test_without_a_table_for_them_fragments_are_mentions() -> None:
+    text = "left and right arm"
+    spans = [span(text, "left", 0, group=0), span(text, "arm", 0, group=0), span(text, "right arm", 0)]
+    assert trip(record("ner", text, (PLACE,), spans=spans)) == {"records": 1, "exact": 1, "annotations": 3}
+
+
+@pytest.mark.parametrize("wrong", ["none", "apart"])
+def test_fragments_that_are_wrong_for_no_reason_are_unexplained(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    item = fragments_of("Ada Bob Eva Ida", [(0, 3), (4, 7), (8, 11)], [(0, 0, 0), (1, 0, 0), (0, 0, 0)])
+
+    def decode(*given: object, **named: object) -> list[Prediction]:
+        found = ner.decode(*given, **named)  # type: ignore[arg-type]
+        apart = [part for p in found if isinstance(p, DiscontinuousPrediction) for part in p.fragments]
+        return {"none": [], "apart": [*apart]}[wrong]
+
+    assert trip(item)["exact"] == 1
+    monkeypatch.setattr(ner, "OBJECTIVE", replace(ner.OBJECTIVE, decode=decode))
+    assert trip(item)["unexplained"] > 0
+
+
 # any record --------------------------------------------------------------------------------------------------
 
 WORDS = ["Ada", "hit", "Zürich", "東京", "😀", "by", "R2-D2"]
@@ -235,6 +305,19 @@ def clusters_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[in
     return record("coref", text, spans=spans)
 
 
+def fragments_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int, int, int]]) -> Record:
+    """Mentions of up to four fragments; a place is of one mention."""
+    groups = [a % 3 for a, _, _ in numbers] + list(range(100))
+    spans = [Span(start, end, group % 2, group=group) for (start, end), group in zip(places, groups, strict=False)]
+    return record("ner", text, (PERSON, PLACE, PARTS), spans=spans)
+
+
+def shared_fragments_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int, int, int]]) -> Record:
+    """The same, where a place may be of several mentions."""
+    spans = [Span(*places[a % len(places)], b % 2, group=2 * (c % 3) + b % 2) for a, b, c in numbers]
+    return record("ner", text, (PERSON, PLACE, PARTS), spans=spans)
+
+
 def events_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int, int, int]]) -> Record:
     n = len(places)
     events: list[Event] = []
@@ -246,7 +329,7 @@ def events_of(text: str, places: list[tuple[int, int]], numbers: list[tuple[int,
     return record("event", text, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
 
 
-@pytest.mark.parametrize("make", [relations_of, clusters_of, events_of])
+@pytest.mark.parametrize("make", [relations_of, clusters_of, events_of, fragments_of])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_mentions_apart_come_back_whatever_joins_them(make: object, data: st.DataObject) -> None:
@@ -256,7 +339,7 @@ def test_mentions_apart_come_back_whatever_joins_them(make: object, data: st.Dat
     assert counts["exact"] == 1, counts
 
 
-@pytest.mark.parametrize("make", [relations_of, clusters_of, events_of])
+@pytest.mark.parametrize("make", [relations_of, clusters_of, events_of, fragments_of, shared_fragments_of])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_nested_mentions_come_back_or_say_why(make: object, data: st.DataObject) -> None:

@@ -29,7 +29,7 @@ def write_checkpoint(folder: Path, layout: Layout = "joint") -> Path:
     )
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        model = UbertModel(BertModel(config, add_pooling_layer=False), Shape(layout, 16))
+        model = UbertModel.around(BertModel(config, add_pooling_layer=False), Shape(layout, 16))
         model.table.U[:-1, :-1] *= 8
         model.table.U[-1, -1] = 0.0
     model.save(folder)

@@ -27,6 +27,16 @@ from pipelines.cli.shared import (
 from pipelines.render import table
 from ubert.schema.record import Split
 
+Threshold = Annotated[
+    float | None, typer.Option(help="Probability from which a mention holds; default: the fitted one, else 0.5.")
+]
+OverlapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Of two mentions that share a token: highest (score), longest or nested (both); "
+        '"CATEGORY=longest" for one category, may be repeated.'
+    ),
+]
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
 
@@ -140,7 +150,8 @@ def evaluate(
     corpus: Annotated[str, typer.Option(help="Name of an ingested corpus.")],
     split: Annotated[Split, typer.Option(help="train, validation or test.")] = "test",
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
-    nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    threshold: Threshold = None,
+    overlap: OverlapOption = None,
     precision: Computing = "auto",
     output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
     root: Root = STORE,
@@ -151,9 +162,19 @@ def evaluate(
     """
     from pipelines.evaluate import evaluate as job
     from pipelines.evaluate import find_checkpoint
+    from pipelines.predict import overlap_policies
 
     found = find_checkpoint(checkpoint, root)
-    result = job(found, corpus=corpus, split=split, limit=limit, nested=nested, precision=precision, root=root)
+    result = job(
+        found,
+        corpus=corpus,
+        split=split,
+        limit=limit,
+        threshold=threshold,
+        overlap=overlap_policies(overlap or []),
+        precision=precision,
+        root=root,
+    )
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
     title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
     table(pa.Table.from_pylist(rows), title)
@@ -186,8 +207,9 @@ def predict(
         Path | None, typer.Option("--input", help='JSON lines: {"text": ...} or {"text": ..., "pair": ...}.')
     ] = None,
     instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
-    threshold: Annotated[float, typer.Option(help="Probability from which a mention holds.")] = 0.5,
-    nested: Annotated[bool, typer.Option(help="Mentions may overlap.")] = False,
+    threshold: Threshold = None,
+    overlap: OverlapOption = None,
+    discontinuous: Annotated[bool, typer.Option(help="For ner: mentions may have several fragments.")] = False,
     precision: Computing = "auto",
     root: Root = STORE,
 ) -> None:
@@ -199,10 +221,20 @@ def predict(
 
     Example: ubert predict deals --task event --event "hiring:employer,employee" "Ada joined Quillfen."
 
+    Example: ubert predict mit_movie --categories actor,title --overlap title=longest --input texts.jsonl
+
     Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
     """
     from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import CHUNK, Input, event_types, json_lines, plain_lines, relation_types
+    from pipelines.predict import (
+        CHUNK,
+        Input,
+        event_types,
+        json_lines,
+        overlap_policies,
+        plain_lines,
+        relation_types,
+    )
     from pipelines.predict import predict as job
 
     if text is not None and source is not None:
@@ -220,7 +252,8 @@ def predict(
         events=event_types(event or []),
         instruction=instruction,
         threshold=threshold,
-        nested=nested,
+        overlap=overlap_policies(overlap or []),
+        discontinuous=discontinuous,
         precision=precision,
         chunk=1 if source is None and sys.stdin.isatty() else CHUNK,
     )
@@ -228,6 +261,41 @@ def predict(
         for row in chunk:
             sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
         sys.stdout.flush()
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A hub name, or a folder.")],
+    out: Annotated[Path, typer.Argument(help="A new folder, for our checkpoint.")],
+) -> None:
+    """Make a checkpoint of ours from a public one of UBERT (Fengshenbang-LM), with equal scores.
+
+    It predicts as it did with the prompts that it has learnt: --instruction "TASK[SEP]SUBTASK".
+
+    Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
+    """
+    from ubert.model.public import convert as job
+
+    job(source, out)
+    console.print(f"checkpoint: {out}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def export(
+    checkpoint: Checkpoint,
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    root: Root = STORE,
+) -> None:
+    """Write encoder and head of a checkpoint as one ONNX file, for other runtimes.
+
+    Example: ubert export mit_movie mit_movie.onnx
+    """
+    import ubert
+    from pipelines.evaluate import find_checkpoint
+    from ubert.model.onnx import export as job
+
+    job(ubert.load(find_checkpoint(checkpoint, root)).model, out)
+    console.print(f"{out}: {out.stat().st_size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ubert.objectives import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
     Prediction,
@@ -15,6 +16,7 @@ from ubert.objectives import (
     ValuePrediction,
 )
 from ubert.objectives.coref import MENTION
+from ubert.objectives.ner import discontinuous
 from ubert.objectives.regression import buckets
 from ubert.objectives.relation import UNTYPED
 from ubert.schema.record import Record
@@ -32,7 +34,7 @@ class Mention(NamedTuple):
 
 class Annotation(NamedTuple):
     """One statement. `mentions`: head and tail of a relation, trigger and filler of an argument, the mentions of a
-    cluster in order, one mention, or none for a label of the whole text."""
+    cluster in order, one mention or its fragments, or none for a label of the whole text."""
 
     kind: Kind
     name: str
@@ -40,8 +42,9 @@ class Annotation(NamedTuple):
 
 
 def annotated(record: Record) -> set[Annotation]:
-    """What a record says, each statement once. The fragments of a discontinuous mention are mentions; an event
-    without a trigger, and spans of the second text or without a category, say nothing."""
+    """What a record says, each statement once. The fragments of a discontinuous mention are one mention where the
+    candidates have a relation for them, else mentions of their own. An event without a trigger, and spans of the
+    second text or without a category, say nothing."""
     return set(_annotated(record))
 
 
@@ -76,10 +79,7 @@ def _annotated(record: Record) -> Iterator[Annotation]:
     if record.task == "coref":
         yield from _clusters(record)
     elif record.task != "event":
-        for i, span in enumerate(record.spans):
-            if span.side == "text" and (span.category is not None or record.task == "relation"):
-                mention = _mention(record, i)
-                yield Annotation("mention", mention.name, (mention,))
+        yield from _mentions(record)
     same = representatives(record)
     for relation in record.relations:
         ends = (_mention(record, i) for i in (relation.head, relation.tail))
@@ -95,6 +95,20 @@ def _annotated(record: Record) -> Iterator[Annotation]:
             if filler is not None:
                 role = names[argument.role]
                 yield Annotation("argument", role, (trigger, _mention(record, filler, role)))
+
+
+def _mentions(record: Record) -> Iterator[Annotation]:
+    together = record.task == "ner" and any(category.kind == "relation" for category in record.categories)
+    several = discontinuous(record) if together else []
+    for group in several:
+        mentions = tuple(_mention(record, i) for i in group)
+        yield Annotation("mention", mentions[0].name, mentions)
+    joined = {(record.spans[group[0]].group, record.spans[group[0]].category) for group in several}
+    for i, span in enumerate(record.spans):
+        says = span.side == "text" and (span.category is not None or record.task == "relation")
+        if says and (span.group, span.category) not in joined:
+            mention = _mention(record, i)
+            yield Annotation("mention", mention.name, (mention,))
 
 
 def _clusters(record: Record) -> Iterator[Annotation]:
@@ -121,6 +135,8 @@ def _predicted(prediction: Prediction) -> Iterator[Annotation]:
             yield Annotation("value", f"{round(value, 4):g}")
         case SpanPrediction(_, _, category):
             yield Annotation("mention", category, (_of(prediction),))
+        case DiscontinuousPrediction(category, fragments):
+            yield Annotation("mention", category, tuple(map(_of, fragments)))
         case RelationPrediction(category, head, tail):
             yield Annotation("relation", category, (_of(head), _of(tail)))
         case EventPrediction(category, trigger, arguments):

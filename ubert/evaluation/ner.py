@@ -13,8 +13,9 @@ from ubert.schema.record import Record
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     """Unit: a mention of the text, by its characters.
 
-    Annotations that tokenisation or a limit of length lost stay in: they are missed. Each fragment of a
-    discontinuous mention counts as a mention. Spans without a category, or of the second text, are left out.
+    Annotations that tokenisation or a limit of length lost stay in: they are missed. Of a
+    discontinuous mention all fragments must be right, or each counts as a mention where the candidates have no
+    relation that joins them. Spans without a category, or of the second text, are left out.
     """
     return matches(of_kind(annotated(record), "mention"), of_kind(predicted(predictions), "mention"))
 

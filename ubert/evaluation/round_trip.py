@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations, islice, product
+from itertools import combinations, islice, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -166,27 +166,73 @@ class _Known:
 
     def sharing(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
         """Those of the odd ones that come of links whose cells are all cells of other links."""
-        cells = {each: set(self._cells(each)) for each in wanted | odd if each.kind in ("relation", "cluster")}
+        cells = {each: set(self._cells(each)) for each in wanted | odd if each.kind == "relation"}
         found = set()
         for each in (each for each in odd if each.kind == "relation"):
             others = (of for other, of in cells.items() if other != each and other.name == each.name)
             every = set().union(*others)
             if any(both <= every for both in self._links(each)):
                 found.add(each)
-        clusters = sorted(each for each in odd if each.kind == "cluster")
-        of_wanted = [each for each in wanted if each.kind == "cluster"]
-        every = set().union(*(cells[each] for each in of_wanted))
-        own = [both for each in of_wanted for both in self._links(each)]
+        kinds = {each.kind for each in odd - found}
+        if "cluster" in kinds:
+            found |= self._between(odd, wanted)
+        return found | (self._touching(odd, wanted) if "mention" in kinds else set())
+
+    def _touching(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
+        """The odd mentions that have a fragment, or a link's cells, of several discontinuous ones; and those that
+        share a fragment with such a one."""
+        every = [each for each in wanted | odd if each.kind == "mention"]
+        right = [each for each in every if each in wanted]
+        times = Counter(fragment for each in right for fragment in each.mentions)
+        pairs = {pair for each in right for pair in combinations(each.mentions, 2)}
+        gold = Counter(cell for pair in pairs for cell in self._both(*pair))
+        doubtful = {pair for pair in pairs if all(gold[cell] > 1 for cell in self._both(*pair))}
         bad = {
             i
-            for i, each in enumerate(clusters)
-            if each not in wanted and any(both <= every and both not in own for both in self._links(each))
+            for i, each in enumerate(every)
+            if any(times[fragment] > 1 for fragment in each.mentions)
+            or any(
+                pair in doubtful or (pair not in pairs and self._both(*pair) <= set(gold))
+                for pair in combinations(each.mentions, 2)
+            )
         }
-        pairs = combinations(range(len(clusters)), 2)
-        touching = ((a, b) for a, b in pairs if set(clusters[a].mentions) & set(clusters[b].mentions))
-        for group in components(len(clusters), touching):
-            found |= {clusters[i] for i in group if bad & set(group)}
-        return found
+        of_fragment: dict[Mention, list[int]] = {}
+        for i, each in enumerate(every):
+            for fragment in each.mentions:
+                of_fragment.setdefault(fragment, []).append(i)
+        touching = (pair for numbers in of_fragment.values() for pair in pairwise(numbers))
+        groups = components(len(every), touching)
+        return {every[i] for group in groups if bad & set(group) for i in group} & odd
+
+    def _between(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
+        """The odd clusters that lie between what sure links connect and what all links connect that may be read:
+        pairs of mentions with gold cells. A link is sure where no other that may be read has one of its cells."""
+        clusters = [each for each in wanted | odd if each.kind == "cluster"]
+        mentions = sorted({m for each in clusters for m in each.mentions if m in self.places}, key=self._in_order)
+        gold = {cell for each in clusters if each in wanted for cell in self._cells(each)}
+        read = {
+            (a, b): both
+            for (a, first), (b, last) in combinations(enumerate(mentions), 2)
+            if (both := self._both(first, last)) <= gold
+        }
+        times = Counter(cell for both in read.values() for cell in both)
+        sure = [
+            (a, b)
+            for (a, b), both in read.items()
+            if any(times[cell] == 1 for cell in both) and self._together(mentions[a], mentions[b])
+        ]
+        least, most = (
+            [{mentions[i] for i in group} for group in components(len(mentions), pairs)] for pairs in (sure, read)
+        )
+        between = {
+            each
+            for each in clusters
+            if each in odd - wanted
+            and any(group.issuperset(each.mentions) for group in most)
+            and all(group.issubset(each.mentions) or group.isdisjoint(each.mentions) for group in least)
+        }
+        there = {mention for each in between for mention in each.mentions}
+        return between | {each for each in clusters if each in odd & wanted and there.issuperset(each.mentions)}
 
     def _links(self, annotation: Annotation) -> Iterator[set[tuple[int, int]]]:
         """The cells of each link that an annotation stands for."""
@@ -194,10 +240,16 @@ class _Known:
         if annotation.kind == "relation":
             pairs = product(*(self.clusters.get(mention, [mention]) for mention in annotation.mentions))
         else:
-            ordered = sorted(annotation.mentions, key=lambda m: (self.places[m].first, -self.places[m].last))
-            pairs = combinations(ordered, 2)
-        for head, tail in ((self.places[a], self.places[b]) for a, b in pairs):
-            yield {(head.first, tail.first), (head.last, tail.last)}
+            pairs = combinations(sorted(annotation.mentions, key=self._in_order), 2)
+        yield from (self._both(head, tail) for head, tail in pairs)
+
+    def _both(self, head: Mention, tail: Mention) -> set[tuple[int, int]]:
+        """The cells of a link."""
+        first, last = self.places[head], self.places[tail]
+        return {(first.first, last.first), (first.last, last.last)}
+
+    def _in_order(self, mention: Mention) -> tuple[int, int]:
+        return self.places[mention].first, -self.places[mention].last
 
     def _cells(self, annotation: Annotation) -> Iterator[tuple[int, int]]:
         return (cell for both in self._links(annotation) for cell in both)

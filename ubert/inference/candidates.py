@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import get_args
 
-from ubert.objectives import objective
+from ubert.objectives import Overlap, Overlaps, objective
+from ubert.objectives.ner import PARTS
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
 
@@ -15,7 +17,9 @@ Events = Mapping[str, Sequence[str]]
 NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
-def candidates(task: str, categories: Sequence[str], relations: Relations, events: Events) -> tuple[Category, ...]:
+def candidates(
+    task: str, categories: Sequence[str], relations: Relations, events: Events, discontinuous: bool = False
+) -> tuple[Category, ...]:
     """The candidates of a task by their names, in order.
 
     Args:
@@ -23,6 +27,7 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
         relations: a relation's name -> the entity types of its head and tail, None for any. The types are
             candidates too.
         events: an event type's name -> its roles.
+        discontinuous: mentions may have several fragments.
 
     Raises:
         UserError: there are none, they are of another task, one is empty or given twice, or is not a number.
@@ -32,6 +37,7 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
         ("categories", categories, task not in ("event", "coref")),
         ("relations", relations, task == "relation"),
         ("events", events, task == "event"),
+        ("discontinuous", discontinuous, task == "ner"),
     ):
         if given and not wanted:
             raise UserError(f"task {task} takes no {option}; leave them out")
@@ -50,11 +56,27 @@ def candidates(task: str, categories: Sequence[str], relations: Relations, event
         *(Category(name, "relation", *(ends or ())) for name, ends in relations.items()),
         *(Category(name, "event") for name in events),
         *(Category(role, "role", event=event) for event, roles in events.items() for role in roles),
+        *([PARTS] if discontinuous else []),
     )
     needed, example = _NEEDED.get(task, (kind, "--categories person,place"))
     if not any(category.kind == needed for category in found):
         raise UserError(f"no {needed} to look for; task {task} needs at least one, such as {example}")
     return found
+
+
+def check_overlap(overlap: Overlaps, categories: Sequence[Category]) -> None:
+    """Check policies of overlap.
+
+    Raises:
+        UserError: one is of no category that is asked for, or is none.
+    """
+    policies = overlap if isinstance(overlap, Mapping) else {"": overlap}
+    names = {category.name for category in categories}
+    for name, policy in policies.items():
+        if policy not in get_args(Overlap):
+            raise UserError(f"overlap {policy!r}: expected one of {', '.join(get_args(Overlap))}")
+        if isinstance(overlap, Mapping) and name not in names:
+            raise UserError(f"overlap of {name!r}: not one of the categories ({', '.join(sorted(names))})")
 
 
 _NEEDED = {

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import log
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
-from ubert.inference.candidates import NOTHING, Events, Relations, candidates
-from ubert.inference.scoring import score
+from ubert.inference.bounds import bounded
+from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap
+from ubert.inference.scoring import MOST_CELLS, score
+from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, around, whole, windows
 from ubert.model.batch import Example, regions
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import Decode, Overlap, Prediction, Query, objective
+from ubert.objectives import Overlaps, Prediction, Query, Scored, objective
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
@@ -25,6 +30,7 @@ CHUNK = 512  # texts that are sorted by length together, and whose predictions a
 BATCH_TOKENS = 8192  # padded tokens of one pass of the model
 PROMPT_SHARE = 4  # a long list of categories takes at most this part of a sequence; the rest of them the next one
 LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence must have room for
+NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
 NO_ANCHORS, NO_CELLS = np.empty(0, np.int32), np.empty((0, 3), np.int32)
 
 INSTRUCTIONS = {
@@ -42,12 +48,28 @@ INSTRUCTIONS = {
 """Natural-language task names where none is given; a corpus brings its own."""
 
 
-class Predictor:
-    """A model and its tokenizer. `ubert.load` makes one."""
+logger = logging.getLogger(__name__)
 
-    def __init__(self, model: UbertModel, tokenizer: Tokenizer, *, precision: Precision = "auto") -> None:
-        self.model = model.eval()
+
+class Predictor:
+    """A model and its tokenizer. `ubert.load` makes one.
+
+    `thresholds`: by task, those that were fitted on a corpus. `left_out`: what was too much to decode since it was
+    loaded (see `ubert.inference.bounds`); a warning is logged, too.
+    """
+
+    def __init__(
+        self,
+        model: UbertModel,
+        tokenizer: Tokenizer,
+        *,
+        thresholds: Mapping[str, float] = NO_THRESHOLDS,
+        precision: Precision = "auto",
+    ) -> None:
+        self.model = model.eval()  # type: ignore[no-untyped-call]
         self.tokenizer = tokenizer
+        self.thresholds = thresholds
+        self.left_out: Counter[str] = Counter()
         self.bf16 = runs_bf16(precision, next(model.parameters()).device)
 
     @classmethod
@@ -57,7 +79,10 @@ class Predictor:
         Raises:
             UserError: it is not a checkpoint, or is damaged.
         """
-        return cls(UbertModel.load(directory), load_tokenizer(str(directory)), precision=precision)
+        model, tokenizer = UbertModel.load(directory), load_tokenizer(str(directory))
+        model.merge_adapters()
+        fitted = {task: fit.threshold for task, fit in read_thresholds(directory).items()}
+        return cls(model, tokenizer, thresholds=fitted, precision=precision)
 
     def predict(
         self,
@@ -69,8 +94,9 @@ class Predictor:
         events: Events = NOTHING,
         pairs: Sequence[str] | None = None,
         instruction: str | None = None,
-        threshold: float = 0.5,
-        nested: bool = False,
+        threshold: float | None = None,
+        overlap: Overlaps = "highest",
+        discontinuous: bool = False,
     ) -> list[list[Prediction]]:
         """Predict for each text, in the order of the texts.
 
@@ -82,99 +108,129 @@ class Predictor:
             events: for event: type -> its roles.
             pairs: the second text of each text.
             instruction: the task in natural words, best as in the corpus that the model learnt it from.
-            threshold: probability from which a category, mention or link holds. For one of several categories
-                (classification, pair, choice) and for a number it has no effect; an answer must beat "no answer"
-                by it.
-            nested: mentions may overlap (those of coreference always may).
+            threshold: probability from which a category, mention or link holds; None: the one that was fitted for
+                the task and lies in the checkpoint, else 0.5. For one of several categories (classification, pair,
+                choice) and for a number it has no effect; an answer must beat "no answer" by it.
+            overlap: which of two mentions that share a token stay: the one with the `highest` score, the
+                `longest`, or both (`nested`); for all categories, or by their names. Those of coreference are
+                always nested.
+            discontinuous: for ner: mentions may have several fragments, as in the corpus that was learnt from.
 
         Returns:
             For each text its typed predictions (`ubert.objectives`), with offsets in characters.
 
         Raises:
             UserError: a text is empty, there are no categories or one twice, the task is unknown, the number of
-                pairs is wrong, or a category is too long.
+                pairs is wrong, a category is too long, or a policy is of no category.
         """
         _check(texts, task, categories, pairs, threshold)
         asked = instruction or INSTRUCTIONS.get(task, task)
-        wanted = candidates(task, categories, relations, events)
+        wanted = candidates(task, categories, relations, events, discontinuous)
+        check_overlap(overlap, wanted)
         queries = [
             objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
             for i, text in enumerate(texts)
         ]
-        return list(self.answer(queries, threshold=threshold, overlap="nested" if nested else "flat"))
+        return [found for (found,) in self.answer(queries, self._thresholds(threshold), overlap)]
 
     def predict_records(
-        self, records: Iterable[Record], *, threshold: float = 0.5, overlap: Overlap = "flat"
+        self, records: Iterable[Record], *, threshold: float | None = None, overlap: Overlaps = "highest"
     ) -> Iterator[list[Prediction]]:
         """Predict for each record, by its own task, instruction and categories, in the order of the records."""
-        queries = (objective(r.task).query(r.task, r.instruction, r.text, r.pair, r.categories) for r in records)
-        return self.answer(queries, threshold=threshold, overlap=overlap)
+        for (found,) in self.answer(map(query_of, records), self._thresholds(threshold), overlap):
+            yield found
 
     def answer(
-        self, queries: Iterable[Query], *, threshold: float, overlap: Overlap
-    ) -> Iterator[list[Prediction]]:
-        """Answer queries in their order, reading at most `CHUNK` of them ahead."""
+        self, queries: Iterable[Query], thresholds: Callable[[str], Sequence[float]], overlap: Overlaps
+    ) -> Iterator[list[list[Prediction]]]:
+        """Answer queries in their order, reading at most `CHUNK` of them ahead.
+
+        Args:
+            thresholds: the probabilities to decode a task at. The texts are scored once.
+
+        Yields:
+            For each query its predictions at each threshold.
+        """
         remaining = iter(queries)
         while chunk := list(islice(remaining, CHUNK)):
-            yield from map(list, self._answer(chunk, log(threshold / (1 - threshold)), overlap))
+            before = self.left_out.copy()
+            logits = [[log(p / (1 - p)) for p in thresholds(query.task)] for query in chunk]
+            yield from self._answer(chunk, logits, overlap)
+            if more := self.left_out - before:
+                counts = ", ".join(f"{count:,} {what}" for what, count in more.items())
+                logger.warning(
+                    "left out of %d texts: %s; raise the threshold, or train longer", len(chunk), counts
+                )
 
-    def _answer(self, chunk: list[Query], threshold: float, overlap: Overlap) -> Iterator[Sequence[Prediction]]:
-        tasks = [objective(query.task) for query in chunk]
+    def _thresholds(self, given: float | None) -> Callable[[str], Sequence[float]]:
+        return lambda task: [self.thresholds.get(task, 0.5) if given is None else given]
+
+    def _answer(
+        self, chunk: list[Query], logits: list[list[float]], overlap: Overlaps
+    ) -> Iterator[list[list[Prediction]]]:
         encoded = self._encode(chunk)
-        first = [(query, task.decode) for query, task in zip(chunk, tasks, strict=True)]
-        found = list(self._decoded(first, encoded, threshold, overlap))
-        asked = [
-            task.second.ask(query, encoded[query.text], predictions) if task.second else []
-            for query, task, predictions in zip(chunk, tasks, found, strict=True)
-        ]
-        encoded |= self._encode([query for queries in asked for query in queries])
-        second = [
-            (query, task.second.decode)
-            for task, queries in zip(tasks, asked, strict=True)
-            if task.second
-            for query in queries
-        ]
-        answers = self._decoded(second, encoded, threshold, overlap)
-        for query, task, predictions, queries in zip(chunk, tasks, found, asked, strict=True):
-            if task.second:
-                yield task.second.join(query, predictions, [next(answers) for _ in queries])
-            else:
-                yield predictions
+        scored = self._scored(chunk, encoded, min(map(min, logits)))
+        found, asked = [], []
+        for query, thresholds, scores in zip(chunk, logits, scored, strict=True):
+            task, encoding = objective(query.task), encoded[query.text]
+            decoded = [
+                task.decode(query, encoding, scores, threshold=threshold, overlap=overlap)
+                for threshold in thresholds
+            ]
+            found.append(decoded)
+            asked.append([task.second.ask(query, encoding, each) if task.second else [] for each in decoded])
+        distinct = list(dict.fromkeys(query for of_query in asked for each in of_query for query in each))
+        encoded |= self._encode(distinct)
+        answers = dict(zip(distinct, self._scored(distinct, encoded, min(map(min, logits))), strict=True))
+        for query, thresholds, decoded, of_query in zip(chunk, logits, found, asked, strict=True):
+            second = objective(query.task).second
+            if second is None:
+                yield [list(each) for each in decoded]
+                continue
+            yield [
+                second.join(
+                    query,
+                    first,
+                    [
+                        second.decode(one, encoded[one.text], answers[one], threshold=threshold, overlap=overlap)
+                        for one in questions
+                    ],
+                )
+                for threshold, first, questions in zip(thresholds, decoded, of_query, strict=True)
+            ]
 
-    def _decoded(
-        self,
-        asked: Sequence[tuple[Query, Decode]],
-        encoded: Mapping[str, Encoding],
-        threshold: float,
-        overlap: Overlap,
-    ) -> Iterator[Sequence[Prediction]]:
-        """Answers to one pass of questions, in order."""
-        views = [self._views(query, encoded) for query, _ in asked]
-        scored = iter(
-            score(
-                self.model,
-                self.tokenizer.special,
-                [example for of_query in views for _, example in of_query],
-                threshold=threshold,
-                batch_tokens=BATCH_TOKENS,
-                bf16=self.bf16,
-            )
+    def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
+        """Scores of the whole text of each query, in order."""
+        views = [self._views(query, encoded) for query in queries]
+        scored, full = score(
+            self.model,
+            self.tokenizer.special,
+            [example for of_query in views for _, example in of_query],
+            threshold=threshold,
+            batch_tokens=BATCH_TOKENS,
+            bf16=self.bf16,
         )
-        for (query, decode), of_query in zip(asked, views, strict=True):
-            merged = whole([(window, next(scored)) for window, _ in of_query], query.region)
-            yield decode(query, encoded[query.text], merged, threshold=threshold, overlap=overlap)
+        self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
+        remaining = iter(scored)
+        found = []
+        for query, of_query in zip(queries, views, strict=True):
+            merged = whole([(window, next(remaining)) for window, _ in of_query], query.region)
+            kept, beyond = bounded(query, len(encoded[query.text].ids), merged)
+            self.left_out["mentions"] += beyond
+            found.append(kept)
+        return found
 
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Every distinct string of a chunk, tokenised once."""
         names = {category.name for query in chunk for category in query.categories}
-        strings = (string for q in chunk for string in (q.text, q.pair or "", q.instruction))
+        strings = (string for q in chunk for string in (q.text, q.pair or ""))
         distinct = dict.fromkeys((*strings, *sorted(names)))
         return dict(zip(distinct, self.tokenizer.encode(list(distinct)), strict=True))
 
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """The text in one window, or in as many as it needs; a long second text too, each with each."""
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
-        instruction = encoded[query.instruction].ids
+        instruction = self.tokenizer.instruction(query.instruction)
         categories = [encoded[category.name].ids for category in query.categories]
         of_tables = regions(category.kind for category in query.categories)
         text_most, pair_most = self._room(
@@ -220,8 +276,18 @@ class Predictor:
         return room - min(pair, pair_most), pair_most
 
 
+def query_of(record: Record) -> Query:
+    """The first question about a record's text."""
+    task = objective(record.task)
+    return task.query(record.task, record.instruction, record.text, record.pair, record.categories)
+
+
 def _check(
-    texts: Sequence[str], task: str, categories: Sequence[str], pairs: Sequence[str] | None, threshold: float
+    texts: Sequence[str],
+    task: str,
+    categories: Sequence[str],
+    pairs: Sequence[str] | None,
+    threshold: float | None,
 ) -> None:
     """Raise `UserError` for whatever is wrong with the arguments of `predict`."""
     objective(task)
@@ -235,7 +301,7 @@ def _check(
         raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
     if pairs is not None and len(pairs) != len(texts):
         raise UserError(f"{len(pairs)} second texts for {len(texts)} texts; give one for each")
-    if not 0 < threshold < 1:
+    if threshold is not None and not 0 < threshold < 1:
         raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
 
 

@@ -18,6 +18,7 @@ from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored
 from ubert.objectives import Scores as Logits
 
+MOST_CELLS = 1 << 14  # of one table of one window: what a trained model finds is a small part of that
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, however low both are."""
 
@@ -31,8 +32,11 @@ def score(
     threshold: float,
     batch_tokens: int,
     bf16: bool,
-) -> list[Scored]:
-    """Score examples, in their order.
+) -> tuple[list[Scored], int]:
+    """Score examples, in their order; and how many tables had more cells than they may have.
+
+    A table with more than `MOST_CELLS` cells above the threshold gives the best of them: a model that isn't
+    trained would fill every table.
 
     Args:
         threshold: logit above which a cell is returned.
@@ -45,6 +49,7 @@ def score(
     device = next(model.parameters()).device
     anchors = [np.empty(len(example.categories), np.float32) for example in examples]
     found = [(np.empty((0, 4), np.int32), np.empty(0, np.float32))]
+    full = 0
     for batch in batches(model, special, examples, batch_tokens):
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             scores = model(batch.to(device))
@@ -52,7 +57,9 @@ def score(
         anchor_T = scores.anchor_T.float().cpu()
         for index, category, value in zip(example_T.tolist(), category_T.tolist(), anchor_T.tolist(), strict=True):
             anchors[index][category] = value
-        found.append(_cells(scores, batch, threshold))
+        above = cells.above(scores, threshold, MOST_CELLS)
+        full += int((torch.bincount(above.table) >= MOST_CELLS).sum())
+        found.append(_cells(above, scores, batch, threshold))
     rows_N4 = np.concatenate([rows for rows, _ in found])
     score_N = np.concatenate([values for _, values in found])
     order = np.lexsort(rows_N4.T[::-1])
@@ -62,7 +69,7 @@ def score(
     return [
         Scored(anchor, Cells(category_N[a:b], start_N[a:b], end_N[a:b], score_N[a:b]))
         for anchor, (a, b) in zip(anchors, pairwise(bounds), strict=True)
-    ]
+    ], full
 
 
 def batches(
@@ -93,10 +100,10 @@ def batches(
         first = last
 
 
-def _cells(scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
+def _cells(above: cells.Cells, scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
     """(example, category, start, end) [N, 4] and logit [N] of the cells above the threshold, and of the best cell
     of each table that may have no answer."""
-    found = [cells.above(scores, threshold)]
+    found = [above]
     if bool((batch.region_T == NO_ANSWER).any()):
         best = cells.top(scores)
         chosen = (best.score <= threshold) & (batch.region_T.to(best.table.device)[best.table] == NO_ANSWER)

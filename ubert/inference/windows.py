@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.model.batch import Region
-from ubert.objectives import Cells, Scored, merge
+from ubert.objectives import Scored, merge
 
 
 class Window(NamedTuple):
@@ -61,9 +61,7 @@ def own(window: Window, scored: Scored) -> Scored:
     cells = scored.cells
     middle = (cells.start + cells.end) // 2 + window.start
     kept = (window.first <= middle) & (middle < window.last)
-    return Scored(
-        scored.anchor, Cells(cells.category[kept], cells.start[kept], cells.end[kept], cells.score[kept])
-    )
+    return Scored(scored.anchor, cells.only(kept))
 
 
 def whole(parts: Sequence[tuple[Window, Scored]], region: Region) -> Scored:

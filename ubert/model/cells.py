@@ -124,9 +124,9 @@ def _weights(batch: Batch, scale: LossScale) -> Tensor:
 
 
 @torch.no_grad()
-def above(scores: Scores, threshold: float = 0.0) -> Cells:
-    """The valid cells of the span tables that score above `threshold`."""
-    return _find(scores, threshold, None)
+def above(scores: Scores, threshold: float = 0.0, most: int | None = None) -> Cells:
+    """The valid cells of the span tables that score above `threshold`; the `most` best of each table."""
+    return _find(scores, threshold, most)
 
 
 @torch.no_grad()
@@ -147,7 +147,7 @@ def _find(scores: Scores, threshold: float, most: int | None) -> Cells:
         kept: list[Cells] = []
         for tile in tiles.tiles(factors, group):
             kept.append(_above(tile, threshold, most))
-            if most is not None:
+            if most is not None and sum(len(part.table) for part in kept) > most:
                 kept = [_best_of_each(_joined(kept), most)]
         found += [part._replace(table=scores.table_S[group.table + part.table]) for part in kept]
     cells = _joined(found)
@@ -158,7 +158,7 @@ def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
     """The cells of a tile above the threshold; where `most` are wanted of a table, none below the tile's own."""
     scores_MRC = tile.scores_MRC
     hit_MRC = scores_MRC > threshold
-    if most is not None and scores_MRC[0].numel() > most:
+    if most is not None and int(hit_MRC.flatten(1).sum(1).amax()) > most:
         hit_MRC &= scores_MRC >= scores_MRC.flatten(1).topk(most, sorted=False).values.amin(1)[:, None, None]
     at = torch.nonzero(hit_MRC)
     table, row, column = at.unbind(1)

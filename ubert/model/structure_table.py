@@ -83,13 +83,8 @@ class StructureTable(nn.Module):
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
         """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
         marker_TD = self._markers(hidden_BLD, batch)
-        scale_Td, shift_Td, weight_Td = self._condition(marker_TD)
-        query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
-        anchor_T = (
-            ((query_Td @ self.U[:-1, :-1] * scale_Td + shift_Td) * key_Td).sum(-1)
-            + (query_Td * weight_Td).sum(-1)
-            + self.anchor_bias
-        )
+        scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD)
+        anchor_T = self._anchors(marker_TD, *condition)
         groups, table_S = _span_groups(batch)
         # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
         text_ND = hidden_BLD.flatten(0, 1) if groups else hidden_BLD.new_empty(0, hidden_BLD.shape[2])
@@ -107,6 +102,20 @@ class StructureTable(nn.Module):
             groups=groups,
         )
 
+    def dense(self, hidden_BLD: Tensor, piece_T: Tensor, anchor_T: Tensor) -> tuple[Tensor, Tensor]:
+        """The same scores as a table of all cells of a piece, for other runtimes: anchors [T], cells [T, L, L]."""
+        marker_TD = hidden_BLD[piece_T, anchor_T]
+        scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD)
+        query_TLd, key_TLd = F.gelu(self.start(hidden_BLD))[piece_T], F.gelu(self.end(hidden_BLD))[piece_T]
+        mixed_TLd = query_TLd @ self.U[:-1, :-1] * scale_Td[:, None] + shift_Td[:, None]
+        linear_TL1 = query_TLd @ weight_Td[:, :, None]
+        return self._anchors(marker_TD, *condition), mixed_TLd @ key_TLd.mT + linear_TL1 + self.U[-1, -1]
+
+    def _anchors(self, marker_TD: Tensor, scale_Td: Tensor, shift_Td: Tensor, weight_Td: Tensor) -> Tensor:
+        query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
+        mixed_Td = query_Td @ self.U[:-1, :-1] * scale_Td + shift_Td
+        return (mixed_Td * key_Td).sum(-1) + (query_Td * weight_Td).sum(-1) + self.anchor_bias
+
     def _markers(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
         """The encoder's output at each table's anchor; zeros where no score depends on it."""
         if self.condition is None and not (batch.region_T & Region.ANCHOR).any():
@@ -118,7 +127,7 @@ class StructureTable(nn.Module):
         """Scale, shift and weight of each table."""
         shift_d, weight_d = self.U[-1, :-1], self.U[:-1, -1]
         if self.condition is None:
-            tables = len(marker_TD)
+            tables = marker_TD.shape[0]  # len() would be a constant in an exported graph
             return (
                 torch.ones_like(shift_d).expand(tables, -1),
                 shift_d.expand(tables, -1),

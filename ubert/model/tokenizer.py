@@ -22,7 +22,7 @@ from ubert.model.batch import Ids, Special
 from ubert.schema.errors import UserError
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"
-MARKER, ADDED_MARKER = "[unused0]", "[C]"
+MARKER, ADDED_MARKER, SEPARATOR = "[unused0]", "[C]", "[SEP]"
 _SPACES = np.array([c for c in range(0x3001) if chr(c).isspace()], np.uint32)  # there are none above
 _IS_SPACE = np.isin(np.arange(0x3002, dtype=np.uint32), _SPACES)
 
@@ -73,6 +73,13 @@ class Tokenizer:
         """Tokenise texts together (on all cores, unless TOKENIZERS_PARALLELISM says otherwise)."""
         encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         return [_encoding(text, item.ids, item.offsets) for text, item in zip(texts, encoded, strict=True)]
+
+    def instruction(self, text: str) -> Ids:
+        """Token ids of an instruction. [SEP] written in it is the special token: so the public UBERT checkpoints
+        part task and subtask."""
+        first, *others = (encoding.ids for encoding in self.encode(text.split(SEPARATOR)))
+        sep = np.array([self.special.sep], np.int32)
+        return np.concatenate([first, *(ids for part in others for ids in (sep, part))])
 
     def tokens(self, ids: Ids) -> list[str]:
         """The tokens as the vocabulary spells them, to be looked at."""

@@ -1,18 +1,21 @@
-"""The model: an encoder and a structure table, and its files."""
+"""The model: an encoder and a structure table, and its files, which `AutoModel` reads too."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.configuration_utils import SubConfigSpec
+from transformers.utils import logging
 
+from ubert.model import lora, unpadded
 from ubert.model.batch import Batch
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
@@ -20,7 +23,6 @@ from ubert.schema.recipe import Layout
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-FORMAT = "ubert/1"
 # families whose positions begin after the padding id
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
@@ -28,39 +30,90 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"
 @dataclass(slots=True, frozen=True)
 class Shape:
     """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
-    `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together."""
+    `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
+    is the rank of the encoder's adapters, where it has any."""
 
     layout: Layout = "joint"
     table_size: int = 128
     categories_per_piece: int = 32
     max_tokens: int = 256
+    lora: int | None = None
 
 
-class UbertModel(nn.Module):
+class UbertConfig(PreTrainedConfig):
+    """config.json of a checkpoint: the encoder's own configuration, and the fields of `Shape`."""
+
+    model_type = "ubert"
+    sub_configs_defaults: ClassVar = {"encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
+    encoder: dict[str, Any] | PreTrainedConfig | None = None
+    shape: dict[str, Any] | None = None
+
+
+class UbertModel(PreTrainedModel):
     """Encoder and structure table (UBERT, section 3)."""
 
-    def __init__(self, encoder: PreTrainedModel, shape: Shape) -> None:
-        super().__init__()
-        self.encoder: Any = encoder
-        self.shape = shape
-        width = encoder.config.hidden_size
-        self.table = StructureTable(width, shape.table_size, conditioned=shape.layout == "joint")
+    config_class = UbertConfig
+
+    def __init__(self, config: UbertConfig, encoder: PreTrainedModel | None = None) -> None:
+        """`encoder`: one that has its weights; else a new one by the configuration."""
+        super().__init__(config)
+        self.shape = Shape(**(config.shape or {}))
+        if encoder is None:
+            encoder = AutoModel.from_config(config.encoder, trust_remote_code=False)
+        self.encoder: Any = _without_pooler(encoder)
+        unpadded.prepare(self.encoder)
+        width = self.encoder.config.hidden_size
+        self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
+        self.post_init()  # type: ignore[no-untyped-call]
+        if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
+            lora.add(self.encoder, self.shape.lora)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Each module draws its own weights where it is made."""
 
     @property
     def most_tokens(self) -> int:
         """The longest sequence that the encoder takes."""
-        config: Any = self.encoder.config
-        positions = int(getattr(config, "max_position_embeddings", 512))
-        return positions - config.pad_token_id - 1 if config.model_type in OFFSET_POSITIONS else positions
+        return int(getattr(self.encoder.config, "max_position_embeddings", 512)) - self.first_position
+
+    @property
+    def first_position(self) -> int:
+        """The position of a sequence's first token."""
+        config = self.encoder.config
+        return int(config.pad_token_id) + 1 if config.model_type in OFFSET_POSITIONS else 0
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
-        inputs = {"input_ids": batch.ids_BL, "attention_mask": batch.mask_BL}
-        if getattr(self.encoder.config, "type_vocab_size", 0) > 1:
-            inputs["token_type_ids"] = batch.types_BL
-        hidden_BLD = self.encoder(**inputs).last_hidden_state
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
         scores: Scores = self.table(hidden_BLD, batch)
         return scores
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the encoder knows two segment types."""
+        return getattr(self.encoder.config, "type_vocab_size", 0) > 1
+
+    def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> Tensor:
+        """The encoder's output [B, L, D]."""
+        types = {"token_type_ids": types_BL} if self.has_types else {}
+        if unpadded.pays(self.encoder, ids_BL):
+            return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, **types)
+        hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
+        return hidden_BLD
+
+    def merge_adapters(self) -> None:
+        """Make plain layers of those with adapters: the same model, and as fast as one that was trained whole."""
+        if self.shape.lora:
+            lora.merge(self.encoder)
+            self.shape = replace(self.shape, lora=None)
+            self.config.shape = asdict(self.shape)
+
+    @classmethod
+    def around(cls, encoder: PreTrainedModel, shape: Shape) -> UbertModel:
+        """A new structure table on an encoder."""
+        config = encoder.config.to_dict()
+        config.pop("_name_or_path", None)  # a place on this machine
+        return cls(UbertConfig(encoder=config, shape=asdict(shape)), encoder)
 
     @classmethod
     def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
@@ -85,17 +138,11 @@ class UbertModel(nn.Module):
             torch.manual_seed(seed)
             if vocabulary > loaded.get_input_embeddings().num_embeddings:
                 loaded.resize_token_embeddings(vocabulary)
-            return cls(_without_pooler(loaded), shape)
-
-    def save(self, directory: Path) -> None:
-        """Write config.json and model.safetensors."""
-        config = {"format": FORMAT, "shape": asdict(self.shape), "encoder": self.encoder.config.to_dict()}
-        (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, directory / WEIGHTS)
+            return cls.around(loaded, shape)
 
     @classmethod
     def load(cls, directory: Path) -> UbertModel:
-        """Read what `save` wrote.
+        """Read what `save_pretrained` wrote.
 
         Raises:
             UserError: the directory is not a checkpoint, or its weights are damaged or don't fit its config.
@@ -104,20 +151,34 @@ class UbertModel(nn.Module):
             if not (directory / name).is_file():
                 raise UserError(f"{directory} is not a checkpoint: {name} is missing")
         try:
-            config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
-            if config.get("format") != FORMAT:
+            kind = PreTrainedConfig.get_config_dict(directory)[0].get("model_type")
+            if kind != UbertConfig.model_type:
                 raise UserError(
-                    f"{directory / CONFIG}: format is {config.get('format')!r}, expected {FORMAT!r}; "
-                    "give a checkpoint that `ubert pretrain` wrote"
+                    f"{directory / CONFIG}: model_type is {kind!r}, expected {UbertConfig.model_type!r}; "
+                    "give a checkpoint that `ubert pretrain` or `ubert convert` wrote"
                 )
-            encoder_config = AutoConfig.for_model(**config["encoder"])
-            encoder: Any = AutoModel.from_config(encoder_config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-            model = cls(_without_pooler(encoder.float()), Shape(**config["shape"]))
-            model.load_state_dict(load_file(directory / WEIGHTS))
-        except (ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
+            with quietly():
+                loaded: Any = cls.from_pretrained(
+                    directory,
+                    dtype=torch.float32,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    output_loading_info=True,
+                )
+        except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{directory}: damaged checkpoint ({reason}); use the one before it") from None
-        return model
+        model, found = loaded
+        if missing := found["missing_keys"]:
+            raise UserError(f"{directory}: damaged checkpoint ({min(missing)} is missing); use the one before it")
+        if model.shape.lora:
+            lora.freeze(model.encoder)  # loading has thawed it
+        return cast(UbertModel, model)
+
+    def save(self, directory: Path) -> None:
+        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model back."""
+        with quietly():
+            self.save_pretrained(directory)
 
 
 def _without_pooler(encoder: Any) -> Any:
@@ -125,3 +186,21 @@ def _without_pooler(encoder: Any) -> Any:
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without bars and tables of transformers: who calls shows progress of its own, and says what is wrong."""
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+AutoConfig.register(UbertConfig.model_type, UbertConfig)
+AutoModel.register(UbertConfig, UbertModel)

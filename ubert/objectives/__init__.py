@@ -6,11 +6,11 @@ A task is found by its file name. Its file has an `OBJECTIVE`.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ubert.model.batch import REGIONS, Ids, Region
 from ubert.model.tokenizer import Encoding
 from ubert.objectives._predictions import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
     Prediction,
@@ -33,12 +34,14 @@ __all__ = [
     "Cells",
     "ClusterPrediction",
     "Decode",
+    "DiscontinuousPrediction",
     "EventPrediction",
     "LabelPrediction",
     "Link",
     "Lost",
     "Objective",
     "Overlap",
+    "Overlaps",
     "Prediction",
     "Query",
     "RelationPrediction",
@@ -55,7 +58,11 @@ __all__ = [
 
 Scores = npt.NDArray[np.float32]
 Categories = tuple[Category, ...]
-Overlap = Literal["flat", "nested"]
+Overlap = Literal["highest", "longest", "nested"]
+"""Which of two mentions that share a token stay: the one with the better score, the longer one, or both."""
+Overlaps = Overlap | Mapping[str, Overlap]
+"""One policy for all categories, or by their names (`highest` where one isn't named). Mentions of categories of
+the same policy compete with each other, those of different policies don't."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,6 +132,10 @@ class Cells(NamedTuple):
     end: Ids
     score: Scores
 
+    def only(self, chosen: npt.NDArray[Any]) -> Cells:
+        """The chosen cells, by a mask or by their numbers."""
+        return Cells(self.category[chosen], self.start[chosen], self.end[chosen], self.score[chosen])
+
 
 class Scored(NamedTuple):
     """What the model says of one text: `anchor` [k], the logit of each category's anchor cell, and the cells of
@@ -135,11 +146,11 @@ class Scored(NamedTuple):
 
 
 class Decode(Protocol):
-    """Annotations from the scores of a query's tables. `threshold` is a logit; `overlap`: may mentions overlap
-    (nested) or not."""
+    """Annotations from the scores of a query's tables: those that a lower threshold gives, without the ones below
+    `threshold`, a logit. `overlap`: what becomes of mentions that share a token."""
 
     def __call__(
-        self, query: Query, encoding: Encoding, scored: Scored, *, threshold: float, overlap: Overlap
+        self, query: Query, encoding: Encoding, scored: Scored, *, threshold: float, overlap: Overlaps
     ) -> Sequence[Prediction]: ...
 
 
@@ -222,4 +233,4 @@ def merge(windows: Sequence[tuple[int, Scored]]) -> Scored:
     new = np.append(True, (cells[:, 1:] != cells[:, :-1]).any(axis=0))[: len(order)]
     kept = order[new]
     anchor = np.min([scored.anchor for _, scored in windows], axis=0)
-    return Scored(anchor, Cells(category[kept], start[kept], end[kept], score[kept]))
+    return Scored(anchor, Cells(category, start, end, score).only(kept))

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
 import numpy as np
 
 from ubert.model.batch import Ids
 from ubert.model.tokenizer import Encoding, Fit, TokenSpans, align
-from ubert.objectives import Cells, LabelPrediction, Link, Lost, Overlap, Query, Scored, SpanPrediction, Targets
+from ubert.objectives import (
+    Cells,
+    LabelPrediction,
+    Link,
+    Lost,
+    Overlap,
+    Overlaps,
+    Query,
+    Scored,
+    SpanPrediction,
+    Targets,
+)
 from ubert.schema.record import Record
 
 Cell = tuple[int, int, int]  # table, first token, last token
@@ -99,33 +111,50 @@ def span(query: Query, encoding: Encoding, cells: Cells, i: int) -> SpanPredicti
     return SpanPrediction(start, end, name, query.text[start:end], probability(float(cells.score[i])))
 
 
-def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Iterable[int]) -> list[SpanPrediction]:
+def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Ids) -> list[SpanPrediction]:
     """The chosen cells as predictions, in the order given. Cells without a character are left out."""
-    found = (span(query, encoding, cells, i) for i in chosen)
+    found = (span(query, encoding, cells, i) for i in chosen.tolist())
     return [each for each in found if each is not None]
 
 
-def choose(cells: Cells, tokens: int, *, threshold: float, overlap: Overlap) -> Iterable[int]:
-    """Cells above the threshold, best first. `flat`: no two of them share a token, and the better score wins.
-    `nested`: all of them."""
-    order = best_first(cells)
+def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap: Overlaps) -> Ids:
+    """Cells above the threshold that the policies of their categories let stay, best first.
+
+    `nested`: all of them. `highest` and `longest`: no two of the policy's categories share a token; the better
+    score or the longer one wins.
+    """
+    order: Ids = best_first(cells)
     order = order[cells.score[order] > threshold]
-    return order.tolist() if overlap == "nested" else _without_overlap(cells, order, tokens)
+    policies = np.array([policy(overlap, category.name) for category in query.categories], np.str_)
+    stay: list[Ids] = []
+    for name in get_args(Overlap):
+        several = order[np.isin(cells.category[order], np.flatnonzero(policies == name))]
+        if name == "longest":
+            several = several[np.argsort((cells.start - cells.end)[several], kind="stable")]
+        stay.append(several if name == "nested" else _apart(cells, several, tokens))
+    return order[np.isin(order, np.concatenate(stay))]
 
 
-def _without_overlap(cells: Cells, order: Ids, tokens: int) -> Iterator[int]:
+def policy(overlap: Overlaps, category: str) -> Overlap:
+    """The policy of a category."""
+    return overlap.get(category, "highest") if isinstance(overlap, Mapping) else overlap
+
+
+def _apart(cells: Cells, order: Ids, tokens: int) -> Ids:
+    """The cells that share no token with one before them."""
     taken = np.zeros(tokens, np.bool_)
+    found = []
     for i in order.tolist():
         extent = slice(cells.start[i], cells.end[i] + 1)
         if not taken[extent].any():
             taken[extent] = True
-            yield i
+            found.append(i)
+    return np.array(found, np.int32)
 
 
 def part(cells: Cells, wanted: Iterable[int]) -> Cells:
     """The cells of some tables."""
-    kept = np.isin(cells.category, list(wanted))
-    return Cells(cells.category[kept], cells.start[kept], cells.end[kept], cells.score[kept])
+    return cells.only(np.isin(cells.category, list(wanted)))
 
 
 def in_order(found: Iterable[SpanPrediction]) -> list[SpanPrediction]:

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from ubert.model.batch import Ids, Longs
 from ubert.objectives import Cells
+
+Flags = npt.NDArray[np.bool_]
 
 
 class Linked(NamedTuple):
@@ -25,7 +30,7 @@ def links(
     mentions: Sequence[tuple[int, int]],
     *,
     threshold: float,
-    joins: Callable[[int, int], bool],
+    joins: Callable[[Longs, Longs], Flags],
 ) -> list[Linked]:
     """Links of a table between mentions (first and last token), best first.
 
@@ -33,23 +38,55 @@ def links(
     better pairs already account for is none, so that "bank" isn't linked because "Bank of England" is; of equal
     scores the longer mentions come first.
 
+    Mentions are joined to the cells by their first tokens, and the pairs to the cells by their last ones: the work
+    grows with the pairs that share a first cell, not with all pairs.
+
     Args:
-        joins: may these two mentions be head and tail.
+        joins: which pairs (indices of heads [P], of tails [P]) may be head and tail.
     """
-    of_table = np.flatnonzero((cells.category == table) & (cells.score > threshold))
-    columns = (column[of_table].tolist() for column in (cells.start, cells.end, cells.score))
-    score = {(start, end): value for start, end, value in zip(*columns, strict=True)}
-    begins: dict[int, list[int]] = {}
-    for i, (first, _) in enumerate(mentions):
-        begins.setdefault(first, []).append(i)
-    found = [
-        Linked(head, tail, min(value, score[lasts]))
-        for (start, end), value in score.items()
-        for head in begins.get(start, ())
-        for tail in begins.get(end, ())
-        if (lasts := (mentions[head][1], mentions[tail][1])) in score and joins(head, tail)
-    ]
-    found.sort(key=lambda link: (-link.score, -_length(mentions, link), link.head, link.tail))
+    of_table = (cells.category == table) & (cells.score > threshold)
+    start_C, end_C, score_C = cells.start[of_table], cells.end[of_table], cells.score[of_table]
+    first_M, last_M = np.array(mentions, np.int64).reshape(-1, 2).T
+    head_P, tail_P, cell_P = _pairs(first_M, start_C, end_C)
+    other_P = _number(start_C, end_C, last_M[head_P], last_M[tail_P])
+    kept_P = np.flatnonzero(joins(head_P, tail_P) & (other_P >= 0))
+    head_P, tail_P = head_P[kept_P], tail_P[kept_P]
+    score_P = np.minimum(score_C[cell_P[kept_P]], score_C[other_P[kept_P]])
+    length_M = last_M - first_M
+    order_P = np.lexsort((tail_P, head_P, -(length_M[head_P] + length_M[tail_P]), -score_P))
+    columns = (column[order_P].tolist() for column in (head_P, tail_P, score_P))
+    return _unclaimed(mentions, starmap(Linked, zip(*columns, strict=True)))
+
+
+def _pairs(first_M: Longs, start_C: Ids, end_C: Ids) -> tuple[Longs, Longs, Longs]:
+    """Pairs of mentions that begin where a cell says, and the cell: heads, tails, cells [P]."""
+    order_M = np.argsort(first_M, kind="stable")
+    sorted_M = first_M[order_M]
+    (head_C, heads_C), (tail_C, tails_C) = (
+        (low := np.searchsorted(sorted_M, side), np.searchsorted(sorted_M, side, side="right") - low)
+        for side in (start_C, end_C)
+    )
+    pairs_C = heads_C * tails_C
+    cell_P = np.repeat(np.arange(len(pairs_C)), pairs_C)
+    number_P = np.arange(len(cell_P)) - np.repeat(np.cumsum(pairs_C) - pairs_C, pairs_C)  # among those of its cell
+    head_P = head_C[cell_P] + number_P // np.maximum(1, tails_C[cell_P])
+    tail_P = tail_C[cell_P] + number_P % np.maximum(1, tails_C[cell_P])
+    return order_M[head_P], order_M[tail_P], cell_P
+
+
+def _number(start_C: Ids, end_C: Ids, start_P: Longs, end_P: Longs) -> Longs:
+    """Which of the cells (start, end) is, -1 where none is [P]."""
+    if not len(start_C):
+        return np.full(len(start_P), -1)
+    width = 1 + max(int(end_C.max()), int(end_P.max(initial=0)))
+    key_C, key_P = start_C.astype(np.int64) * width + end_C, start_P * width + end_P
+    order_C = np.argsort(key_C)
+    found_P = order_C[np.minimum(np.searchsorted(key_C, key_P, sorter=order_C), len(order_C) - 1)]
+    return np.where(key_C[found_P] == key_P, found_P, -1)
+
+
+def _unclaimed(mentions: Sequence[tuple[int, int]], found: Iterable[Linked]) -> list[Linked]:
+    """The links that have a cell which none before them has."""
     claimed: set[tuple[int, int]] = set()
     kept = []
     for link in found:
@@ -58,10 +95,6 @@ def links(
             claimed |= both
             kept.append(link)
     return kept
-
-
-def _length(mentions: Sequence[tuple[int, int]], link: Linked) -> int:
-    return sum(mentions[i][1] - mentions[i][0] for i in link[:2])
 
 
 def components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:

@@ -32,6 +32,15 @@ class SpanPrediction:
 
 
 @dataclass(slots=True, frozen=True)
+class DiscontinuousPrediction:
+    """A mention of several fragments, in the order of the text; `score` is the lowest of its cells."""
+
+    category: str
+    fragments: tuple[SpanPrediction, ...]
+    score: float
+
+
+@dataclass(slots=True, frozen=True)
 class RelationPrediction:
     """A relation from one mention to another; `score` is the lower one of its two cells."""
 
@@ -59,5 +68,11 @@ class ClusterPrediction:
 
 
 Prediction = (
-    LabelPrediction | ValuePrediction | SpanPrediction | RelationPrediction | EventPrediction | ClusterPrediction
+    LabelPrediction
+    | ValuePrediction
+    | SpanPrediction
+    | DiscontinuousPrediction
+    | RelationPrediction
+    | EventPrediction
+    | ClusterPrediction
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import LabelPrediction, Objective, Overlap, Query, Scored
+from ubert.objectives import LabelPrediction, Objective, Overlaps, Query, Scored
 from ubert.objectives._common import label, label_targets
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[LabelPrediction]:
     """The category with the best anchor; the first of equals. None without categories."""
     return [label(query, scored, int(np.argmax(scored.anchor)))] if len(scored.anchor) else []

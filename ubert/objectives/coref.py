@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import Categories, ClusterPrediction, Link, Lost, Objective, Overlap, Query, Scored, Targets
+from ubert.objectives import Categories, ClusterPrediction, Link, Lost, Objective, Overlaps, Query, Scored, Targets
 from ubert.objectives._common import Gold, choose, part, span, tokens_of
 from ubert.objectives._links import components, links
 from ubert.schema.record import Category, Record
@@ -39,16 +39,16 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "nested"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "nested"
 ) -> list[ClusterPrediction]:
     """Clusters of mentions, in the order of their first ones. Mentions may overlap, as those of a whole and of its
     parts do, whatever `overlap` says."""
     cells = part(scored.cells, [0])
-    chosen = choose(cells, len(encoding.ids), threshold=threshold, overlap="nested")
-    read = [(i, mention) for i in chosen if (mention := span(query, encoding, cells, i)) is not None]
+    chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap="nested")
+    read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
     read.sort(key=lambda one: _in_order((int(cells.start[one[0]]), int(cells.end[one[0]]))))
     places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]
-    found = links(scored.cells, 1, places, threshold=threshold, joins=lambda head, tail: head < tail)
+    found = links(scored.cells, 1, places, threshold=threshold, joins=lambda head_P, tail_P: head_P < tail_P)
     groups = components(len(read), ((link.head, link.tail) for link in found))
     return [ClusterPrediction(tuple(read[i][1] for i in group)) for group in groups]
 

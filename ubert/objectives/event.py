@@ -18,7 +18,7 @@ from ubert.objectives import (
     Link,
     Lost,
     Objective,
-    Overlap,
+    Overlaps,
     Prediction,
     Query,
     Scored,
@@ -55,14 +55,14 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
-    """Triggers, or arguments, in the order of the text. `flat`: no two of one category overlap; those of different
-    ones may, as a word may be the trigger of two events, and a mention an argument in two roles."""
+    """Triggers, or arguments, in the order of the text. Those of different categories may overlap, as a word may
+    be the trigger of two events, and a mention an argument in two roles; those of one as its policy says."""
     found: list[SpanPrediction] = []
     for table in range(len(query.categories)):
         cells = part(scored.cells, [table])
-        chosen = choose(cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+        chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
         found += spans(query, encoding, cells, chosen)
     return in_order(found)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import LabelPrediction, Objective, Overlap, Query, Scored
+from ubert.objectives import LabelPrediction, Objective, Overlaps, Query, Scored
 from ubert.objectives._common import label, label_targets
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[LabelPrediction]:
     """Every category whose anchor is above the threshold, in the order of the categories."""
     return [label(query, scored, int(i)) for i in np.flatnonzero(scored.anchor > threshold)]

@@ -1,24 +1,105 @@
 """Mentions of entity types: one table per type, one cell per mention (UBERT, section 3.1).
 
-The fragments of a discontinuous mention are cells of their own.
+The fragments of a discontinuous mention are cells of their own. Where the candidates have a relation (`PARTS`),
+its table links any two fragments of a mention, and mentions are the maximal sets of which any two are linked (the
+maximal cliques of Wang et al., "Discontinuous Named Entity Recognition as Maximal Clique Discovery", 2021).
 """
 
 from __future__ import annotations
 
-from ubert.model.tokenizer import Encoding
-from ubert.objectives import Objective, Overlap, Query, Scored, SpanPrediction
-from ubert.objectives._common import choose, in_order, span_targets, spans
+from collections.abc import Sequence
+from itertools import combinations, islice
+
+from ubert.model.tokenizer import Encoding, align
+from ubert.objectives import (
+    Cells,
+    DiscontinuousPrediction,
+    Link,
+    Objective,
+    Overlaps,
+    Query,
+    Scored,
+    SpanPrediction,
+    Targets,
+)
+from ubert.objectives._common import Gold, add_mentions, choose, in_order, part, probability, spans, tokens_of
+from ubert.objectives._links import Linked, links
+from ubert.schema.record import Category, Record
+
+PARTS = Category("parts of the same mention", "relation")
+
+
+def targets(record: Record, encoding: Encoding) -> Targets:
+    """The mentions' cells, and where the candidates have a relation two cells for any two fragments of one."""
+    gold, found = Gold(), tokens_of(record, encoding)
+    add_mentions(gold, record, found)
+    for table in (i for i, category in enumerate(record.categories) if category.kind == "relation"):
+        for fragments in discontinuous(record):
+            for a, b in combinations(fragments, 2):
+                ends = [(int(found.first[i]), int(found.last[i])) for i in (a, b)]
+                lost = any(last < first for first, last in ends)
+                gold.links.append(Link(a, b, [] if lost else [gold.link(table, *ends)]))
+    return gold.targets()
+
+
+def discontinuous(record: Record) -> list[list[int]]:
+    """The spans of each mention of several fragments, in the order of the text, the longer first."""
+    groups: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
+    for i, each in enumerate(record.spans):
+        if each.group is not None and each.category is not None and each.side == "text":
+            groups.setdefault((each.group, each.category), {}).setdefault((each.start, -each.end), i)
+    return [[group[place] for place in sorted(group)] for group in groups.values() if len(group) > 1]
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
-) -> list[SpanPrediction]:
-    """Mentions whose cell is above the threshold, in the order of the text.
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
+) -> list[SpanPrediction | DiscontinuousPrediction]:
+    """Mentions whose cell is above the threshold, in the order of the text; those of several fragments at their
+    first one."""
+    cells = part(scored.cells, (i for i, category in enumerate(query.categories) if category.kind == "entity"))
+    chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+    whole = spans(query, encoding, cells, chosen)
+    found: list[SpanPrediction | DiscontinuousPrediction] = []
+    for table in (i for i, category in enumerate(query.categories) if category.kind == "relation"):
+        parts = _joined(encoding, scored.cells, table, whole, threshold)
+        whole = [mention for mention in whole if not any(mention in each.fragments for each in parts)]
+        found += parts
+    return sorted([*found, *whole], key=_start)
 
-    `flat`: no two share a token, and the better score wins. `nested`: all of them.
-    """
-    chosen = choose(scored.cells, len(encoding.ids), threshold=threshold, overlap=overlap)
-    return in_order(spans(query, encoding, scored.cells, chosen))
+
+def _start(found: SpanPrediction | DiscontinuousPrediction) -> tuple[int, int]:
+    first = found if isinstance(found, SpanPrediction) else found.fragments[0]
+    return first.start, -first.end
 
 
-OBJECTIVE = Objective(kind="entity", targets=span_targets, decode=decode)
+def _joined(
+    encoding: Encoding, cells: Cells, table: int, mentions: Sequence[SpanPrediction], threshold: float
+) -> list[DiscontinuousPrediction]:
+    """Mentions of several fragments, type by type."""
+    found = []
+    for name in dict.fromkeys(mention.category for mention in mentions):
+        same = in_order(mention for mention in mentions if mention.category == name)
+        places = align(encoding, [each.start for each in same], [each.end for each in same])
+        ends = list(zip(places.first.tolist(), places.last.tolist(), strict=True))
+        linked = links(cells, table, ends, threshold=threshold, joins=lambda head_P, tail_P: head_P < tail_P)
+        for numbers, score in _cliques(linked):
+            fragments = tuple(same[i] for i in numbers)
+            least = min(probability(score), *(fragment.score for fragment in fragments))
+            found.append(DiscontinuousPrediction(name, fragments, least))
+    return found
+
+
+def _cliques(linked: Sequence[Linked]) -> list[tuple[list[int], float]]:
+    """The maximal sets of mentions of which any two are linked, and the lowest score of their links; at most as
+    many as there are links, which they are but where nearly everything is linked."""
+    if not linked:
+        return []
+    import networkx  # here because it takes a while to import
+
+    graph = networkx.Graph()
+    graph.add_weighted_edges_from((link.head, link.tail, link.score) for link in linked)
+    cliques = sorted(map(sorted, islice(networkx.find_cliques(graph), len(linked))))
+    return [(clique, min(graph[a][b]["weight"] for a, b in combinations(clique, 2))) for clique in cliques]
+
+
+OBJECTIVE = Objective(kind="entity", targets=targets, decode=decode)

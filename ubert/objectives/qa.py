@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import Objective, Overlap, Query, Scored, SpanPrediction, Targets
+from ubert.objectives import Objective, Overlaps, Query, Scored, SpanPrediction, Targets
 from ubert.objectives._common import best_first, span_targets, spans
 from ubert.schema.record import Record
 
@@ -20,12 +20,17 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
-    """Answers that beat their question's anchor (no answer) by more than `threshold`, best first."""
-    order = best_first(scored.cells)
-    beats = scored.cells.score - scored.anchor[scored.cells.category] > threshold
-    return spans(query, encoding, scored.cells, order[beats[order]].tolist())
+    """Answers that beat their question's anchor (no answer) by more than `threshold`, best first: the best one of
+    a question however low it is, others where their cell is above the threshold too."""
+    cells = scored.cells
+    order = best_first(cells)
+    first = np.zeros(len(order), np.bool_)
+    first[np.unique(cells.category[order], return_index=True)[1]] = True
+    score_N, category_N = cells.score[order], cells.category[order]
+    stays = (score_N - scored.anchor[category_N] > threshold) & (first | (score_N > threshold))
+    return spans(query, encoding, cells, order[stays])
 
 
 OBJECTIVE = Objective(kind="question", targets=targets, decode=decode)

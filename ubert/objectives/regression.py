@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import Categories, Objective, Overlap, Query, Scored, Targets, ValuePrediction
+from ubert.objectives import Categories, Objective, Overlaps, Query, Scored, Targets, ValuePrediction
 from ubert.objectives._common import Gold
 from ubert.schema.record import Record
 
@@ -25,7 +25,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[ValuePrediction]:
     """The expected value: the buckets' mean, weighted by the softmax of their anchors."""
     if not len(scored.anchor):

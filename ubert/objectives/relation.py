@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
+
+from ubert.model.batch import Longs
 from ubert.model.tokenizer import Encoding, TokenSpans
 from ubert.objectives import (
     Categories,
     Link,
     Objective,
-    Overlap,
+    Overlaps,
     Query,
     RelationPrediction,
     Scored,
@@ -21,7 +24,7 @@ from ubert.objectives import (
     Targets,
 )
 from ubert.objectives._common import Gold, add_mentions, choose, in_order, part, probability, span, tokens_of
-from ubert.objectives._links import links
+from ubert.objectives._links import Flags, links
 from ubert.schema.record import Category, Record
 
 UNTYPED = "entity"
@@ -47,13 +50,13 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def decode(
-    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlap = "flat"
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction | RelationPrediction]:
     """Mentions as in `ner`, then the relations between them, best first, whose types fit the relation's."""
     kinds = [category.kind for category in query.categories]
     cells = part(scored.cells, (i for i, kind in enumerate(kinds) if kind == "entity"))
-    chosen = choose(cells, len(encoding.ids), threshold=threshold, overlap=overlap)
-    read = [(i, mention) for i in chosen if (mention := span(query, encoding, cells, i)) is not None]
+    chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+    read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
     mentions = [mention for _, mention in read]
     places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]
     relations = []
@@ -61,11 +64,13 @@ def decode(
         if category.kind != "relation":
             continue
 
-        def joins(head: int, tail: int, category: Category = category) -> bool:
-            return category.head in (None, mentions[head].category) and category.tail in (
-                None,
-                mentions[tail].category,
-            )
+        heads, tails = (
+            np.array([wanted in (None, mention.category) for mention in mentions], np.bool_)
+            for wanted in (category.head, category.tail)
+        )
+
+        def joins(head_P: Longs, tail_P: Longs, heads: Flags = heads, tails: Flags = tails) -> Flags:
+            return heads[head_P] & tails[tail_P]
 
         for link in links(scored.cells, table, places, threshold=threshold, joins=joins):
             score = probability(link.score)

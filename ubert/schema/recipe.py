@@ -56,6 +56,7 @@ class Recipe(Strict):
     head_learning_rate: float = Field(default=1e-3, gt=0)
     loss: Loss = "bce"
     loss_scale: LossScale = "sum"  # log: tasks of very different numbers of cells weigh about the same
+    lora: int | None = Field(default=None, gt=0)  # rank of adapters; of the encoder, they alone are trained
     weight_decay: float = Field(default=0.01, ge=0)
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps
     clip: float = Field(default=1.0, gt=0)  # gradient norm

@@ -126,7 +126,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         dist.barrier()
     directory = checkpoint.latest(run)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer)
-    model.to(worker.device).train()
+    model.to(worker.device).train()  # type: ignore[arg-type]
     optimizer = adamw(model, recipe)
     if directory:
         checkpoint.load_optimizer(directory, model, optimizer)
@@ -209,7 +209,7 @@ def save(training: Training) -> None:
 def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
     return UbertModel.new(
         encoder_path(recipe.encoder),
-        Shape(recipe.layout, recipe.table_size, recipe.categories_per_piece, recipe.max_tokens),
+        Shape(recipe.layout, recipe.table_size, recipe.categories_per_piece, recipe.max_tokens, recipe.lora),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
     )

@@ -15,11 +15,12 @@ ENCODER = "encoder."  # names of its parameters begin so
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019, algorithm 2), a group for each of encoder and head, matrices and vectors.
 
-    Biases and norms, the parameters of one dimension at most, don't decay.
+    Biases and norms, the parameters of one dimension at most, don't decay. What is frozen is in no group.
     """
     groups = []
     for inside, rate in ((True, recipe.learning_rate), (False, recipe.head_learning_rate)):
-        mine = [p for name, p in model.named_parameters() if name.startswith(ENCODER) == inside]
+        trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        mine = [p for name, p in trained if name.startswith(ENCODER) == inside]
         for parameters, decay in (
             ([p for p in mine if p.dim() > 1], recipe.weight_decay),
             ([p for p in mine if p.dim() <= 1], 0.0),

