@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ubert.inference.windows import around
+from ubert.inference.windows import around, blocks
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
-from ubert.objectives import Query, Targets, passes
+from ubert.objectives import Query, Targets, objective, passes
 from ubert.schema.checks import covered
 from ubert.schema.record import TASKS, Category, Record
 from ubert.training.shards import PROMPT_WORDS, SHARD_SCHEMA
@@ -86,7 +86,8 @@ def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Wind
 
     A cell is in every window that holds it whole. A text that nothing is extracted from has one window, its
     beginning; a question about a place in it the window around that. A question's anchor, which says that there is
-    no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window.
+    no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window. One
+    that is asked nothing is cut into blocks.
     """
     if not tokens:
         return []
@@ -94,7 +95,10 @@ def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Wind
         return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
     cells = targets.gold_cells
     found = []
-    views = [around(tokens, most, query.around)] if query.around else cover(tokens, most, most // 4)
+    if not query.categories:
+        views = blocks(tokens, most)
+    else:
+        views = [around(tokens, most, query.around)] if query.around else cover(tokens, most, most // 4)
     for start, stop, *_ in views:
         inside = cells[_inside(cells, start, stop)]
         anchors = targets.gold_anchors
@@ -184,7 +188,7 @@ class Rows:
     def _view(self, query: Query, targets: Targets, text: Encoding, pair: Encoding) -> View:
         """The windows of one pass over a record."""
         kept_pair = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
-        tokens = len(text.ids) if query.categories else 0
+        tokens = len(text.ids) if query.categories or objective(query.task).blocks else 0
         found = windows(targets, tokens, self.max_tokens - len(kept_pair), query)
         return View(query, targets, pair, kept_pair, found)
 
@@ -217,7 +221,7 @@ class Rows:
 
 def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, str]]:
     """What of the record's texts is in no row, and why."""
-    if not first.query.categories:
+    if not first.query.categories and not objective(record.task).blocks:
         yield "no categories", record.text
     elif not first.windows:
         yield "no token in the text", record.text

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from ubert.model.batch import Batch, Special
 from ubert.schema.errors import UserError
+from ubert.schema.keys import keys
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
 from ubert.training.loader import Loader
-from ubert.training.permutation import keys, permuted
+from ubert.training.permutation import permuted
 from ubert.training.shards import Shards, open_shards
 
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)

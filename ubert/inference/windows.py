@@ -44,6 +44,13 @@ def windows(tokens: int, most: int, overlap: int) -> list[Window]:
     ]
 
 
+def blocks(tokens: int, most: int) -> list[Window]:
+    """Cut `tokens` tokens into as few blocks of at most `most` tokens as may be, all of about one length."""
+    count = max(1, -(-tokens // most))
+    cuts = [i * tokens // count for i in range(count + 1)]
+    return [Window(start, stop, start, stop) for start, stop in pairwise(cuts)]
+
+
 def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
     """The window of at most `most` tokens whose middle is that of a place (first and last token), as far as the
     text's ends allow; it answers for all that it sees."""

@@ -19,10 +19,14 @@ import tokenizers
 from blake3 import blake3
 
 from ubert.model.batch import Ids, Special
+from ubert.model.masking import Words
 from ubert.schema.errors import UserError
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"
 MARKER, ADDED_MARKER, SEPARATOR = "[unused0]", "[C]", "[SEP]"
+MASKS = ("[MASK]", "<mask>")
+CONTINUED = "##"  # a word piece within a word begins so
+SPACES = ("\u0120", "\u010a", "\u2581")  # a byte-level or sentence-piece token that begins a word begins so
 _SPACES = np.array([c for c in range(0x3001) if chr(c).isspace()], np.uint32)  # there are none above
 _IS_SPACE = np.isin(np.arange(0x3002, dtype=np.uint32), _SPACES)
 
@@ -84,6 +88,26 @@ class Tokenizer:
     def tokens(self, ids: Ids) -> list[str]:
         """The tokens as the vocabulary spells them, to be looked at."""
         return [self._backend.id_to_token(i) or "" for i in ids.tolist()]
+
+    def for_masking(self) -> Words:
+        """The mask's id, and which ids begin a word: word pieces say so ("##"), byte-level and sentence-piece
+        tokens carry the space before it.
+
+        Raises:
+            UserError: the tokenizer has no mask.
+        """
+        mask = next((i for name in MASKS if (i := self._backend.token_to_id(name)) is not None), None)
+        if mask is None:
+            raise UserError(
+                f"the encoder's tokenizer has no mask token ({' or '.join(MASKS)}), which masked words need; choose "
+                "another encoder, or leave spanbert out of the recipe's objectives"
+            )
+        tokens = [self._backend.id_to_token(i) or "" for i in range(self.vocabulary)]
+        if any(token.startswith(SPACES) for token in tokens):
+            starts = [token.startswith(SPACES) for token in tokens]
+        else:
+            starts = [not token.startswith(CONTINUED) for token in tokens]
+        return Words(mask, np.array(starts, np.bool_))
 
     def words(self, ids: Ids) -> str:
         """About the text that the tokens were, to be looked at."""

@@ -17,6 +17,7 @@ from transformers.utils import logging
 
 from ubert.model import lora, unpadded
 from ubert.model.batch import Batch
+from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
@@ -31,13 +32,14 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"
 class Shape:
     """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
     `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
-    is the rank of the encoder's adapters, where it has any."""
+    is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too."""
 
     layout: Layout = "joint"
     table_size: int = 128
     categories_per_piece: int = 32
     max_tokens: int = 256
     lora: int | None = None
+    masked: bool = False
 
 
 class UbertConfig(PreTrainedConfig):
@@ -64,6 +66,7 @@ class UbertModel(PreTrainedModel):
         unpadded.prepare(self.encoder)
         width = self.encoder.config.hidden_size
         self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
+        self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked else None
         self.post_init()  # type: ignore[no-untyped-call]
         if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
             lora.add(self.encoder, self.shape.lora)
@@ -87,6 +90,24 @@ class UbertModel(PreTrainedModel):
         hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
         scores: Scores = self.table(hidden_BLD, batch)
         return scores
+
+    @property
+    def word_vectors(self) -> Tensor:
+        """The encoder's word embeddings [V, D]."""
+        vectors: Tensor = self.encoder.get_input_embeddings().weight
+        return vectors
+
+    def masked_losses(self, batch: MaskedBatch) -> Tensor:
+        """Summed losses of masked words [2]; see `MaskedHead`.
+
+        Raises:
+            UserError: the model has no head for them.
+        """
+        if self.masked is None:
+            raise UserError("the model predicts no masked words; pretrain it with spanbert among its objectives")
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        losses: Tensor = self.masked(hidden_BLD, self.word_vectors, batch)
+        return losses
 
     @property
     def has_types(self) -> bool:

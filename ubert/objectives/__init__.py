@@ -176,7 +176,8 @@ class Objective:
     """A task.
 
     `kind`: of a category that a person names. `targets`: gold cells of a record whose text was tokenised to an
-    encoding, over the tables that `tables` makes of its categories.
+    encoding, over the tables that `tables` makes of its categories. `blocks`: its texts have no candidate
+    categories, and are cut into blocks.
     """
 
     kind: Kind
@@ -184,6 +185,7 @@ class Objective:
     decode: Decode
     tables: Callable[[Categories], Categories] = _as_they_are
     second: SecondPass | None = None
+    blocks: bool = False
 
     def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
         """The first question about a text."""

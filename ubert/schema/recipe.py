@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ubert.schema.record import Split
 from ubert.schema.spec import NAME
@@ -14,6 +14,8 @@ Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
 Precision = Literal["auto", "bf16", "fp32"]
+Trained = Literal["structure", "spanbert"]
+SHARE = 0.001  # to which shares of batches are exact
 
 
 class Evaluation(Strict):
@@ -22,6 +24,25 @@ class Evaluation(Strict):
     corpus: str = Field(pattern=NAME)
     split: Split = "test"
     limit: int | None = Field(default=None, gt=0)  # the first records by sampling key
+
+
+class Masking(Strict):
+    """How SpanBERT masks (section 3.1 of its paper), and what it predicts.
+
+    `scheme`: geometric spans of whole words, or what its Table 6 compares them with: single word pieces (`subword`),
+    whole words (`word`), or half of the time the spans that the corpus itself marks, else whole words (`entity`).
+    `lengths`: of spans, geometric with p = 0.2; what is over 10 words is drawn again (`truncated`: the released
+    code, and the paper's mean of 3.8) or counts as 10 (`clipped`: the paper's words). `replacements`: a random
+    token is one of the corpus, which keeps frequencies (the released code), or any of the vocabulary. `boundary`:
+    also predict spans from the tokens beside them. `texts`: of records of task text, or of all.
+    """
+
+    scheme: Literal["span", "subword", "word", "entity"] = "span"
+    share: float = Field(default=0.15, gt=0, lt=1)  # of the tokens of a text
+    lengths: Literal["truncated", "clipped"] = "truncated"
+    replacements: Literal["corpus", "vocabulary"] = "corpus"
+    boundary: bool = True
+    texts: Literal["unlabelled", "all"] = "unlabelled"
 
 
 class Recipe(Strict):
@@ -35,6 +56,10 @@ class Recipe(Strict):
     (`batches: mixed`) or of one (by_task); a pack has texts of about one length, or a single larger one.
     `tokens_per_step` bounds the padded tokens of one forward pass on one worker. Exactly one of `steps` and
     `epochs` is given.
+
+    `objectives`: the share of global batches that each objective has: `structure`, the structure table over
+    labelled records, and `spanbert`, masked words of texts, as `masking` says. An epoch is one of the labelled
+    records, where there are any; what has fewer or more batches than its share goes around at its own pace.
     """
 
     name: str = Field(pattern=NAME)
@@ -44,6 +69,10 @@ class Recipe(Strict):
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
     categories_per_piece: int = Field(default=32, gt=0)
+    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(
+        default_factory=lambda: {"structure": 1.0}, min_length=1
+    )
+    masking: Masking = Masking()
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
     packs_per_batch: int = Field(default=4, gt=0)
@@ -70,3 +99,11 @@ class Recipe(Strict):
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("expected exactly one of `steps` and `epochs`")
         return self
+
+    @field_validator("objectives")
+    @classmethod
+    def _whole(cls, shares: dict[Trained, float]) -> dict[Trained, float]:
+        if abs(sum(shares.values()) - 1) > SHARE:
+            given = " + ".join(f"{share:g} ({name})" for name, share in shares.items())
+            raise ValueError(f"expected shares of batches that sum to 1; {given} sum to {sum(shares.values()):g}")
+        return shares

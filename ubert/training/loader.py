@@ -21,8 +21,9 @@ import numpy as np
 
 from ubert.model.batch import Batch, Ids, Prompt, Sequences, Special, groups, padded, prompt
 from ubert.schema.errors import UserError
+from ubert.schema.keys import keys
 from ubert.schema.recipe import Recipe
-from ubert.training.permutation import Longs, keys
+from ubert.training.permutation import Longs
 from ubert.training.plan import CATEGORIES, Plan
 from ubert.training.shards import Shards
 

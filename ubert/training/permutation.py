@@ -1,4 +1,4 @@
-"""Keys and permutations that are functions of numbers alone: an order known at each place without any other.
+"""Permutations that are functions of numbers alone: an order known at each place without any other.
 
 Shapes: N numbers.
 """
@@ -6,25 +6,17 @@ Shapes: N numbers.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Keys = npt.NDArray[np.uint64]
+from ubert.schema.keys import Keys, folded, mixed
+
 Longs = npt.NDArray[np.int64]
 
-_MASK = 2**64 - 1
 _ROUNDS = 6  # an even number
 _HALF = np.uint64(32)
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # those of SplitMix64
-
-
-def keys(numbers_N: npt.ArrayLike, *of: int) -> Keys:
-    """A uniform 64-bit key for each number, keyed by `of`: the mixer of SplitMix64 (Steele, Lea and Flood, Fast
-    Splittable Pseudorandom Number Generators, figure 16), folded over the parts."""
-    key_N: Keys = _mixed(_mixed(np.asarray(numbers_N, np.uint64)) + _folded(of))
-    return key_N
 
 
 def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
@@ -35,8 +27,8 @@ def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
     through again until they are within (section 4: cycle walking).
     """
     value_N = np.array(places_N, np.uint64)
-    state = _folded(of)
-    round_keys = [_mixed(_mixed(i) + state) for i in range(_ROUNDS)]
+    state = folded(of)
+    round_keys = [mixed(mixed(i) + state) for i in range(_ROUNDS)]
     value_N = _feistel(value_N, size, round_keys)
     while len(outside := np.flatnonzero(value_N >= size)):
         value_N[outside] = _feistel(value_N[outside], size, round_keys)
@@ -57,18 +49,3 @@ def _feistel(value_N: Keys, size: int, round_keys: list[int]) -> Keys:
         one, other = other, one
     joined_N: Keys = one_N * other + other_N
     return joined_N
-
-
-def _folded(of: tuple[int, ...]) -> int:
-    state = 0
-    for part in of:
-        state = _mixed(state + part)
-    return state
-
-
-def _mixed(x: Any) -> Any:
-    """Of a Python integer or of an array of uint64."""
-    x = (x + 0x9E3779B97F4A7C15) & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return x ^ (x >> 31)

@@ -1,0 +1,128 @@
+"""Masked words: the batch, the head and the losses of SpanBERT (section 3, equations 1 to 4).
+
+Only the hidden rows of masked tokens reach the head and the vocabulary: most of what a full head computes is
+thrown away.
+
+Shapes: B texts, L padded tokens, D width of the encoder, M masked tokens of the batch, S tokens predicted from the
+boundaries of their span, V tokens of the vocabulary. Positions count through the padded batch: b * L + l.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ubert.model.batch import Ids, Special
+from ubert.model.masking import BOUNDARY_TARGETS, Masked
+
+PLACE_SIZE = 200  # of the embedding of a token's place in its span (section 4.2)
+
+
+@dataclass(slots=True, frozen=True)
+class MaskedBatch:
+    """Texts with masks, [CLS] text [SEP] each, padded."""
+
+    ids_BL: Tensor  # int64
+    mask_BL: Tensor  # bool
+    types_BL: Tensor  # int64
+    position_M: Tensor  # int64
+    target_M: Tensor  # int64
+    boundary_S3: Tensor  # int64: position of the token before the span, of the one after it, place in the span
+    boundary_target_S: Tensor  # int64
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Tokens that each of the two losses is a sum over."""
+        return len(self.target_M), len(self.boundary_target_S)
+
+    def to(self, device: torch.device | str) -> MaskedBatch:
+        """The same batch on `device`."""
+        return replace(self, **{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+
+
+def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:
+    """Pad texts to the longest of them."""
+    length_B = np.array([len(text.ids) + 2 for text in texts])
+    width = int(length_B.max())
+    position_L = np.arange(width)
+    mask_BL = position_L < length_B[:, None]
+    ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
+    ids_BL[mask_BL & (position_L > 0) & (position_L < length_B[:, None] - 1)] = np.concatenate(
+        [t.ids for t in texts]
+    )
+    ids_BL[:, 0] = special.cls
+    ids_BL[np.arange(len(texts)), length_B - 1] = special.sep
+    first_B = np.arange(len(texts)) * width + 1  # the first token of each text
+
+    def moved(places: list[Ids]) -> Tensor:
+        """Positions in texts as positions in the batch."""
+        return torch.from_numpy(
+            np.concatenate([at + b for at, b in zip(places, first_B, strict=True)]).astype(np.int64)
+        )
+
+    sides = [moved([text.boundary[:, side] for text in texts]) for side in (0, 1)]
+    place = torch.from_numpy(np.concatenate([text.boundary[:, 2] for text in texts]).astype(np.int64))
+    return MaskedBatch(
+        ids_BL=torch.from_numpy(ids_BL),
+        mask_BL=torch.from_numpy(mask_BL),
+        types_BL=torch.zeros(mask_BL.shape, dtype=torch.int64),
+        position_M=moved([text.positions for text in texts]),
+        target_M=torch.from_numpy(np.concatenate([text.targets for text in texts]).astype(np.int64)),
+        boundary_S3=torch.stack([*sides, place], dim=1),
+        boundary_target_S=torch.from_numpy(
+            np.concatenate([text.boundary_targets for text in texts]).astype(np.int64)
+        ),
+    )
+
+
+class MaskedHead(nn.Module):
+    """Logits of the vocabulary from the encoder's output; its word embeddings are the output's weights, too.
+
+    A masked token is predicted from its own hidden row through a layer (BERT, section 3.1), and from the two
+    tokens beside its span and its place in it through two layers (equations 2 and 3).
+    """
+
+    def __init__(self, width: int, vocabulary: int) -> None:
+        super().__init__()
+        self.own = _layer(width, width)
+        self.bias_V = nn.Parameter(torch.zeros(vocabulary))
+        self.place = nn.Embedding(BOUNDARY_TARGETS, PLACE_SIZE)
+        self.boundary = nn.Sequential(_layer(2 * width + PLACE_SIZE, width), _layer(width, width))
+        self.boundary_bias_V = nn.Parameter(torch.zeros(vocabulary))
+        for parameter in (self.own[0], self.boundary[0][0], self.boundary[1][0]):
+            nn.init.normal_(parameter.weight, std=0.02)
+            nn.init.zeros_(parameter.bias)
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def from_own(self, hidden_MD: Tensor, words_VD: Tensor) -> Tensor:
+        """Logits [M, V] of tokens from their hidden rows."""
+        return functional.linear(self.own(hidden_MD), words_VD, self.bias_V)
+
+    def from_boundary(self, before_SD: Tensor, after_SD: Tensor, place_S: Tensor, words_VD: Tensor) -> Tensor:
+        """Logits [S, V] of tokens from the hidden rows beside their span and their places in it."""
+        joined = torch.cat([before_SD, after_SD, self.place(place_S).to(before_SD.dtype)], dim=1)
+        return functional.linear(self.boundary(joined), words_VD, self.boundary_bias_V)
+
+    def forward(self, hidden_BLD: Tensor, words_VD: Tensor, batch: MaskedBatch) -> Tensor:
+        """Cross-entropies of a batch [2], summed over masked tokens, and over those predicted from boundaries
+        (equation 4 is the sum of both). Each is divided by how many tokens these are, where all are known."""
+        rows = hidden_BLD.reshape(-1, hidden_BLD.shape[-1])
+        own = self.from_own(rows[batch.position_M], words_VD)
+        before_S, after_S, place_S = batch.boundary_S3.unbind(1)
+        beside = self.from_boundary(rows[before_S], rows[after_S], place_S, words_VD)
+        return torch.stack(
+            [
+                functional.cross_entropy(own.float(), batch.target_M, reduction="sum"),
+                functional.cross_entropy(beside.float(), batch.boundary_target_S, reduction="sum"),
+            ]
+        )
+
+
+def _layer(inner: int, outer: int) -> nn.Sequential:
+    """LayerNorm(GELU(linear)); the order is that of BERT's own head."""
+    return nn.Sequential(nn.Linear(inner, outer), nn.GELU(), nn.LayerNorm(outer, eps=1e-12))
