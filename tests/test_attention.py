@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel
 
-from ubert.model import attention
-from ubert.model.attention import PADDING, Direction, blocks, choose_implementation, dense, ranks, seen
+from ubert.model import attention, unpadded
+from ubert.model.attention import PADDING, Direction, blocks, dense, ranks, seen
 
 MASKS: dict[Direction, list[str]] = {  # a source of three tokens, a target of two; row: who looks
     "bidirectional": ["11111", "11111", "11111", "11111", "11111"],
@@ -71,17 +73,12 @@ def test_masks_of_any_length_follow_their_definition(
     assert torch.equal(seen(rank, rank)[0], expected)
 
 
-def tiny(**changed: float) -> BertModel:
+def tiny() -> BertModel:
     config = BertConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, **changed
+        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )
     torch.manual_seed(0)
     return BertModel(config, add_pooling_layer=False).eval()
-
-
-def outputs(encoder: BertModel, ids: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
-    with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-        return encoder(ids, attention_mask=attention.mask(encoder, rank)).last_hidden_state
 
 
 @pytest.mark.parametrize("direction", MASKS)
@@ -98,22 +95,38 @@ def test_a_word_changes_those_that_see_it_and_no_others(direction: Direction) ->
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_all_implementations_of_attention_agree() -> None:
-    encoder = tiny(attention_probs_dropout_prob=0.0)
+    encoder = tiny()
     rank = torch.cat([of(direction, padding=2) for direction in MASKS])
     ids = torch.arange(28).view(4, 7)
-    found = {}
-    for name in ("sdpa", "eager", "flex_attention"):
-        encoder.set_attn_implementation(name)
-        found[name] = outputs(encoder, ids, rank)[:, :5]
-    torch.testing.assert_close(found["eager"], found["sdpa"], atol=1e-5, rtol=0)
-    torch.testing.assert_close(found["flex_attention"], found["sdpa"], atol=1e-5, rtol=0)
+    expected = outputs(encoder, ids, rank)[:, :5]
+    encoder.set_attn_implementation("eager")
+    torch.testing.assert_close(outputs(encoder, ids, rank)[:, :5], expected, atol=1e-5, rtol=0)
+    encoder.set_attn_implementation("sdpa")
+    unpadded.prepare(encoder)
+    torch.testing.assert_close(outputs(encoder, ids, rank)[:, :5], expected, atol=1e-5, rtol=0)
+    with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+        found = encoder(ids, attention_mask=blocks(rank)).last_hidden_state
+    torch.testing.assert_close(found[:, :5], expected, atol=1e-5, rtol=0)
+
+
+def outputs(encoder: BertModel, ids: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return encoder(ids, attention_mask=attention.mask(encoder, rank)).last_hidden_state
 
 
 @pytest.mark.parametrize(
-    ("device", "dropout", "expected"),
-    [("cpu", 0.0, "sdpa"), ("cuda", 0.0, "flex_attention"), ("cuda", 0.1, "sdpa")],
+    ("implementation", "training", "dropout", "expected"),
+    [
+        (unpadded.ATTENTION, False, 0.1, True),
+        (unpadded.ATTENTION, True, 0.0, True),
+        (unpadded.ATTENTION, True, 0.1, False),
+        ("sdpa", False, 0.0, False),
+    ],
 )
-def test_block_masks_are_for_cuda_without_dropout(device: str, dropout: float, expected: str) -> None:
-    encoder = tiny(attention_probs_dropout_prob=dropout)
-    choose_implementation(encoder, torch.device(device))
-    assert encoder.config._attn_implementation == expected
+def test_blocks_are_for_cuda_where_no_attention_is_dropped_out(
+    implementation: str, training: bool, dropout: float, expected: bool
+) -> None:
+    config = SimpleNamespace(_attn_implementation=implementation, attention_probs_dropout_prob=dropout)
+    encoder = SimpleNamespace(config=config, training=training)
+    assert attention.takes_blocks(encoder, torch.device("cuda")) == expected
+    assert not attention.takes_blocks(encoder, torch.device("cpu"))

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from ubert.model import unpadded
 from ubert.model.batch import Ids
 
 Direction = Literal["bidirectional", "left_to_right", "right_to_left", "seq2seq"]
 PADDING = 2**31 - 1  # rank
-BLOCKS = "flex_attention"  # the implementation of attention that leaves out blocks which nobody sees
 
 
 def ranks(direction: Direction, tokens: int, source: int) -> Ids:
@@ -54,7 +54,7 @@ def dense(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
 
 
 def blocks(rank_BL: Tensor) -> BlockMask:
-    """The mask of `flex_attention`, which computes no block of which nothing is seen."""
+    """The mask of `flex_attention`, which leaves out blocks of which nothing is seen."""
 
     def sees(b: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return rank_BL[b, k] <= rank_BL[b, q]
@@ -64,15 +64,13 @@ def blocks(rank_BL: Tensor) -> BlockMask:
 
 
 def mask(encoder: Any, rank_BL: Tensor) -> Tensor | BlockMask:
-    """The mask as the encoder's implementation of attention takes it."""
-    if encoder.config._attn_implementation == BLOCKS:
-        return blocks(rank_BL)
-    return dense(rank_BL, rank_BL)
+    """The mask as the encoder takes it."""
+    return blocks(rank_BL) if takes_blocks(encoder, rank_BL.device) else dense(rank_BL, rank_BL)
 
 
-def choose_implementation(encoder: Any, device: torch.device) -> None:
-    """Let an encoder compute with block masks where that pays (on CUDA) and can be (it knows them, and drops out
-    no attention: `flex_attention` has no dropout)."""
-    dropout = getattr(encoder.config, "attention_probs_dropout_prob", 0.0)
-    if device.type == "cuda" and getattr(encoder, "_supports_flex_attn", False) and not dropout:
-        encoder.set_attn_implementation(BLOCKS)
+def takes_blocks(encoder: Any, device: torch.device) -> bool:
+    """Whether an encoder's mask is of blocks: on CUDA, where `unpadded.prepare` could prepare it; not while
+    attention weights are dropped out, which `flex_attention` can't."""
+    config = encoder.config
+    dropped = encoder.training and unpadded.dropout(config)
+    return device.type == "cuda" and config._attn_implementation == unpadded.ATTENTION and not dropped

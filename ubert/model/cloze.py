@@ -44,8 +44,14 @@ class ClozeBatch(NamedTuple):
 
     def to(self, device: torch.device | str) -> ClozeBatch:
         """The same batch on `device`; copies overlap where memory is pinned."""
-        columns = self.ids_BL, self.types_BL, self.rank_BL, self.hidden_H, self.answer_H
-        return ClozeBatch(*(column.to(device, non_blocking=True) for column in columns), smoothing=self.smoothing)
+        return ClozeBatch(
+            ids_BL=self.ids_BL.to(device, non_blocking=True),
+            types_BL=self.types_BL.to(device, non_blocking=True),
+            rank_BL=self.rank_BL.to(device, non_blocking=True),
+            hidden_H=self.hidden_H.to(device, non_blocking=True),
+            answer_H=self.answer_H.to(device, non_blocking=True),
+            smoothing=self.smoothing,
+        )
 
 
 def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBatch:

@@ -6,7 +6,7 @@ sequence's mask lets them see; and a target's words, to be told from its source.
     left to right, 1/6     [CLS] text [SEP]                  segment 2
     right to left, 1/6     [CLS] text [SEP]                  segment 3
 
-Every draw is one of the generator's that is given.
+What is drawn is a function of a key.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
 from ubert.model.attention import Direction, ranks
 from ubert.model.batch import Ids, Longs
 from ubert.model.cloze import Cloze
+from ubert.schema.keys import draws, uniform
 
 SHARES: dict[Direction, float] = {
     "bidirectional": 1 / 3,
@@ -36,6 +36,8 @@ HIDDEN = 0.15  # of a text's words
 HIDDEN_TARGET = 0.7  # of a target's, where generation is what is learnt
 SMOOTHING = 0.1  # there, too
 _NGRAMS = 0.2  # of the draws hide two or three words in a row, half of these draws each
+_TO_MASK, _TO_ANY = 0.8, 0.9  # below the first: [MASK]; below the second: any word; else as it was
+_DIRECTION, _CUT, _ORDER, _SIZE, _FATE, _WORD = range(6)  # what a key is drawn for
 
 
 class Words(NamedTuple):
@@ -47,13 +49,14 @@ class Words(NamedTuple):
     vocabulary: int
 
 
-def direction(draw: Generator) -> Direction:
+def direction(*key: int) -> Direction:
     """One of the four, by their shares."""
     kinds = list(SHARES)
-    return kinds[int(draw.choice(len(kinds), p=list(SHARES.values())))]
+    below = np.cumsum(list(SHARES.values())[:-1])
+    return kinds[int(np.searchsorted(below, next(draws(*key, _DIRECTION)), side="right"))]
 
 
-def pretraining(text: Ids, second: Ids, words: Words, draw: Generator, chosen: Direction | None = None) -> Cloze:
+def pretraining(text: Ids, second: Ids, words: Words, *key: int, chosen: Direction | None = None) -> Cloze:
     """A text with 15 % of its words hidden.
 
     Args:
@@ -61,31 +64,32 @@ def pretraining(text: Ids, second: Ids, words: Words, draw: Generator, chosen: D
         second: its second part; where it has none and two are needed, the text is cut at a drawn place.
         chosen: drawn where it isn't given.
     """
-    chosen = direction(draw) if chosen is None else chosen
+    chosen = direction(*key) if chosen is None else chosen
     if chosen in ("left_to_right", "right_to_left"):
         parts = [np.concatenate([text, second])]
     elif len(second) or len(text) < 2:
         parts = [text, second]
     else:
-        parts = np.split(text, [int(draw.integers(1, len(text)))])
+        parts = np.split(text, [1 + int(next(draws(*key, _CUT)) * (len(text) - 1))])
     ids, source = _sequence(parts, words)
     within = np.ones(len(ids), np.bool_)
     within[[0, source - 1, -1]] = False  # not [CLS] and [SEP]
-    return _cloze(ids, source, chosen, hide(np.flatnonzero(within), HIDDEN, draw), words, draw)
+    return _cloze(ids, source, chosen, hide(np.flatnonzero(within), HIDDEN, *key), words, *key)
 
 
-def generation(source: Ids, target: Ids, words: Words, draw: Generator) -> Cloze:
+def generation(source: Ids, target: Ids, words: Words, *key: int) -> Cloze:
     """A source and its target, of which 70 % are hidden; the [SEP] after it counts as its last word, and so the
     end is learnt, too.
 
     Args:
-        source: what comes after [CLS], without the [SEP] at its end.
+        source: what comes between [CLS] and the [SEP] before the target.
     """
     ids, length = _sequence([source, target], words)
-    return _cloze(ids, length, "seq2seq", hide(np.arange(length, len(ids)), HIDDEN_TARGET, draw), words, draw)
+    hidden = hide(np.arange(length, len(ids)), HIDDEN_TARGET, *key)
+    return _cloze(ids, length, "seq2seq", hidden, words, *key)
 
 
-def hide(candidates: Ids | Longs, share: float, draw: Generator) -> Ids:
+def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
     """Draw places to hide, one at least: single ones in 80 % of the draws, else two or three in a row.
 
     Args:
@@ -93,10 +97,12 @@ def hide(candidates: Ids | Longs, share: float, draw: Generator) -> Ids:
         share: of the candidates; rounded.
     """
     wanted = max(1, round(share * len(candidates)))
-    sizes = np.where(draw.random(len(candidates)) < _NGRAMS, draw.integers(2, 4, len(candidates)), 1).tolist()
-    left = set(candidates.tolist())
+    number = np.arange(len(candidates))
+    order = candidates[np.argsort(uniform(number, *key, _ORDER), kind="stable")].tolist()
+    sizes = 1 + np.searchsorted([1 - _NGRAMS, 1 - _NGRAMS / 2], uniform(number, *key, _SIZE), side="right")
+    left = set(order)
     hidden: set[int] = set()
-    for first, size in zip(draw.permutation(candidates).tolist(), sizes, strict=True):
+    for first, size in zip(order, sizes.tolist(), strict=True):
         for place in range(first, first + size):
             if place not in left or len(hidden) == wanted:
                 break
@@ -108,22 +114,19 @@ def hide(candidates: Ids | Longs, share: float, draw: Generator) -> Ids:
 def _sequence(parts: list[Ids], words: Words) -> tuple[Ids, int]:
     """[CLS] part [SEP] (part [SEP]), and how long that is up to and with the first [SEP]."""
     sep = np.array([words.sep], np.int32)
-    pieces = [np.array([words.cls], np.int32)]
-    for part in parts:
-        if len(part) or len(pieces) == 1:
-            pieces += [part, sep]
+    pieces = [np.array([words.cls], np.int32), parts[0], sep]
+    for part in parts[1:]:
+        pieces += [part, sep] if len(part) else []
     return np.concatenate(pieces).astype(np.int32), len(parts[0]) + 2
 
 
-def _cloze(ids: Ids, source: int, chosen: Direction, hidden: Ids, words: Words, draw: Generator) -> Cloze:
+def _cloze(ids: Ids, source: int, chosen: Direction, hidden: Ids, words: Words, *key: int) -> Cloze:
     """Of the hidden words, 80 % become [MASK], 10 % any word, and 10 % stay (BERT, section 3.1)."""
-    answers = ids[hidden]
-    fate = draw.random(len(hidden))
-    shown = np.where(
-        fate < 0.8, words.mask, np.where(fate < 0.9, draw.integers(words.vocabulary, size=len(fate)), answers)
-    )
+    answers, number = ids[hidden], np.arange(len(hidden))
+    fate = uniform(number, *key, _FATE)
+    any_word = (uniform(number, *key, _WORD) * words.vocabulary).astype(np.int32)
     covered = ids.copy()
-    covered[hidden] = shown
+    covered[hidden] = np.select([fate < _TO_MASK, fate < _TO_ANY], [words.mask, any_word], answers)
     first, second = _SEGMENTS[chosen]
     types = np.where(np.arange(len(ids)) < source, first, second).astype(np.int32)
     return Cloze(covered, types, ranks(chosen, len(ids), source), hidden, answers)
