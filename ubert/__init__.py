@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
     from ubert.schema.recipe import Precision
 
-__all__ = ["load"]
+__all__ = ["checkpoint", "load"]
 
 
 def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
@@ -25,15 +25,25 @@ def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
     """
     # Here, so that `import ubert` doesn't load torch.
     from ubert.inference.predictor import Predictor
+
+    return Predictor.load(checkpoint(path), precision=precision)
+
+
+def checkpoint(path: str | Path) -> Path:
+    """The directory of a checkpoint: `path`, or the latest one of the run that it is.
+
+    Raises:
+        UserError: there is none.
+    """
     from ubert.schema.errors import UserError
     from ubert.training.checkpoint import latest
 
     directory = Path(path)
     if not directory.is_dir():
         raise UserError(f"{directory}: no such folder; give a checkpoint's or a run's")
-    if (directory / "checkpoints").is_dir():
-        newest = latest(directory)
-        if newest is None:
-            raise UserError(f"{directory}: the run has no whole checkpoint yet; let it train up to one")
-        directory = newest
-    return Predictor.load(directory, precision=precision)
+    if not (directory / "checkpoints").is_dir():
+        return directory
+    newest = latest(directory)
+    if newest is None:
+        raise UserError(f"{directory}: the run has no whole checkpoint yet; let it train up to one")
+    return newest

@@ -183,6 +183,40 @@ def evaluate(
 
 
 @app.command()
+def threshold(
+    checkpoint: Checkpoint,
+    corpus: Annotated[list[str], typer.Option(help="Name of an ingested corpus; may be repeated.")],
+    split: Annotated[Split, typer.Option(help="train, validation or test.")] = "validation",
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
+    overlap: OverlapOption = None,
+    precision: Computing = "auto",
+    root: Root = STORE,
+) -> None:
+    """Fit the threshold of a corpus's task on a split; evaluate and predict use it from then on.
+
+    Example: ubert threshold mit_movie --corpus mit_movie_trivia --limit 1000
+    """
+    from pipelines.evaluate import find_checkpoint
+    from pipelines.predict import overlap_policies
+    from pipelines.thresholds import fit
+
+    task, chosen, tried = fit(
+        find_checkpoint(checkpoint, root),
+        corpora=corpus,
+        split=split,
+        limit=limit,
+        overlap=overlap_policies(overlap or []),
+        precision=precision,
+        root=root,
+    )
+    rows = [
+        {"threshold": p, **{name: round(value, 4) for name, value in found.items()}} for p, found in tried.items()
+    ]
+    table(pa.Table.from_pylist(rows), f"{', '.join(corpus)}/{split}: {chosen.records:,} records")
+    console.print(f"threshold of {task}: {chosen.threshold:g}, stored in the checkpoint", highlight=False)
+
+
+@app.command()
 def predict(
     checkpoint: Checkpoint,
     text: Annotated[

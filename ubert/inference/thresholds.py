@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field, RootModel, ValidationError
 
 from ubert.schema.errors import UserError
+from ubert.schema.record import Split
 from ubert.schema.yaml_file import Strict
 
 FILE = "thresholds.json"
@@ -14,14 +15,25 @@ GRID = tuple(i / 20 for i in range(1, 20))
 """Probabilities that are tried."""
 
 
+MEASURES: dict[str, tuple[str, ...]] = {
+    "multilabel": ("micro_f1",),
+    "ner": ("span_f1",),
+    "relation": ("relation_f1",),
+    "event": ("trigger_f1", "argument_f1"),
+    "coref": ("conll_f1",),
+    "qa": ("qa_f1",),
+}
+"""Metrics whose mean is the best at a task's threshold. Tasks that aren't here have none: their best category
+holds, however low it is."""
+
+
 class Fitted(Strict):
-    """A threshold, and what it reached where it was fitted."""
+    """A threshold (a probability), and the mean of its task's `MEASURES` on the records that it was fitted on."""
 
     threshold: float = Field(gt=0, lt=1)
-    metric: str
     value: float
     corpora: list[str]
-    split: str
+    split: Split
     records: int
 
 

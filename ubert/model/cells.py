@@ -158,7 +158,7 @@ def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
     """The cells of a tile above the threshold; where `most` are wanted of a table, none below the tile's own."""
     scores_MRC = tile.scores_MRC
     hit_MRC = scores_MRC > threshold
-    if most is not None and int(hit_MRC.flatten(1).sum(1).amax()) > most:
+    if most is not None and int(torch.count_nonzero(hit_MRC)) > most and scores_MRC[0].numel() > most:
         hit_MRC &= scores_MRC >= scores_MRC.flatten(1).topk(most, sorted=False).values.amin(1)[:, None, None]
     at = torch.nonzero(hit_MRC)
     table, row, column = at.unbind(1)

@@ -86,9 +86,12 @@ class StructureTable(nn.Module):
         scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD)
         anchor_T = self._anchors(marker_TD, *condition)
         groups, table_S = _span_groups(batch)
-        # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
-        text_ND = hidden_BLD.flatten(0, 1) if groups else hidden_BLD.new_empty(0, hidden_BLD.shape[2])
-        query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
+        if groups:
+            # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
+            text_ND = hidden_BLD.flatten(0, 1)
+            query_Nd, key_Nd = F.gelu(self.start(text_ND)), F.gelu(self.end(text_ND))
+        else:
+            query_Nd = key_Nd = hidden_BLD.new_empty(0, self.start.out_features)
         return Scores(
             anchor_T=at_least_float32(anchor_T),
             query_Nd=query_Nd,
@@ -121,7 +124,7 @@ class StructureTable(nn.Module):
         if self.condition is None and not (batch.region_T & Region.ANCHOR).any():
             # the gradient of a gather is as large as what it gathers from
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
-        return hidden_BLD[batch.piece_T, batch.anchor_T]
+        return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)
 
     def _condition(self, marker_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale, shift and weight of each table."""
@@ -145,6 +148,8 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def _span_groups(batch: Batch) -> tuple[list[SpanGroup], Tensor]:
     """The span tables [S], ordered by piece and region, and their groups."""
     table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
+    if not len(table_S):
+        return [], table_S
     rectangle_S = (batch.region_T[table_S] & Region.RECTANGLE).bool()
     key_S, order = torch.sort(2 * batch.piece_T[table_S] + rectangle_S, stable=True)
     key_P, tables_P = torch.unique_consecutive(key_S, return_counts=True)

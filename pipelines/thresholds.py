@@ -1,0 +1,88 @@
+"""Fit the threshold of a task on a split, and store it in the checkpoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import tee
+from pathlib import Path
+from typing import NamedTuple
+
+import ubert
+from pipelines.evaluate import read_records, records_of
+from pipelines.place import Place
+from pipelines.progress import progress
+from pipelines.store import Store, atomic
+from ubert.evaluation import metric
+from ubert.evaluation.counts import Counts
+from ubert.inference.predictor import query_of
+from ubert.inference.thresholds import FILE, GRID, MEASURES, Fitted, read_thresholds, to_json
+from ubert.objectives import Overlaps
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Precision
+from ubert.schema.record import Split
+
+
+class Fit(NamedTuple):
+    """The threshold that was chosen for a task, and the metrics at each that was tried."""
+
+    task: str
+    chosen: Fitted
+    tried: dict[float, dict[str, float]]
+
+
+def fit(
+    checkpoint: Path,
+    *,
+    corpora: Sequence[str],
+    split: Split = "validation",
+    limit: int | None = None,
+    overlap: Overlaps = "highest",
+    precision: Precision = "auto",
+    root: Place,
+) -> Fit:
+    """Choose the threshold with the best metrics over the records of a split, of those in `GRID`; of equal ones
+    the one nearest to 0.5. The texts are scored once, and decoded at each. The checkpoint keeps it in
+    `thresholds.json`, in the place of the task's last one.
+
+    Args:
+        checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
+        corpora: one or several, of one task.
+        limit: the first so many records of each corpus by sampling key.
+        overlap, precision, root: see `pipelines.evaluate.evaluate`.
+
+    Raises:
+        UserError: no such checkpoint, corpus or split; corpora of several tasks, or of one without a threshold.
+    """
+    directory = ubert.checkpoint(checkpoint)
+    sources = [Store(root).current("corpora", name) for name in corpora]
+    task = _task([manifest.task for _, manifest in sources])
+    measure, predictor = metric(task), ubert.load(directory, precision=precision)
+    counts: list[Counts] = [Counter() for _ in GRID]
+    records = 0
+    for folder, manifest in sources:
+        available = records_of(manifest, split)
+        total = available if limit is None else min(available, limit)
+        gold, asked = tee(read_records(folder, manifest, split, limit))
+        answered = predictor.answer(map(query_of, asked), lambda _: GRID, overlap)
+        for record, found in progress(zip(gold, answered, strict=True), total, f"{manifest.name}/{split}"):
+            for count, predictions in zip(counts, found, strict=True):
+                count.update(measure.count(record, predictions))
+        records += total
+    tried = {threshold: measure.summarise(count) for threshold, count in zip(GRID, counts, strict=True)}
+    value = {p: sum(found[name] for name in MEASURES[task]) / len(MEASURES[task]) for p, found in tried.items()}
+    best = max(GRID, key=lambda p: (value[p], -abs(p - 0.5)))
+    chosen = Fitted(threshold=best, value=value[best], corpora=list(corpora), split=split, records=records)
+    with atomic(directory / FILE) as path:
+        path.write_text(to_json({**read_thresholds(directory), task: chosen}), encoding="utf-8")
+    return Fit(task, chosen, tried)
+
+
+def _task(tasks: Sequence[str]) -> str:
+    """The one task of the corpora."""
+    distinct = sorted(set(tasks))
+    if len(distinct) != 1:
+        raise UserError(f"corpora of several tasks ({', '.join(distinct)}); fit the threshold of each task alone")
+    if distinct[0] not in MEASURES:
+        raise UserError(f"task {distinct[0]} has no threshold to fit; expected one of {', '.join(MEASURES)}")
+    return distinct[0]
