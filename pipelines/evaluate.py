@@ -67,13 +67,17 @@ def evaluate(
     directory, manifest = Store(root).current("corpora", corpus)
     available = records_of(manifest, split)
     total = available if limit is None else min(available, limit)
-    objective(manifest.task)
+    task = objective(manifest.task)
     measure = metric(manifest.task)
     predictor = ubert.load(checkpoint, precision=precision)
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
-    answered = predictor.predict_records(asked, threshold=threshold, overlap=overlap)
+    answered = (
+        predictor.generate_records(asked)
+        if task.generates
+        else predictor.predict_records(asked, threshold=threshold, overlap=overlap)
+    )
     for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
         counts.update(measure.count(record, prediction))
     return Evaluation(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
-from ubert.inference.beam import Search, Text, search
+from ubert.inference.beam import Lexicon, Search, Text, search
 from ubert.inference.decoding import Cached, Uncached, decoder
 from ubert.model.cloze import learn_segments
 from ubert.schema.errors import UserError
@@ -34,18 +34,18 @@ def toy(seed: int, words: int, vocabulary: int = VOCABULARY):  # type: ignore[no
     return step
 
 
-def exhaustive(step, words: int, how: Search) -> list[Text]:  # type: ignore[no-untyped-def]
+def exhaustive(step, words: int, how: Search, may_repeat: tuple[int, ...] = ()) -> list[Text]:  # type: ignore[no-untyped-def]
     """Every text of up to `how.longest` words, scored by itself, best first."""
     found = []
     for length in range(how.longest + 1):
         for text in product(range(1, words + 1), repeat=length):
             rows = [text[i : i + how.no_repeat] for i in range(length - how.no_repeat + 1)]
-            free = [row for row in rows if not set(row) & set(how.may_repeat)]
+            free = [row for row in rows if not set(row) & set(may_repeat)]
             if how.no_repeat and len(set(free)) < len(free):
                 continue
             said = torch.tensor([text], dtype=torch.long).view(1, -1)
             steps = [step(said[:, :t], torch.zeros(1, dtype=torch.long))[0] for t in range(length + 1)]
-            total = sum(float(logp[word]) for logp, word in zip(steps, [*text, how.end], strict=True))
+            total = sum(float(logp[word]) for logp, word in zip(steps, [*text, END], strict=True))
             found.append(Text(list(text), total / ((5 + length + 1) / 6) ** how.length_penalty))
     return sorted(found, key=lambda text: -text.score)
 
@@ -57,10 +57,10 @@ def test_with_as_many_beams_as_texts_it_is_exhaustive_search(
 ) -> None:
     """Three words and texts of four: no more than 81 beams are ever open, so nothing is left out."""
     for seed in range(2):
-        how = Search(END, 81, 4, penalty, no_repeat, may_repeat)
+        how = Search(81, 4, penalty, no_repeat)
         step = toy(seed, words=3, vocabulary=81)
-        [found] = search(step, 1, how)
-        expected = exhaustive(step, 3, how)[:81]
+        [found] = search(step, 1, Lexicon(END, may_repeat), how)
+        expected = exhaustive(step, 3, how, may_repeat)[:81]
         assert len(found) == len(expected)
         wanted = [text.words for text in expected]
         assert [text.words for text in found][:20] == wanted[:20]
@@ -72,9 +72,9 @@ def test_with_as_many_beams_as_texts_it_is_exhaustive_search(
 def test_what_is_found_is_scored_as_it_is_and_no_better_than_the_best(
     seed: int, beams: int, penalty: float, no_repeat: int
 ) -> None:
-    how = Search(END, beams, 3, penalty, no_repeat)
+    how = Search(beams, 3, penalty, no_repeat)
     step = toy(seed, words=4)
-    [found] = search(step, 1, how)
+    [found] = search(step, 1, Lexicon(END), how)
     known = {tuple(text.words): text.score for text in exhaustive(step, 4, how)}
     assert 1 <= len(found) <= beams
     assert len({tuple(text.words) for text in found}) == len(found)
@@ -85,7 +85,7 @@ def test_what_is_found_is_scored_as_it_is_and_no_better_than_the_best(
 
 def test_one_beam_is_greedy_where_longer_texts_are_not_better() -> None:
     step = toy(1, words=5)
-    [[found]] = search(step, 1, Search(END, 1, 20, 0.0, 0))
+    [[found]] = search(step, 1, Lexicon(END), Search(1, 20, 0.0, 0))
     said: list[int] = []
     best, total = None, 0.0
     for _ in range(20):
@@ -100,7 +100,7 @@ def test_one_beam_is_greedy_where_longer_texts_are_not_better() -> None:
 
 def test_sources_are_searched_as_if_alone() -> None:
     steps = [toy(seed, words=6) for seed in range(4)]
-    how = Search(END, 3, 6)
+    how = Search(3, 6)
     owner = torch.arange(4)
 
     def together(words_Nt: Tensor, parent_N: Tensor) -> Tensor:
@@ -109,14 +109,14 @@ def test_sources_are_searched_as_if_alone() -> None:
         rows = [steps[int(source)](words_Nt[i : i + 1], parent_N) for i, source in enumerate(owner)]
         return torch.cat(rows)
 
-    found = search(together, 4, how)
+    found = search(together, 4, Lexicon(END), how)
     for source, step in enumerate(steps):
-        assert found[source] == search(step, 1, how)[0]
+        assert found[source] == search(step, 1, Lexicon(END), how)[0]
 
 
 def test_more_beams_than_words_are_refused() -> None:
     with pytest.raises(UserError, match="41 beams for a vocabulary of 40 words; use fewer beams"):
-        search(toy(0, words=3), 1, Search(END, 41))
+        search(toy(0, words=3), 1, Lexicon(END), Search(41))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_more_beams_than_words_are_refused() -> None:
 )
 def test_a_search_that_can_t_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{name} is {value}, expected"):
-        Search(END, **{name: value})  # type: ignore[arg-type]
+        Search(**{name: value})  # type: ignore[arg-type]
 
 
 SIZES = {"vocab_size": VOCABULARY, "max_position_embeddings": 64}
@@ -169,8 +169,9 @@ def test_with_a_cache_scores_and_beams_are_those_without(family) -> None:  # typ
     with torch.no_grad():
         head.bias[END] -= 20  # long texts
     given = sources(5, 17, 11)
-    how = Search(END, 5, 16)
-    steps = [kind(encoder, head, given, MASK) for kind in (Cached, Uncached)]
+    how = Search(5, 16)
+    first = 2 if family is roberta else 0
+    steps = [Cached(encoder, head, given, MASK, first), Uncached(encoder, head, given, MASK)]
     seen: list[list[Tensor]] = [[], []]
 
     def watched(which: int):  # type: ignore[no-untyped-def]
@@ -180,7 +181,7 @@ def test_with_a_cache_scores_and_beams_are_those_without(family) -> None:  # typ
 
         return step
 
-    cached, uncached = search(watched(0), 3, how), search(watched(1), 3, how)
+    cached, uncached = search(watched(0), 3, Lexicon(END), how), search(watched(1), 3, Lexicon(END), how)
     assert len(seen[0]) == len(seen[1]) > 10
     for with_cache, without in zip(*seen, strict=True):
         torch.testing.assert_close(with_cache, without, atol=1e-5, rtol=0)
@@ -193,5 +194,5 @@ def test_an_encoder_without_a_cache_decodes_too() -> None:
     encoder, head = model(distilbert)
     step = decoder(encoder, head, sources(5, 9), MASK)
     assert isinstance(step, Uncached)
-    assert [len(texts) for texts in search(step, 2, Search(END, 2, 5))] == [2, 2]
+    assert [len(texts) for texts in search(step, 2, Lexicon(END), Search(2, 5))] == [2, 2]
     assert isinstance(decoder(*model(bert), sources(4), MASK), Cached)

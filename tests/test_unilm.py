@@ -14,15 +14,19 @@ from transformers import BertConfig, BertModel
 
 from ubert.model import cloze
 from ubert.model.attention import PADDING, ranks
-from ubert.objectives._unilm import SHARES, Words, direction, generation, hide, pretraining
+from ubert.objectives._unilm import SHARES, Symbols, direction, generation, hide, pretraining, source_of
 
 CLS, SEP, MASK, FIRST, VOCABULARY = 1, 2, 3, 10, 1000
-WORDS = Words(CLS, SEP, MASK, VOCABULARY)
+SYMBOLS = Symbols(CLS, SEP, MASK, VOCABULARY)
 NONE = np.empty(0, np.int32)
 
 
 def text(tokens: int, first: int = FIRST) -> np.ndarray:
     return np.arange(first, first + tokens, dtype=np.int32)
+
+
+def source(tokens: int) -> np.ndarray:
+    return source_of(text(1, 7), NONE, text(tokens), SYMBOLS)
 
 
 def whole(item: cloze.Cloze) -> list[int]:
@@ -51,7 +55,7 @@ def test_the_four_directions_have_the_shares_of_the_paper() -> None:
     ],
 )
 def test_sequences_and_their_segments(chosen: str, types: list[int]) -> None:
-    item = pretraining(text(4), text(3, 20), WORDS, 0, chosen=chosen)  # type: ignore[arg-type]
+    item = pretraining(text(4), text(3, 20), SYMBOLS, 0, chosen=chosen)  # type: ignore[arg-type]
     two = [CLS, 10, 11, 12, 13, SEP, 20, 21, 22, SEP]
     one = [CLS, 10, 11, 12, 13, 20, 21, 22, SEP]
     assert whole(item) == (two if len(types) == 10 else one)
@@ -61,7 +65,7 @@ def test_sequences_and_their_segments(chosen: str, types: list[int]) -> None:
 
 @given(st.integers(1, 60), st.integers(0, 10**6), st.sampled_from(list(SHARES)))
 def test_a_text_alone_is_cut_where_two_parts_are_needed(tokens: int, seed: int, chosen: str) -> None:
-    item = pretraining(text(tokens), NONE, WORDS, seed, chosen=chosen)  # type: ignore[arg-type]
+    item = pretraining(text(tokens), NONE, SYMBOLS, seed, chosen=chosen)  # type: ignore[arg-type]
     ids = whole(item)
     assert [i for i in ids if i >= FIRST] == text(tokens).tolist()
     parts = 2 if chosen in ("bidirectional", "seq2seq") and tokens > 1 else 1
@@ -73,12 +77,12 @@ def test_a_text_alone_is_cut_where_two_parts_are_needed(tokens: int, seed: int, 
 def test_the_end_of_a_target_is_hidden_as_its_words_are_and_its_source_never() -> None:
     hidden: Counter[int] = Counter()
     for seed in range(2000):
-        item = generation(text(5), text(9, 20), WORDS, seed)
-        assert whole(item) == [CLS, 10, 11, 12, 13, 14, SEP, *range(20, 29), SEP]
+        item = generation(source(5), text(9, 20), SYMBOLS, seed)
+        assert whole(item) == [CLS, 7, SEP, 10, 11, 12, 13, 14, SEP, *range(20, 29), SEP]
         assert len(item.hidden) == 7  # 70 % of nine words and the end
         hidden.update(item.hidden.tolist())
-    assert min(hidden) == 7 and max(hidden) == 16
-    assert [hidden[place] / 2000 for place in range(8, 17)] == pytest.approx([0.7] * 9, abs=0.06)
+    assert min(hidden) == 9 and max(hidden) == 18
+    assert [hidden[place] / 2000 for place in range(10, 19)] == pytest.approx([0.7] * 9, abs=0.06)
 
 
 def test_one_draw_in_five_hides_two_or_three_words_in_a_row() -> None:
@@ -108,7 +112,7 @@ def test_as_many_places_are_hidden_as_asked_and_candidates_alone(
 def test_hidden_words_become_mask_any_word_or_stay() -> None:
     fates: Counter[str] = Counter()
     for seed in range(300):
-        item = pretraining(text(200), NONE, WORDS, seed, chosen="left_to_right")
+        item = pretraining(text(200), NONE, SYMBOLS, seed, chosen="left_to_right")
         for shown, answer in zip(item.ids[item.hidden], item.answers, strict=True):
             fates["mask" if shown == MASK else "same" if shown == answer else "other"] += 1
     total = fates.total()
@@ -120,7 +124,7 @@ def test_hidden_words_become_mask_any_word_or_stay() -> None:
 
 
 def test_the_same_draw_hides_the_same() -> None:
-    same, again, other = (pretraining(text(80), NONE, WORDS, seed) for seed in (1, 1, 2))
+    same, again, other = (pretraining(text(80), NONE, SYMBOLS, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(left, right) for left, right in zip(same, again, strict=True))
     assert not np.array_equal(same.ids, other.ids)
 
@@ -136,9 +140,9 @@ def tiny(types: int = 2) -> BertModel:
 
 def some() -> list[cloze.Cloze]:
     pretrained = [
-        pretraining(text(n), NONE, WORDS, n, chosen=kind) for n, kind in zip((9, 30, 17, 4), SHARES, strict=True)
+        pretraining(text(n), NONE, SYMBOLS, n, chosen=kind) for n, kind in zip((9, 30, 17, 4), SHARES, strict=True)
     ]
-    return [*pretrained, generation(text(12), text(6, 40), WORDS, 0)]
+    return [*pretrained, generation(source(12), text(6, 40), SYMBOLS, 0)]
 
 
 def test_a_padded_batch_is_its_sequences() -> None:
@@ -179,7 +183,7 @@ def test_the_loss_of_a_batch_is_that_of_its_sequences_alone(smoothing: float) ->
 
 def test_a_hidden_word_of_a_target_doesn_t_see_what_comes_after_it() -> None:
     encoder = tiny()
-    item = generation(text(6), text(8, 20), WORDS, 3)
+    item = generation(source(6), text(8, 20), SYMBOLS, 3)
     place = int(item.hidden[0])
     other = item.ids.copy()
     other[place + 1 :] = 500

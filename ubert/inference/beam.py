@@ -31,20 +31,31 @@ class Step(Protocol):
 class Search:
     """How to search: `beams` of each source; at most `longest` words, the end not counted. `length_penalty`: alpha
     of ((5 + words) / 6)^alpha, by which the logarithm of a text's probability is divided (Wu et al. 2016, equation
-    14), the end counted as a word; 0: shorter texts win. `no_repeat`: so many words in a row occur once in a text;
-    0: they may repeat. `may_repeat`: words that make any row with them free to repeat."""
+    14), the end counted as a word; 0: shorter texts win. `no_repeat`: so many words in a row occur once in a
+    text; 0: they may repeat.
 
-    end: int
+    Raises:
+        UserError: a number is out of its range.
+    """
+
     beams: int = 4
     longest: int = 64
     length_penalty: float = 0.6
     no_repeat: int = 3
-    may_repeat: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("beams", 1), ("longest", 1), ("length_penalty", 0), ("no_repeat", 0)):
             if (given := getattr(self, name)) < least:
                 raise UserError(f"{name} is {given}, expected {least} or more")
+
+
+class Lexicon(NamedTuple):
+    """Words (ids) with a meaning of their own: the one that ends a text, those that make any row with them free to
+    repeat, and those that are in no text."""
+
+    end: int
+    may_repeat: tuple[int, ...] = ()
+    never: tuple[int, ...] = ()
 
 
 class Text(NamedTuple):
@@ -56,7 +67,9 @@ class Text(NamedTuple):
 
 
 @torch.inference_mode()
-def search(step: Step, sources: int, how: Search, device: torch.device | str = "cpu") -> list[list[Text]]:
+def search(
+    step: Step, sources: int, lexicon: Lexicon, how: Search, device: torch.device | str = "cpu"
+) -> list[list[Text]]:
     """The best texts of each source that a beam search finds, at most `how.beams`, best first.
 
     A source is done when no open beam can still become better than its worst text. A text that reaches the
@@ -75,12 +88,12 @@ def search(step: Step, sources: int, how: Search, device: torch.device | str = "
         logp_NV = step(words_SKt.flatten(0, 1), parent_N).float()
         if how.beams > logp_NV.shape[1]:
             raise UserError(f"{how.beams} beams for a vocabulary of {logp_NV.shape[1]} words; use fewer beams")
-        _block(logp_NV, words_SKt.flatten(0, 1), how)
+        _block(logp_NV, words_SKt.flatten(0, 1), lexicon, how.no_repeat)
         if length > how.longest:
-            logp_NV[:, torch.arange(logp_NV.shape[1], device=device) != how.end] = -torch.inf
+            logp_NV[:, torch.arange(logp_NV.shape[1], device=device) != lexicon.end] = -torch.inf
         total_SKV = sum_SK[..., None] + logp_NV.view(*sum_SK.shape, -1)
-        _finish(found, open_S, words_SKt, total_SKV[..., how.end], how)
-        total_SKV[..., how.end] = -torch.inf
+        _finish(found, open_S, words_SKt, total_SKV[..., lexicon.end], how)
+        total_SKV[..., lexicon.end] = -torch.inf
         width, vocabulary = total_SKV.shape[1:]
         sum_SK, place_SK = total_SKV.flatten(1).topk(how.beams)
         beam_SK, word_SK = place_SK // vocabulary, place_SK % vocabulary
@@ -115,14 +128,14 @@ def _penalty(words: int, how: Search) -> float:
     return float(((5 + words) / 6) ** how.length_penalty)
 
 
-def _block(logp_NV: Tensor, words_Nt: Tensor, how: Search) -> None:
-    """Forbid each word that would repeat `no_repeat` words in a row."""
-    n = how.no_repeat
+def _block(logp_NV: Tensor, words_Nt: Tensor, lexicon: Lexicon, n: int) -> None:
+    """Forbid what is never said, and each word that would repeat `n` words in a row."""
+    logp_NV[:, list(lexicon.never)] = -torch.inf
     if not n or words_Nt.shape[1] < n:
         return
     row_NJn = words_Nt.unfold(1, n, 1)
     last_N1n = words_Nt[:, None, words_Nt.shape[1] - n + 1 :]
     again_NJ = (row_NJn[..., :-1] == last_N1n).all(-1)
-    again_NJ &= ~torch.isin(row_NJn, words_Nt.new_tensor(how.may_repeat)).any(-1)
+    again_NJ &= ~torch.isin(row_NJn, words_Nt.new_tensor(lexicon.may_repeat)).any(-1)
     beam, at = again_NJ.nonzero(as_tuple=True)
     logp_NV[beam, row_NJn[beam, at, -1]] = -torch.inf

@@ -20,23 +20,24 @@ from ubert.inference.beam import Step
 from ubert.model.attention import PADDING, dense, mask, ranks
 from ubert.model.batch import Ids
 from ubert.model.cloze import Cloze, encode, padded
-from ubert.model.ubert import OFFSET_POSITIONS
 
 SOURCE, TARGET = 4, 5  # segment ids
 
 Head = Callable[[Tensor], Tensor]
 
 
-def decoder(encoder: Any, head: Head, sources: Sequence[Ids], hidden: int) -> Step:
+def decoder(encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first_position: int = 0) -> Step:
     """A step of beam search: with a cache where the encoder takes one, else without.
 
     Args:
         head: hidden states [N, D] to logits [N, V].
         sources: [CLS] ... [SEP], ids.
         hidden: the id of [MASK].
+        first_position: of a sequence.
     """
-    takes_cache = "past_key_values" in inspect.signature(encoder.forward).parameters
-    return (Cached if takes_cache else Uncached)(encoder, head, sources, hidden)
+    if "past_key_values" in inspect.signature(encoder.forward).parameters:
+        return Cached(encoder, head, sources, hidden, first_position)
+    return Uncached(encoder, head, sources, hidden)
 
 
 class Uncached:
@@ -68,14 +69,14 @@ class Cached:
     follow those of their own source.
     """
 
-    def __init__(self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int) -> None:
-        self.encoder, self.head, self.hidden = encoder, head, hidden
+    def __init__(
+        self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first_position: int = 0
+    ) -> None:
+        self.encoder, self.head, self.hidden, self.first_position = encoder, head, hidden, first_position
         nothing = np.empty(0, np.int32)
         items = [Cloze(ids, np.full_like(ids, SOURCE), np.zeros_like(ids), nothing, nothing) for ids in sources]
         batch = padded(items, hidden).to(next(encoder.parameters()).device)
         self.cache = DynamicCache()
-        config = encoder.config
-        self.offset = config.pad_token_id + 1 if config.model_type in OFFSET_POSITIONS else 0  # of positions
         self.ids_SL, self.types_SL = batch.ids_BL, batch.types_BL
         self.rank_NK = batch.rank_BL  # of what the cache holds
         self.source_N1 = (self.rank_NK != PADDING).sum(1, keepdim=True)
@@ -100,7 +101,7 @@ class Cached:
             torch.cat([ids_NC, one_N1 * self.hidden], 1),
             torch.cat([types_NC, one_N1 * TARGET], 1),
             dense(looking_NC, looked_NK),
-            position_ids=torch.cat([place_NC, self.source_N1 + length], 1) + self.offset,
+            position_ids=torch.cat([place_NC, self.source_N1 + length], 1) + self.first_position,
             past_key_values=self.cache,
         )
         self.cache.crop(-1)  # the [MASK]

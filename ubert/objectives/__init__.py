@@ -25,6 +25,7 @@ from ubert.objectives._predictions import (
     Prediction,
     RelationPrediction,
     SpanPrediction,
+    TextPrediction,
     ValuePrediction,
 )
 from ubert.schema.errors import UserError
@@ -49,6 +50,7 @@ __all__ = [
     "SecondPass",
     "SpanPrediction",
     "Targets",
+    "TextPrediction",
     "ValuePrediction",
     "merge",
     "objective",
@@ -177,7 +179,7 @@ class Objective:
 
     `kind`: of a category that a person names. `targets`: gold cells of a record whose text was tokenised to an
     encoding, over the tables that `tables` makes of its categories. `blocks`: its texts have no candidate
-    categories, and are cut into blocks.
+    categories, and are cut into blocks. `generates`: what is wanted of a text is another one.
     """
 
     kind: Kind
@@ -186,6 +188,7 @@ class Objective:
     tables: Callable[[Categories], Categories] = _as_they_are
     second: SecondPass | None = None
     blocks: bool = False
+    generates: bool = False
 
     def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
         """The first question about a text."""

@@ -67,6 +67,14 @@ class ClusterPrediction:
     mentions: tuple[SpanPrediction, ...]
 
 
+@dataclass(slots=True, frozen=True)
+class TextPrediction:
+    """A text that was generated. `score`: the logarithm of its probability, divided by the penalty of its length."""
+
+    text: str
+    score: float
+
+
 Prediction = (
     LabelPrediction
     | ValuePrediction
@@ -75,4 +83,5 @@ Prediction = (
     | RelationPrediction
     | EventPrediction
     | ClusterPrediction
+    | TextPrediction
 )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.model.attention import Direction, ranks
-from ubert.model.batch import Ids, Longs
+from ubert.model.batch import Ids, Longs, Special
 from ubert.model.cloze import Cloze
 from ubert.schema.keys import draws, uniform
 
@@ -40,7 +40,7 @@ _TO_MASK, _TO_ANY = 0.8, 0.9  # below the first: [MASK]; below the second: any w
 _DIRECTION, _CUT, _ORDER, _SIZE, _FATE, _WORD = range(6)  # what a key is drawn for
 
 
-class Words(NamedTuple):
+class Symbols(NamedTuple):
     """What clozes are made with: the ids of [CLS], [SEP] and [MASK], and how many ids there are."""
 
     cls: int
@@ -56,7 +56,7 @@ def direction(*key: int) -> Direction:
     return kinds[int(np.searchsorted(below, next(draws(*key, _DIRECTION)), side="right"))]
 
 
-def pretraining(text: Ids, second: Ids, words: Words, *key: int, chosen: Direction | None = None) -> Cloze:
+def pretraining(text: Ids, second: Ids, symbols: Symbols, *key: int, chosen: Direction | None = None) -> Cloze:
     """A text with 15 % of its words hidden.
 
     Args:
@@ -71,22 +71,29 @@ def pretraining(text: Ids, second: Ids, words: Words, *key: int, chosen: Directi
         parts = [text, second]
     else:
         parts = np.split(text, [1 + int(next(draws(*key, _CUT)) * (len(text) - 1))])
-    ids, source = _sequence(parts, words)
+    ids, source = _sequence(parts, symbols)
     within = np.ones(len(ids), np.bool_)
     within[[0, source - 1, -1]] = False  # not [CLS] and [SEP]
-    return _cloze(ids, source, chosen, hide(np.flatnonzero(within), HIDDEN, *key), words, *key)
+    return _cloze(ids, source, chosen, hide(np.flatnonzero(within), HIDDEN, *key), symbols, *key)
 
 
-def generation(source: Ids, target: Ids, words: Words, *key: int) -> Cloze:
+def generation(source: Ids, target: Ids, symbols: Symbols, *key: int) -> Cloze:
     """A source and its target, of which 70 % are hidden; the [SEP] after it counts as its last word, and so the
     end is learnt, too.
 
     Args:
-        source: what comes between [CLS] and the [SEP] before the target.
+        source: see `source_of`.
     """
-    ids, length = _sequence([source, target], words)
-    hidden = hide(np.arange(length, len(ids)), HIDDEN_TARGET, *key)
-    return _cloze(ids, length, "seq2seq", hidden, words, *key)
+    ids = np.concatenate([source, target, [symbols.sep]]).astype(np.int32)
+    hidden = hide(np.arange(len(source), len(ids)), HIDDEN_TARGET, *key)
+    return _cloze(ids, len(source), "seq2seq", hidden, symbols, *key)
+
+
+def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:
+    """What a target is written from: [CLS] instruction [SEP] (pair [SEP]) text [SEP]."""
+    sep = np.array([special.sep], np.int32)
+    parts = [instruction, pair, text] if len(pair) else [instruction, text]
+    return np.concatenate([np.array([special.cls], np.int32), *(each for part in parts for each in (part, sep))])
 
 
 def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
@@ -111,22 +118,22 @@ def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
     return np.array(sorted(hidden), np.int32)
 
 
-def _sequence(parts: list[Ids], words: Words) -> tuple[Ids, int]:
+def _sequence(parts: list[Ids], symbols: Symbols) -> tuple[Ids, int]:
     """[CLS] part [SEP] (part [SEP]), and how long that is up to and with the first [SEP]."""
-    sep = np.array([words.sep], np.int32)
-    pieces = [np.array([words.cls], np.int32), parts[0], sep]
+    sep = np.array([symbols.sep], np.int32)
+    pieces = [np.array([symbols.cls], np.int32), parts[0], sep]
     for part in parts[1:]:
         pieces += [part, sep] if len(part) else []
     return np.concatenate(pieces).astype(np.int32), len(parts[0]) + 2
 
 
-def _cloze(ids: Ids, source: int, chosen: Direction, hidden: Ids, words: Words, *key: int) -> Cloze:
+def _cloze(ids: Ids, source: int, chosen: Direction, hidden: Ids, symbols: Symbols, *key: int) -> Cloze:
     """Of the hidden words, 80 % become [MASK], 10 % any word, and 10 % stay (BERT, section 3.1)."""
     answers, number = ids[hidden], np.arange(len(hidden))
     fate = uniform(number, *key, _FATE)
-    any_word = (uniform(number, *key, _WORD) * words.vocabulary).astype(np.int32)
+    any_word = (uniform(number, *key, _WORD) * symbols.vocabulary).astype(np.int32)
     covered = ids.copy()
-    covered[hidden] = np.select([fate < _TO_MASK, fate < _TO_ANY], [words.mask, any_word], answers)
+    covered[hidden] = np.select([fate < _TO_MASK, fate < _TO_ANY], [symbols.mask, any_word], answers)
     first, second = _SEGMENTS[chosen]
     types = np.where(np.arange(len(ids)) < source, first, second).astype(np.int32)
     return Cloze(covered, types, ranks(chosen, len(ids), source), hidden, answers)
