@@ -48,7 +48,6 @@ INSTRUCTIONS = {
     "coref": "coreference resolution",
     "qa": "question answering",
     "seq2seq": "write a text",
-    "seq2seq": "write a text",
 }
 """Natural-language task names where none is given; a corpus brings its own."""
 
@@ -157,8 +156,8 @@ class Predictor:
             For each text the best ones written from it, best first, at most one a beam.
 
         Raises:
-            UserError: the checkpoint doesn't generate, a text is empty, the number of pairs is wrong, there are more
-                beams than words in the vocabulary, or there is no room for what is to be written.
+            UserError: the checkpoint doesn't generate, a text is empty, the number of pairs is wrong, there are
+                more beams than words in the vocabulary, or there is no room for what is to be written.
         """
         _check_texts(texts, pairs)
         asked = instruction or INSTRUCTIONS["seq2seq"]

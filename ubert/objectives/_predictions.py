@@ -69,7 +69,7 @@ class ClusterPrediction:
 
 @dataclass(slots=True, frozen=True)
 class TextPrediction:
-    """A text that was generated. `score`: the logarithm of its probability, divided by the penalty of its length."""
+    """A text that was written. `score`: the logarithm of its probability, divided by the penalty of its length."""
 
     text: str
     score: float

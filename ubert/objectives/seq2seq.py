@@ -1,4 +1,4 @@
-"""A text to be written from another: a record's target. UniLM learns it (`_unilm.py`), and beam search writes it."""
+"""A text to be written from another: a record's target. UniLM learns it (`_unilm.py`), beam search writes it."""
 
 from __future__ import annotations
 
