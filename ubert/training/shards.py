@@ -46,6 +46,7 @@ SHARD_SCHEMA = pa.schema(
         pa.field("prompt", pa.dictionary(pa.int32(), PROMPT_WORDS), nullable=False),
         pa.field("text_ids", _IDS, nullable=False),
         pa.field("pair_ids", _IDS, nullable=False),
+        pa.field("target_ids", _IDS, nullable=False),  # of a text to be written
         pa.field("window_start", pa.int32(), nullable=False),  # the row's first token, in its record's text
         pa.field("gold_anchors", _IDS, nullable=False),  # indices into the prompt's categories
         pa.field("gold_cells", pa.list_(pa.list_(pa.int32(), 3)), nullable=False),  # category, start, end token
@@ -129,6 +130,7 @@ class Columns:
     window_start: Ids
     text: Lists
     pair: Lists
+    target: Lists
     anchors: Lists
     cells: Lists
 
@@ -277,6 +279,7 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Column
         window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
+        target=_lists(batch.column("target_ids")),
         anchors=_lists(batch.column("gold_anchors")),
         cells=_lists(batch.column("gold_cells")),
     )
