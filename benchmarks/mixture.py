@@ -167,19 +167,39 @@ def show(case: str, ours: float, theirs: float | None, unit: str, n: int) -> Non
     print(json.dumps({"benchmark": "mixture", "case": case, **numbers, "unit": unit, "n": n}), flush=True)
 
 
+def plot(times: dict[str, list[tuple[int, float]]], path: Path) -> None:
+    """Seconds by records of each case, both on logarithmic axes, and the slope of its last part."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for case, points in times.items():
+        records, took = np.array(points).T
+        slope = np.log(took[-1] / took[-2]) / np.log(records[-1] / records[-2])
+        axes.loglog(records, took, marker="o", label=f"{case} (slope {slope:.2f})")
+    axes.set(xlabel="records", ylabel="seconds")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000])
     parser.add_argument("--theirs", type=int, default=1_000_000, help="up to so many records; it takes long")
+    parser.add_argument("--plot", type=Path, help="a picture of the times, such as times.svg")
     parser.add_argument("--quick", action="store_true", help="200,000 records: ends within a minute")
     arguments = parser.parse_args()
+    times: dict[str, list[tuple[int, float]]] = {}
     for records in [200_000] if arguments.quick else arguments.records:
         with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
             os.environ |= {"HF_HOME": folder, "HF_DATASETS_OFFLINE": "1"}
-            compare(Path(folder) / "store", records, with_theirs=records <= arguments.theirs)
+            compare(Path(folder) / "store", records, records <= arguments.theirs, times)
+    if arguments.plot:
+        plot(times, arguments.plot)
 
 
-def compare(root: Path, records: int, with_theirs: bool) -> None:
+def compare(root: Path, records: int, with_theirs: bool, times: dict[str, list[tuple[int, float]]]) -> None:
     make_store(root, records)
     other = None
     if with_theirs:
@@ -192,21 +212,11 @@ def compare(root: Path, records: int, with_theirs: bool) -> None:
             cost, digest = measured(ours, root, records, guarded, processors)
             members.add(digest)
             shutil.rmtree(root / "mixtures")
-            of_case = f"{case}, {processors} processors"
-            show(
-                f"{of_case}: time",
-                cost.seconds,
-                other.seconds if other and processors == 2 else None,
-                "s",
-                records,
-            )
-            show(
-                f"{of_case}: peak memory",
-                cost.peak,
-                other.peak if other and processors == 2 else None,
-                "MiB",
-                records,
-            )
+            beside = other if processors == 2 else None
+            of_case = f"{case}, {processors} processor{'s' * (processors > 1)}"
+            times.setdefault(of_case, []).append((records, cost.seconds))
+            show(f"{of_case}: time", cost.seconds, beside and beside.seconds, "s", records)
+            show(f"{of_case}: peak memory", cost.peak, beside and beside.peak, "MiB", records)
         assert len(members) == 1, "one or two processors draw different members"
 
 

@@ -1,8 +1,8 @@
 """Objectives beside the structure table.
 
-`decoding`: texts of 64 words written by beam search from sources of 128 tokens, by an encoder of MiniLM's size with
-random weights. Ours keeps keys and values of the words so far; theirs computes the whole sequence anew for each word,
-as UniLM's attention masks alone would have it. Both must write the same texts.
+`decoding`: texts of 64 words written by beam search from sources of 128 tokens, by an encoder of MiniLM's size
+with random weights. Ours keeps keys and values of the words so far; theirs computes the whole sequence anew for
+each word, as UniLM's attention masks alone would have it. Both must write the same texts.
 
     python benchmarks/objectives.py [--quick] [--threads 1]
 """

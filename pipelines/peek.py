@@ -15,6 +15,8 @@ from pipelines.place import Place, arrow, explained, on_disk, parquet
 from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
 from ubert.model.batch import Batch, Example
+from ubert.model.cloze import ClozeBatch
+from ubert.model.masked_lm import MaskedBatch
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.checks import covered
@@ -74,9 +76,14 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     tokenizer = load_tokenizer(chosen.encoder)
     shards = open_shards(find_shards(on_disk(root), chosen, tokenizer.hash), verify=False)
     config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
-    loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings)
+    words = tokenizer.for_masking() if chosen.masks else None
+    loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings, words=words)
     step = loader.step(0)
     first = step.batches[0]
+    if not isinstance(first, Batch):
+        for text in range(min(n, len(first.ids_BL))):
+            yield _masked(first, text, shards.record_id(step.rows[text]), tokenizer)
+        return
     for piece in range(min(n, len(first.ids_BL))):
         row = step.rows[int(first.example_B[piece])]
         yield _piece(first, piece, shards.record_id(row), shards.example(row), tokenizer)
@@ -174,3 +181,23 @@ def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | 
     with explained(directory):
         for batch in files.to_batches(filter=condition, batch_size=64):
             yield from batch_to_records(batch)
+
+
+def _masked(batch: MaskedBatch | ClozeBatch, text: int, record_id: str, tokenizer: Tokenizer) -> Text:
+    """A text with masks: what the model sees, and the tokens that it predicts."""
+    position_M, target_M = (
+        (batch.hidden_H, batch.answer_H)
+        if isinstance(batch, ClozeBatch)
+        else (batch.position_M, batch.target_M)
+    )
+    ids = batch.ids_BL[text][batch.mask_BL[text]].numpy().astype(np.int32)
+    mine = position_M // batch.ids_BL.shape[1] == text
+    targets = target_M[mine].numpy().astype(np.int32)
+    lines = Text()
+    for head, value in (
+        ("record", record_id),
+        ("tokens", " ".join(tokenizer.tokens(ids))),
+        ("predicted", " ".join(tokenizer.tokens(targets))),
+    ):
+        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
+    return lines

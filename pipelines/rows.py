@@ -89,8 +89,8 @@ def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Wind
 
     A cell is in every window that holds it whole. A text that nothing is extracted from has one window, its
     beginning; a question about a place in it the window around that. A question's anchor, which says that there is
-    no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window. One
-    that is asked nothing is cut into blocks.
+    no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window.
+    One that is asked nothing is cut into blocks.
     """
     if not tokens:
         return []

@@ -217,7 +217,7 @@ def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:
     """Eight of forty, the gold one among them; others in the next epoch, over time all of them."""
     train = loader(shards, epochs=40)
     row = next(row for row in range(len(shards)) if shards.record_id(row) == "reviews/train/7")
-    copy = int(np.flatnonzero(train.plan.row_M == row)[0])
+    copy = int(np.flatnonzero(train.plans["structure"].row_M == row)[0])
     draws = [train.categories(row, copy, epoch).tolist() for epoch in range(40)]
     assert draws[0] == [4, 6, 7, 12, 23, 25, 31, 36]  # frozen, as the batches are
     assert all(len(set(draw)) == 8 and draw == sorted(draw) and 7 in draw for draw in draws)
@@ -232,7 +232,7 @@ def test_what_is_drawn_depends_on_the_record_and_the_epoch_not_on_its_batch(shar
     draws = []
     for other in ({}, {"batches": "by_task"}, {"tokens_per_batch": 4096}):
         train = loader(shards, **other)
-        copies = np.flatnonzero(train.plan.row_M == row).tolist()
+        copies = np.flatnonzero(train.plans["structure"].row_M == row).tolist()
         draws.append([train.categories(row, copy, 3).tolist() for copy in copies])
     assert draws[0] == draws[1] == draws[2]
     assert len(draws[0]) == 2 and draws[0][0] != draws[0][1]
@@ -271,7 +271,9 @@ def test_the_order_beside_the_shards_is_made_once_and_leaves_no_residue(tmp_path
     assert len(made) == 2 and not list(folder.glob(".tmp*"))
     assert [loader(open_shards(folder)).step(i).records for i in range(3)] == one
     assert {path: path.stat().st_mtime_ns for path in folder.glob("order-*")} == made
-    assert isinstance(loader(open_shards(folder)).plan.row_M, np.memmap)  # it may be larger than memory
+    assert isinstance(
+        loader(open_shards(folder)).plans["structure"].row_M, np.memmap
+    )  # it may be larger than memory
     loader(open_shards(folder), tokens_per_batch=2048, packs_per_batch=1, tokens_per_step=2048, seed=9)
     assert len(list(folder.glob("order-*"))) == 2
     loader(open_shards(folder), batches="by_task")
@@ -297,9 +299,9 @@ def test_any_recipe_that_is_accepted_keeps_its_word(
 ) -> None:
     numbers = {"tokens_per_batch": tokens, "tokens_per_step": 600, "categories_per_piece": categories}
     train = loader(shards, layout=layout, seed=seed, epochs=1, **numbers)
-    copies = [np.concatenate(train.plan.packs(i)) for i in range(train.total_steps)]
-    assert sorted(np.concatenate(copies).tolist()) == list(range(len(train.plan.row_M)))
-    assert min(map(len, copies)) >= train.plan.smallest
+    copies = [np.concatenate(train.plans["structure"].packs(i)) for i in range(train.total_steps)]
+    assert sorted(np.concatenate(copies).tolist()) == list(range(len(train.plans["structure"].row_M)))
+    assert min(map(len, copies)) >= train.plans["structure"].smallest
     step = train.step(seed % train.total_steps)
     assert max(batch.ids_BL.numel() for batch in step.batches) <= 600
 

@@ -82,7 +82,7 @@ def test_it_predicts_as_it_was_trained(finished: Path) -> None:
     model = UbertModel.load(directory).eval()
     with torch.no_grad():
         beside = model.encoder(ids).last_hidden_state
-        model.merge_adapters()
+        model.without_adapters()
         merged = model.encoder(ids).last_hidden_state
         lora_free = UbertModel.load(directory.with_name("step-000000")).eval().encoder(ids).last_hidden_state
     torch.testing.assert_close(beside, merged, atol=1e-5, rtol=1e-5)
@@ -95,7 +95,7 @@ def test_a_merged_model_is_saved_as_a_plain_one(finished: Path, tmp_path: Path) 
     directory = checkpoint.latest(finished)
     assert directory is not None
     model = UbertModel.load(directory)
-    model.merge_adapters()
+    model.without_adapters()
     model.save(tmp_path)
     again = UbertModel.load(tmp_path)
     assert again.shape.lora is None
@@ -120,3 +120,12 @@ def test_without_peft_it_says_what_to_install(world: World, monkeypatch: pytest.
     monkeypatch.setattr(lora, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"need the package peft; run pip install 'ubert\[lora\]'"):
         UbertModel.new(str(world.encoder), Shape(lora=4), vocabulary=9, seed=0)
+
+
+def test_a_checkpoint_with_adapters_is_a_start(finished: Path) -> None:
+    directory = checkpoint.latest(finished)
+    assert directory is not None
+    merged = UbertModel.load(directory).without_adapters()
+    start = UbertModel.new(str(directory), Shape(table_size=8, lora=2), vocabulary=1, seed=9).without_adapters()
+    for name, parameter in merged.named_parameters():
+        assert torch.equal(parameter, start.get_parameter(name)), name

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ubert.model.masking import LONGEST, P, Ids, Masked, Words, boundaries, masked, spans
+from ubert.model.masking import LONGEST, Ids, Masked, P, Words, boundaries, masked, spans
 from ubert.schema.keys import draws, keys, uniform
 from ubert.schema.recipe import Masking
 

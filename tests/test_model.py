@@ -136,6 +136,17 @@ def test_new_weights_follow_the_seed_and_the_vocabulary_grows(tmp_path: Path) ->
         assert torch.equal(parameter[: len(pretrained[name])], pretrained[name]), f"{name} is not as pretrained"
 
 
+def test_a_checkpoint_is_a_start_with_its_table(tmp_path: Path) -> None:
+    model = tiny("stacked")
+    model.save(tmp_path)
+    start = UbertModel.new(str(tmp_path), Shape("stacked", 8, max_tokens=99), vocabulary=50, seed=5)
+    assert start.shape.max_tokens == 99
+    for name, parameter in start.named_parameters():
+        assert torch.equal(parameter, model.get_parameter(name)) and parameter.requires_grad
+    with pytest.raises(UserError, match="has a table of layout stacked and size 8; expected joint and 8"):
+        UbertModel.new(str(tmp_path), Shape("joint", 8), vocabulary=50, seed=5)
+
+
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
 def test_transformers_reads_a_checkpoint(layout: Layout, tmp_path: Path) -> None:
     model = tiny(layout)

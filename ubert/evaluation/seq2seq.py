@@ -12,7 +12,7 @@ from ubert.objectives import Prediction, TextPrediction
 from ubert.schema.record import Record
 
 _ORDERS = range(1, 5)  # of n-grams
-_WORDS = {"zh": "zh", "ja": "char"}  # how sacrebleu cuts them; others as mteval-v13a
+_WORDS = {"zh": "zh", "ja": "char"}  # to sacrebleu; others as mteval-v13a
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:

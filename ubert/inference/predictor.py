@@ -84,7 +84,7 @@ class Predictor:
             UserError: it is not a checkpoint, or is damaged.
         """
         model, tokenizer = UbertModel.load(directory), load_tokenizer(str(directory))
-        model.merge_adapters()
+        model.without_adapters()
         fitted = {task: fit.threshold for task, fit in read_thresholds(directory).items()}
         return cls(model, tokenizer, thresholds=fitted, precision=precision)
 

@@ -36,16 +36,23 @@ class ClozeBatch(NamedTuple):
     that is spread over the vocabulary."""
 
     ids_BL: Tensor  # int64
+    mask_BL: Tensor  # bool: no padding
     types_BL: Tensor  # int64
     rank_BL: Tensor  # int64
     hidden_H: Tensor  # int64
     answer_H: Tensor  # int64
     smoothing: float
 
+    @property
+    def counts(self) -> tuple[int]:
+        """Words that the loss is a sum over."""
+        return (len(self.hidden_H),)
+
     def to(self, device: torch.device | str) -> ClozeBatch:
         """The same batch on `device`; copies overlap where memory is pinned."""
         return ClozeBatch(
             ids_BL=self.ids_BL.to(device, non_blocking=True),
+            mask_BL=self.mask_BL.to(device, non_blocking=True),
             types_BL=self.types_BL.to(device, non_blocking=True),
             rank_BL=self.rank_BL.to(device, non_blocking=True),
             hidden_H=self.hidden_H.to(device, non_blocking=True),
@@ -65,10 +72,12 @@ def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBat
         return torch.from_numpy(table)
 
     hidden = [item.hidden.astype(np.int64) + b * longest for b, item in enumerate(items)]
+    rank_BL = stacked([item.ranks for item in items], PADDING)
     return ClozeBatch(
         ids_BL=stacked([item.ids for item in items], pad),
+        mask_BL=rank_BL != PADDING,
         types_BL=stacked([item.types for item in items], 0),
-        rank_BL=stacked([item.ranks for item in items], PADDING),
+        rank_BL=rank_BL,
         hidden_H=torch.from_numpy(np.concatenate(hidden)),
         answer_H=torch.from_numpy(np.concatenate([item.answers for item in items]).astype(np.int64)),
         smoothing=smoothing,

@@ -38,3 +38,4 @@ def merge(encoder: nn.Module) -> None:
     for name, layer in [(n, m) for n, m in encoder.named_modules() if isinstance(m, LoraLayer)]:
         layer.merge()
         encoder.set_submodule(name, layer.get_base_layer())
+    del encoder.peft_config  # peft's note that it has been here

@@ -94,10 +94,11 @@ class MaskedHead(nn.Module):
         self.place = nn.Embedding(BOUNDARY_TARGETS, PLACE_SIZE)
         self.boundary = nn.Sequential(_layer(2 * width + PLACE_SIZE, width), _layer(width, width))
         self.boundary_bias_V = nn.Parameter(torch.zeros(vocabulary))
-        for parameter in (self.own[0], self.boundary[0][0], self.boundary[1][0]):
-            nn.init.normal_(parameter.weight, std=0.02)
-            nn.init.zeros_(parameter.bias)
-        nn.init.normal_(self.place.weight, std=0.02)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
 
     def from_own(self, hidden_MD: Tensor, words_VD: Tensor) -> Tensor:
         """Logits [M, V] of tokens from their hidden rows."""

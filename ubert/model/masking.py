@@ -137,7 +137,8 @@ def replaced(begins_M: Flags, starts_M: Flags, masking: Masking, *key: int) -> n
         begins_M = np.ones_like(begins_M)
     elif masking.scheme == "word":
         begins_M = begins_M | starts_M
-    return uniform(np.arange(begins_M.sum()), *key)[np.cumsum(begins_M) - 1]
+    decided = uniform(np.arange(begins_M.sum()), *key)
+    return np.asarray(decided[np.cumsum(begins_M) - 1])
 
 
 def boundaries(positions: Ids, begins_M: Flags, tokens: int) -> tuple[Ids, npt.NDArray[Any]]:

@@ -44,7 +44,7 @@ def export(model: UbertModel, path: Path) -> None:
     """
     if find_spec("onnxscript") is None:
         raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
-    model.merge_adapters()
+    model.without_adapters()
     pieces, tokens, tables = 2, 8, 3
     ids = torch.ones(pieces, tokens, dtype=torch.int64)
     of_tables = torch.zeros(tables, dtype=torch.int64)

@@ -144,12 +144,14 @@ class UbertModel(PreTrainedModel):
         hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
         return hidden_BLD
 
-    def merge_adapters(self) -> None:
+    def without_adapters(self) -> UbertModel:
         """Make plain layers of those with adapters: the same model, and as fast as one that was trained whole."""
         if self.shape.lora:
             lora.merge(self.encoder)
             self.shape = replace(self.shape, lora=None)
             self.config.shape = asdict(self.shape)
+            self.encoder.requires_grad_(True)
+        return self
 
     @classmethod
     def around(cls, encoder: PreTrainedModel, shape: Shape) -> UbertModel:
@@ -160,7 +162,7 @@ class UbertModel(PreTrainedModel):
 
     @classmethod
     def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
-        """A pretrained encoder with a new structure table.
+        """A pretrained encoder with new heads; of a checkpoint of ours, with its own.
 
         Args:
             encoder: hub name or local path.
@@ -168,22 +170,29 @@ class UbertModel(PreTrainedModel):
             seed: of the new weights.
 
         Raises:
-            UserError: the encoder can't be loaded.
+            UserError: the encoder can't be loaded, or its table is of another layout or size.
         """
-        try:
-            loaded = AutoModel.from_pretrained(encoder, dtype=torch.float32, trust_remote_code=False)
-        except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json"
-            ) from None
+        loaded = _loaded(encoder)
+        start = loaded.without_adapters() if isinstance(loaded, UbertModel) else None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            if vocabulary > loaded.get_input_embeddings().num_embeddings:
-                loaded.resize_token_embeddings(vocabulary)
+            pretrained = start.encoder if start else loaded
+            if vocabulary > pretrained.get_input_embeddings().num_embeddings:
+                pretrained.resize_token_embeddings(vocabulary)
             if shape.unilm:
-                cloze.learn_segments(loaded)
-            return cls.around(loaded, shape)
+                cloze.learn_segments(pretrained)
+            model = cls.around(pretrained, shape)
+        if start:
+            if (start.shape.layout, start.shape.table_size) != (shape.layout, shape.table_size):
+                raise UserError(
+                    f"checkpoint {encoder} has a table of layout {start.shape.layout} and size "
+                    f"{start.shape.table_size}; expected {shape.layout} and {shape.table_size}: give the recipe "
+                    "the checkpoint's `layout` and `table_size`"
+                )
+            model.table = start.table
+            if model.masked is not None and start.masked is not None:
+                model.masked = start.masked
+        return model
 
     @classmethod
     def load(cls, directory: Path) -> UbertModel:
@@ -224,6 +233,23 @@ class UbertModel(PreTrainedModel):
         """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model back."""
         with quietly():
             self.save_pretrained(directory)
+
+
+def _loaded(encoder: str) -> Any:
+    """A pretrained encoder, or a checkpoint of ours.
+
+    Raises:
+        UserError: it can't be loaded.
+    """
+    try:
+        if isinstance(AutoConfig.from_pretrained(encoder, trust_remote_code=False), UbertConfig):
+            return UbertModel.load(Path(encoder))
+        return AutoModel.from_pretrained(encoder, dtype=torch.float32, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json"
+        ) from None
 
 
 def _without_pooler(encoder: Any) -> Any:

@@ -14,7 +14,7 @@ Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
 Precision = Literal["auto", "bf16", "fp32"]
-Trained = Literal["structure", "spanbert"]
+Trained = Literal["structure", "spanbert", "unilm", "seq2seq"]
 SHARE = 0.001  # to which shares of batches are exact
 
 
@@ -29,12 +29,13 @@ class Evaluation(Strict):
 class Masking(Strict):
     """How SpanBERT masks (section 3.1 of its paper), and what it predicts.
 
-    `scheme`: geometric spans of whole words, or what its Table 6 compares them with: single word pieces (`subword`),
-    whole words (`word`), or half of the time the spans that the corpus itself marks, else whole words (`entity`).
+    `scheme`: geometric spans of whole words, or what its Table 6 compares them with: single word pieces
+    (`subword`), whole words (`word`), or half of the time the spans that the corpus itself marks, else whole words
+    (`entity`).
     `lengths`: of spans, geometric with p = 0.2; what is over 10 words is drawn again (`truncated`: the released
     code, and the paper's mean of 3.8) or counts as 10 (`clipped`: the paper's words). `replacements`: a random
     token is one of the corpus, which keeps frequencies (the released code), or any of the vocabulary. `boundary`:
-    also predict spans from the tokens beside them. `texts`: of records of task text, or of all.
+    also predict spans from the tokens beside them. `texts`: of records of task text, or of all; for unilm, too.
     """
 
     scheme: Literal["span", "subword", "word", "entity"] = "span"
@@ -58,8 +59,10 @@ class Recipe(Strict):
     `epochs` is given.
 
     `objectives`: the share of global batches that each objective has: `structure`, the structure table over
-    labelled records, and `spanbert`, masked words of texts, as `masking` says. An epoch is one of the labelled
-    records, where there are any; what has fewer or more batches than its share goes around at its own pace.
+    labelled records; `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
+    texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task seq2seq).
+    An epoch is one of the labelled records, where there are any; what has fewer or more batches than its share goes
+    around at its own pace.
     """
 
     name: str = Field(pattern=NAME)
@@ -69,9 +72,7 @@ class Recipe(Strict):
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
     categories_per_piece: int = Field(default=32, gt=0)
-    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(
-        default_factory=lambda: {"structure": 1.0}, min_length=1
-    )
+    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = {"structure": 1.0}
     masking: Masking = Masking()
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
@@ -93,6 +94,16 @@ class Recipe(Strict):
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)
     evaluate: list[Evaluation] = Field(default_factory=list)
+
+    @property
+    def masks(self) -> bool:
+        """Whether an objective masks words."""
+        return self.objectives.keys() != {"structure"}
+
+    @property
+    def generates(self) -> bool:
+        """Whether an objective teaches to write texts."""
+        return not self.objectives.keys().isdisjoint(("unilm", "seq2seq"))
 
     @model_validator(mode="after")
     def _one_length(self) -> Recipe:

@@ -132,6 +132,7 @@ def load_optimizer(directory: Path, model: UbertModel, optimizer: torch.optim.Op
     state = {
         index: {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
         for index, name in enumerate(order)
+        if f"step/{name}" in tensors  # what no step has trained yet has no state
     }
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 

@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.recipe import Recipe
-from ubert.schema.record import TASKS
+from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.record import TASKS, Task
 from ubert.training.permutation import Longs
 from ubert.training.shards import Shards
-from ubert.training.sizes import Sizes
+from ubert.training.sizes import Sizes, TextSizes, tasks_of
 
 _BITS = 24  # of a number of sequences, and of a length, in a key
 _LARGEST = (1 << _BITS) - 1
@@ -46,24 +46,33 @@ class Index(NamedTuple):
     task_K: Longs
 
 
-def index(shards: Shards, recipe: Recipe, most_tokens: int) -> Index:
-    """The index of a set of shards for a recipe's packs.
+def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) -> Index:
+    """The index of a set of shards for a recipe's packs of one objective.
 
     Args:
         most_tokens: the encoder's number of positions.
 
     Raises:
-        UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes; or the
-            order can't be written beside the shards.
+        UserError: the objective has no rows, or rows have no objective; a row alone is larger than a batch or a
+            forward pass may be, or than the encoder takes; or the order can't be written beside the shards.
     """
     by_task = recipe.batches == "by_task"
+    tasks = tasks_of(recipe, objective)
     made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, by_task
-    name = fingerprint(*made_of)
+    name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives))
     places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
     if not all(place.exists() for place in places):
-        _build(shards, Sizes(shards, recipe, most_tokens), by_task, *places)
+        _all_trained(shards, recipe)
+        structure = objective == "structure"
+        sizes = Sizes(shards, recipe, most_tokens) if structure else TextSizes(shards, most_tokens, objective)
+        _build(shards, sizes, tasks, by_task, *places)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
+    if not len(key_E):
+        raise UserError(
+            f"recipe {recipe.name}: objective {objective} has a share of the batches, but the mixture "
+            f"{recipe.mixture} has no record for it ({_wanted(objective)}); add some, or take it out of `objectives`"
+        )
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
     first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
@@ -71,10 +80,33 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int) -> Index:
     return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, task_K)
 
 
-def _build(shards: Shards, sizes: Sizes, by_task: bool, sizes_file: Path, rows_file: Path) -> None:
+_TRAINS = {"text": "spanbert or unilm", "seq2seq": "seq2seq"}
+
+
+def _wanted(objective: Trained) -> str:
+    wanted = {"structure": "any labelled task", "seq2seq": "task seq2seq"}
+    return wanted.get(objective, "task text, or, with masking.texts: all, any task")
+
+
+def _all_trained(shards: Shards, recipe: Recipe) -> None:
+    """Refuse a mixture with records of a task that no objective of the recipe trains on."""
+    trained = set[str]().union(*(tasks_of(recipe, objective) for objective in recipe.objectives))
+    for file in shards.files:
+        drawn = np.unique(file.task[file.copies.any(axis=1)]).tolist()
+        if left := {file.tasks[number] for number in drawn} - trained:
+            raise UserError(
+                f"recipe {recipe.name}: the mixture {recipe.mixture} has records of task {min(left)}, which none of "
+                f"the objectives {', '.join(recipe.objectives)} trains on; give "
+                f"{_TRAINS.get(min(left), 'structure')} a share, or leave them out of the mixture"
+            )
+
+
+def _build(
+    shards: Shards, sizes: Sizes | TextSizes, tasks: set[Task], by_task: bool, sizes_file: Path, rows_file: Path
+) -> None:
     """Count the copies of each size, and put the rows in that order: a counting sort in two passes."""
     counts: Counter[int] = Counter()
-    for _, key_R, copies_R in _keyed(shards, sizes, by_task):
+    for _, key_R, copies_R in _keyed(shards, sizes, tasks, by_task):
         key_E, place_R = np.unique(key_R, return_inverse=True)
         count_E = np.bincount(place_R, weights=copies_R).astype(np.int64)
         counts.update(dict(zip(key_E.tolist(), count_E.tolist(), strict=True)))
@@ -84,7 +116,7 @@ def _build(shards: Shards, sizes: Sizes, by_task: bool, sizes_file: Path, rows_f
     with _whole(rows_file) as path:
         row_M = np.lib.format.open_memmap(path, mode="w+", dtype=number, shape=(int(count_E.sum()),))
         free_E = np.cumsum(count_E) - count_E
-        for row_R, key_R, copies_R in _keyed(shards, sizes, by_task):
+        for row_R, key_R, copies_R in _keyed(shards, sizes, tasks, by_task):
             size_R = np.searchsorted(key_E, key_R)
             order_R = np.argsort(size_R, kind="stable")
             dealt = np.repeat(row_R[order_R], copies_R[order_R])
@@ -98,14 +130,18 @@ def _build(shards: Shards, sizes: Sizes, by_task: bool, sizes_file: Path, rows_f
         np.save(file, np.stack([key_E, count_E]), allow_pickle=False)
 
 
-def _keyed(shards: Shards, sizes: Sizes, by_task: bool) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """The rows that are drawn, their keys (phase, task, then sequences, then length: the largest first) and their
+def _keyed(
+    shards: Shards, sizes: Sizes | TextSizes, wanted: set[Task], by_task: bool
+) -> Iterator[tuple[Longs, Longs, Longs]]:
+    """The rows of wanted tasks that are drawn, their keys (phase, task, then sequences, then length: the largest first) and their
     copies, a part of a shard at a time."""
     for file in shards.files:
         tasks = np.array([TASKS.index(task) if by_task else 0 for task in file.tasks], np.int64)
+        is_wanted = np.array([task in wanted for task in file.tasks], np.bool_)
         for start, phase in product(range(0, len(file), CHUNK), range(file.copies.shape[1])):
             copies_R = file.copies[start : start + CHUNK, phase]
             drawn_R = start + np.flatnonzero(copies_R)
+            drawn_R = drawn_R[is_wanted[file.task[drawn_R]]]
             length_R, pieces_R = sizes(file, drawn_R)
             size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
             group_R = phase * len(TASKS) + tasks[file.task[drawn_R]]

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, repeat
 from operator import add
 from typing import Any
 
 import numpy as np
 
+from ubert.model import cloze
 from ubert.model.batch import Batch, Ids, Prompt, Sequences, Special, groups, padded, prompt
+from ubert.model.cloze import ClozeBatch
+from ubert.model.masked_lm import MaskedBatch, masked_batch
+from ubert.model.masking import Words
+from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
-from ubert.schema.recipe import Recipe
+from ubert.schema.recipe import Recipe, Trained
+from ubert.training.clozes import clozes
+from ubert.training.masked_texts import masked_texts
 from ubert.training.permutation import Longs
-from ubert.training.plan import CATEGORIES, Plan
+from ubert.training.plan import CATEGORIES, CLOZES, MASKS, Plan
 from ubert.training.shards import Shards
+from ubert.training.turns import Turns
 
 PROMPTS_KEPT = 4096
 AHEAD = 4  # steps that are prepared in advance
@@ -33,10 +41,11 @@ AHEAD = 4  # steps that are prepared in advance
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One rank's part of a global batch: micro-batches of at most `tokens_per_step` padded tokens, the number of
-    texts of the whole global batch, and the rows of the shards that this rank's texts are."""
+    """One rank's part of a global batch of one objective: micro-batches of at most `tokens_per_step` padded tokens,
+    the number of texts of the whole global batch, and the rows of the shards that this rank's texts are."""
 
-    batches: list[Batch]
+    objective: Trained
+    batches: list[Batch | MaskedBatch | ClozeBatch]
     examples: int
     rows: list[int]
     shards: Shards
@@ -52,21 +61,33 @@ class Loader:
 
     Args:
         most_tokens: the encoder's number of positions.
+        words: what masking knows of the tokenizer, where the recipe has an objective that masks.
 
     Raises:
-        UserError: a row or the number of ranks doesn't fit the recipe's numbers.
+        UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
+            have no objective.
     """
 
     def __init__(
-        self, shards: Shards, recipe: Recipe, special: Special, most_tokens: int, rank: int = 0, world: int = 1
+        self,
+        shards: Shards,
+        recipe: Recipe,
+        special: Special,
+        most_tokens: int,
+        rank: int = 0,
+        world: int = 1,
+        words: Words | None = None,
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
-        self.rank, self.world = rank, world
-        self.plan = Plan(shards, recipe, most_tokens)
-        self.steps_per_epoch = self.plan.steps
-        if self.plan.smallest < world:
+        self.rank, self.world, self.words = rank, world, words
+        self.turns = Turns(recipe.objectives)
+        self.plans = {name: Plan(shards, recipe, most_tokens, name) for name in recipe.objectives}
+        leading = "structure" if "structure" in self.plans else next(iter(self.plans))
+        self.steps_per_epoch = self.turns.until(leading, self.plans[leading].steps)
+        smallest = min(plan.smallest for plan in self.plans.values())
+        if smallest < world:
             raise UserError(
-                f"recipe {recipe.name}: a global batch has {self.plan.smallest} texts, fewer than the {world} "
+                f"recipe {recipe.name}: a global batch has {smallest} texts, fewer than the {world} "
                 f"workers; raise tokens_per_batch ({recipe.tokens_per_batch}) or use fewer workers"
             )
         epochs = recipe.epochs or 0.0
@@ -77,16 +98,24 @@ class Loader:
 
     def step(self, i: int) -> Step:
         """This rank's part of step `i` (from 0)."""
-        epoch = i // self.steps_per_epoch
-        packs = self.plan.packs(i)
-        batches: list[Batch] = []
+        objective, turn = self.turns(i)
+        plan = self.plans[objective]
+        packs = plan.packs(turn)
+        make: dict[Trained, Callable[..., Iterator[Batch | MaskedBatch | ClozeBatch]]] = {
+            "structure": self._batches,
+            "spanbert": self._masked,
+            "unilm": partial(self._clozes, "unilm"),
+            "seq2seq": partial(self._clozes, "seq2seq"),
+        }
+        batches: list[Batch | MaskedBatch | ClozeBatch] = []
         rows: list[int] = []
         for copies in self.share(packs):
-            row_R = self.plan.row_M[copies]
+            row_R = plan.row_M[copies]
             order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
-            batches += self._batches(row_R[order].astype(np.int64), copies[order], epoch)
+            mine = row_R[order].astype(np.int64), copies[order], turn // plan.steps
+            batches += make[objective](*mine)
             rows += row_R[order].tolist()
-        return Step(batches, sum(map(len, packs)), rows, self.shards)
+        return Step(objective, batches, sum(map(len, packs)), rows, self.shards)
 
     def share(self, packs: list[Longs]) -> list[Longs]:
         """This rank's part of the packs of a global batch: whole packs where each rank gets as many, else rows."""
@@ -132,6 +161,23 @@ class Loader:
                 gold_cells=rows.cells[start:stop],
             )
             yield padded(columns, self.special, stop - start)
+
+    def _masked(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[MaskedBatch]:
+        """Micro-batches of this rank's rows of a pack, masked."""
+        assert self.words is not None
+        plan, masking = self.plans["spanbert"], self.recipe.masking
+        texts = list(masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, epoch, MASKS))
+        for start, stop in self._cuts([len(text.ids) + 2 for text in texts], [1] * len(texts)):
+            yield masked_batch(texts[start:stop], self.special)
+
+    def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[ClozeBatch]:
+        """Micro-batches of this rank's rows of a pack, with words hidden."""
+        assert self.words is not None
+        key = *self.plans[objective].key, epoch, CLOZES
+        items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, *key))
+        smoothing = SMOOTHING if objective == "seq2seq" else 0.0
+        for start, stop in self._cuts([len(item.ids) for item in items], [1] * len(items)):
+            yield cloze.padded(items[start:stop], self.special.pad, smoothing)
 
     def _cuts(self, lengths: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
         """Where micro-batches start and stop: each is as many rows as a forward pass may have."""
@@ -182,10 +228,11 @@ class Loader:
         if count <= most:
             return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
+        plan = self.plans["structure"]
         first = copy
-        while first and self.plan.row_M[first - 1] == row:
+        while first and plan.row_M[first - 1] == row:
             first -= 1
-        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, row, copy - first)
+        draw = keys(np.arange(count), *plan.key, epoch, CATEGORIES, row, copy - first)
         draw[gold] = 0
         most = max(most, len(gold))
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)

@@ -1,7 +1,8 @@
 """The training loop: one worker or many, CPU or GPU, free of Ray.
 
-A step takes one global batch, of which each worker has a share, in micro-batches. Its loss is the sum over all its
-texts divided once by their number, so it doesn't matter how texts fall on workers and micro-batches.
+A step takes one global batch, of one objective, of which each worker has a share, in micro-batches. Each loss of
+the objective is a sum over all texts (or masked tokens), divided once by their number, so it doesn't matter how
+texts fall on workers and micro-batches.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from ubert.model import cells
 from ubert.model.batch import Batch
+from ubert.model.cloze import ClozeBatch
+from ubert.model.masked_lm import MaskedBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
@@ -61,12 +64,12 @@ class Training:
     loader: Loader
     model: UbertModel
     optimizer: torch.optim.AdamW
-    score: nn.Module  # batch -> summed loss
+    score: nn.Module  # batch -> summed losses
     state: State
 
 
 class Totals(NamedTuple):
-    """Of one step, over all workers: the loss of a text, tokens without padding, whether anyone asks to stop."""
+    """Of one step, over all workers: the loss of a text (or of masked tokens), tokens without padding, whether anyone asks to stop."""
 
     loss: float
     tokens: int
@@ -141,10 +144,19 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         run=run,
         worker=worker,
         tokenizer=tokenizer,
-        loader=Loader(opened, recipe, tokenizer.special, model.most_tokens, worker.rank, worker.world),
+        loader=Loader(
+            opened,
+            recipe,
+            tokenizer.special,
+            model.most_tokens,
+            worker.rank,
+            worker.world,
+            words=tokenizer.for_masking() if recipe.masks else None,
+        ),
         model=model,
         optimizer=optimizer,
-        score=DistributedDataParallel(score) if worker.world > 1 else score,
+        # each objective leaves the other's head without a gradient
+        score=DistributedDataParallel(score, find_unused_parameters=recipe.masks) if worker.world > 1 else score,
         state=state,
     )
     if directory is None:
@@ -160,13 +172,17 @@ class SummedLoss(nn.Module):
         self.model = model
         self.recipe = recipe
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The loss of a micro-batch, summed over its texts."""
-        return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0]
+    def forward(self, batch: Batch | MaskedBatch | ClozeBatch) -> Tensor:
+        """The losses of a micro-batch [1 or 2], each summed over its texts or masked tokens."""
+        if isinstance(batch, ClozeBatch):
+            return self.model.cloze_loss(batch).reshape(1)
+        if isinstance(batch, MaskedBatch):
+            return self.model.masked_losses(batch)
+        return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0].reshape(1)
 
 
 def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:
-    """Gradients of one global batch's mean loss, averaged over workers: equal on all of them.
+    """Gradients of one global batch's mean losses, averaged over workers: equal on all of them.
 
     Raises:
         UserError: the loss is not finite.
@@ -174,24 +190,40 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     recipe, worker = training.recipe, training.worker
     parallel = training.score if isinstance(training.score, DistributedDataParallel) else None
     half = runs_bf16(recipe.precision, worker.device)
-    totals = torch.zeros(3, dtype=torch.float64, device=worker.device)
+    counts = _counts(step, worker)
+    losses = torch.zeros(len(counts), dtype=torch.float64, device=worker.device)
+    totals = torch.zeros(2, dtype=torch.float64, device=worker.device)
     for number, batch in enumerate(step.batches):
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
         last = number + 1 == len(step.batches)
         with nullcontext() if last or parallel is None else parallel.no_sync():
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
-                loss = training.score(batch.to(worker.device))
-            # DDP takes the mean over workers, of sums that are divided by the number of all texts
-            (loss * (worker.world / step.examples)).backward()
-        totals[0] += loss.detach()
-        totals[1] += int(batch.mask_BL.sum())
-    totals[2] = float(stop)
+                summed = training.score(batch.to(worker.device))
+            # DDP takes the mean over workers, of sums that are divided by the numbers of all workers
+            (summed * (worker.world / counts)).sum().backward()
+        losses += summed.detach()
+        totals[0] += int(batch.mask_BL.sum())
+    totals[1] = float(stop)
+    totals = torch.cat([losses, totals])
     if worker.world > 1:
         dist.all_reduce(totals)
-    summed, tokens, stops = totals.tolist()
-    if not math.isfinite(summed):
-        raise UserError(_not_finite(recipe, index, step, summed))
-    return Totals(summed / step.examples, int(tokens), stops > 0)
+    *_, tokens, stops = totals.tolist()
+    loss = float((totals[:-2] / counts).sum())
+    if not math.isfinite(loss):
+        raise UserError(_not_finite(recipe, index, step, loss))
+    return Totals(loss, int(tokens), stops > 0)
+
+
+def _counts(step: Step, worker: Worker) -> Tensor:
+    """What each loss of a step is divided by, over all workers: texts; or masked tokens, and one more than those
+    that are predicted from boundaries (as SpanBERT's released code has it: there may be none)."""
+    if step.objective == "structure":
+        return torch.tensor([step.examples], device=worker.device)
+    masked = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
+    counts = torch.tensor(masked, device=worker.device).sum(dim=0)
+    if worker.world > 1:
+        dist.all_reduce(counts)
+    return counts + torch.arange(len(counts), device=worker.device)
 
 
 def keyed_seed(*parts: int) -> int:
@@ -209,7 +241,15 @@ def save(training: Training) -> None:
 def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
     return UbertModel.new(
         encoder_path(recipe.encoder),
-        Shape(recipe.layout, recipe.table_size, recipe.categories_per_piece, recipe.max_tokens, recipe.lora),
+        Shape(
+            recipe.layout,
+            recipe.table_size,
+            recipe.categories_per_piece,
+            recipe.max_tokens,
+            recipe.lora,
+            recipe.masks,
+            recipe.generates,
+        ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
     )

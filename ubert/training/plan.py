@@ -15,24 +15,24 @@ from bisect import bisect_right
 
 import numpy as np
 
-from ubert.schema.recipe import Recipe
+from ubert.schema.recipe import Recipe, Trained
 from ubert.training.index import index
 from ubert.training.permutation import Longs, permuted
 from ubert.training.shards import Shards
 
-_COPIES, _PACKS, _STEPS, CATEGORIES = 1, 2, 3, 4  # what a key is drawn for
+_COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES = 1, 2, 3, 4, 5, 6  # what a key is drawn for
 
 
 class Plan:
-    """The batches of all epochs. `steps` of an epoch; `smallest`: no batch has fewer rows; `key`: what all draws
+    """The batches of all epochs of one objective. `steps` of an epoch; `smallest`: no batch has fewer rows; `key`: what all draws
     are keyed by.
 
     Raises:
         UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes.
     """
 
-    def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int) -> None:
-        found = index(shards, recipe, most_tokens)
+    def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained = "structure") -> None:
+        found = index(shards, recipe, most_tokens, objective)
         self.key = int(shards.manifest.fingerprint, 16), recipe.seed
         self.row_M = found.row_M
         self._starts = found.start_K.tolist()

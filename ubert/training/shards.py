@@ -154,6 +154,7 @@ class Rows(NamedTuple):
     behind: list[int]
     text: list[Ids]
     pair: list[Ids]
+    target: list[Ids]
     anchors: list[Ids]
     cells: list[Ids]
 
@@ -199,7 +200,7 @@ class Shards:
 
     def rows(self, row_R: Longs) -> Rows:
         """Some rows, in ascending order, without a copy."""
-        found = Rows([], [], [], [], [], [])
+        found = Rows([], [], [], [], [], [], [])
         file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, len(row_R)]):
@@ -209,6 +210,7 @@ class Shards:
             found.behind.extend((file.lengths(at) + 1).tolist())
             found.text.extend(file.text.some(at))
             found.pair.extend(file.pair.some(at))
+            found.target.extend(file.target.some(at))
             found.anchors.extend(file.anchors.some(at))
             found.cells.extend(file.cells.some(at))
         return found

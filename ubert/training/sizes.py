@@ -1,4 +1,4 @@
-"""How large the pieces of each row are, by which rows are put into batches.
+"""Which rows an objective trains on, and how large their pieces are, by which they are put into batches.
 
 Shapes: R rows of a part of a file, P prompts.
 """
@@ -8,9 +8,57 @@ from __future__ import annotations
 import numpy as np
 
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.record import TASKS, Task
 from ubert.training.permutation import Longs
 from ubert.training.shards import Columns, Shards
+
+UNLABELLED: Task = "text"
+WRITTEN: Task = "seq2seq"
+
+
+def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
+    """The tasks whose rows an objective trains on."""
+    if objective == "structure":
+        return {*TASKS} - {UNLABELLED, WRITTEN}
+    if objective == "seq2seq":
+        return {WRITTEN}
+    return {*TASKS} if recipe.masking.texts == "all" else {UNLABELLED}
+
+
+class TextSizes:
+    """Tokens of each row's one sequence: [CLS] text [SEP], for unilm with the pair and one more [SEP] at most, for
+    seq2seq [CLS] instruction [SEP] (pair [SEP]) text [SEP] target [SEP]."""
+
+    def __init__(self, shards: Shards, most_tokens: int, objective: Trained) -> None:
+        self.shards, self.most_tokens, self.objective = shards, most_tokens, objective
+        self.instruction_P = np.diff(shards.words.offsets)[shards.instruction_P].astype(np.int64)
+
+    def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
+        """Length and number of pieces [R] of these rows of a file.
+
+        Raises:
+            UserError: a row is larger than the encoder takes.
+        """
+        text_R = file.text.lengths(row_R).astype(np.int64)
+        beside_R = self._beside(file, row_R)
+        if (over := np.flatnonzero(text_R + beside_R > self.most_tokens)).size:
+            text, beside = int(text_R[over[0]]), int(beside_R[over[0]])
+            record_id = self.shards.record_id(file.first + int(row_R[over[0]]))
+            raise UserError(
+                f"record {record_id}: a text of {text} tokens and {beside} beside it don't fit into the encoder's "
+                f"{self.most_tokens} positions; shard with max_tokens lower by {text + beside - self.most_tokens}"
+            )
+        return text_R + beside_R, np.ones_like(text_R)
+
+    def _beside(self, file: Columns, row_R: Longs) -> Longs:
+        """Tokens of the sequence that are not the text's."""
+        if self.objective == "spanbert":
+            return np.full(len(row_R), 2)
+        pair_R = file.pair.lengths(row_R).astype(np.int64)
+        if self.objective == "unilm":
+            return pair_R + 3
+        return self.instruction_P[file.prompt[row_R]] + pair_R + (pair_R > 0) + file.target.lengths(row_R) + 4
 
 
 class Sizes:

@@ -1,0 +1,101 @@
+"""`gliner` on the mentions of one corpus, from the same encoder, trained for a number of seconds.
+
+By its own trainer with its own defaults; the number of steps, which its schedule needs to know, is what a short
+trial says that the seconds allow. It reads words: a mention that begins or ends inside of one is widened for
+training, and its predictions count by their characters as everyone's.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from gliner import GLiNER, GLiNERConfig
+from transformers import TrainerCallback, set_seed
+
+from ubert.model.tokenizer import encoder_path
+from ubert.objectives import Prediction, SpanPrediction
+from ubert.schema.record import Record
+
+WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # as its own splitter
+TRIAL = 10  # steps
+BATCH = 8  # its default
+
+
+class Until(TrainerCallback):  # type: ignore[misc]
+    """Stops when the time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.perf_counter() + seconds
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
+        control.should_training_stop |= time.perf_counter() > self.end
+        return control
+
+
+def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Any:
+    """A model of the categories of these records; returns what predicts with it."""
+    data = [_words(record) for record in records]
+    took = _fit(_model(encoder, seed), data[: 2 * BATCH * TRIAL], TRIAL, 1e9, seed)
+    model = _model(encoder, seed)
+    _fit(model, data, max(TRIAL, int(seconds / took * TRIAL)), seconds, seed)
+    labels = sorted({category.name for record in records for category in record.categories})
+
+    def predict(tested: list[Record]) -> Iterable[list[Prediction]]:
+        model.eval()
+        with torch.no_grad():
+            found = model.inference([record.text for record in tested], labels, flat_ner=True, threshold=0.5)
+        for record, spans in zip(tested, found, strict=True):
+            yield [
+                SpanPrediction(s["start"], s["end"], s["label"], record.text[s["start"] : s["end"]], s["score"])
+                for s in spans
+            ]
+
+    return predict
+
+
+def _model(encoder: str, seed: int) -> Any:
+    set_seed(seed)
+    return GLiNER.load_from_config(GLiNERConfig(model_name=encoder_path(encoder)))
+
+
+def _fit(model: Any, data: list[dict[str, Any]], steps: int, seconds: float, seed: int) -> float:
+    """Train; returns how many seconds it took."""
+    from gliner.training import Trainer
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = model.create_training_args(
+            folder,
+            max_steps=steps,
+            save_steps=10**9,
+            per_device_train_batch_size=BATCH,
+            dataloader_num_workers=0,
+            use_cpu=True,
+            bf16=True,
+            seed=seed,
+            disable_tqdm=True,
+        )
+        began = time.perf_counter()
+        Trainer(
+            model=model,
+            args=settings,
+            train_dataset=data,
+            data_collator=model._create_data_collator(),
+            processing_class=model.data_processor.transformer_tokenizer,
+            callbacks=[Until(seconds)],
+        ).train()
+        return time.perf_counter() - began
+
+
+def _words(record: Record) -> dict[str, Any]:
+    places = [match.span() for match in WORD.finditer(record.text)]
+    spans = []
+    for span in record.spans:
+        inside = [i for i, (start, end) in enumerate(places) if start < span.end and end > span.start]
+        if inside and span.category is not None:
+            spans.append([inside[0], inside[-1], record.categories[span.category].name])
+    return {"tokenized_text": [record.text[start:end] for start, end in places], "ner": spans}

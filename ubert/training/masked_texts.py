@@ -1,0 +1,33 @@
+"""Rows of shards as texts with masks, which are drawn anew in each epoch: a function of the shards, the seed, the
+epoch, and which copy of which row it is.
+
+Shapes: R rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ubert.model.masking import Masked, Words, masked
+from ubert.schema.recipe import Masking
+from ubert.training.permutation import Longs
+from ubert.training.shards import Shards
+
+
+def masked_texts(
+    shards: Shards, row_R: Longs, copy_R: Longs, words: Words, masking: Masking, *key: int
+) -> Iterator[Masked]:
+    """Mask rows, in ascending order.
+
+    Args:
+        copy_R: of each row, a number that is this copy's alone.
+        key: what is the same for all of them.
+    """
+    vocabulary = np.arange(len(words.starts_V), dtype=np.int32)
+    rows = shards.rows(row_R)
+    for row, copy, text, cells in zip(row_R.tolist(), copy_R.tolist(), rows.text, rows.cells, strict=True):
+        file, _ = shards.find(row)
+        pool = file.text.values if masking.replacements == "corpus" else vocabulary
+        entities = [(first, last) for _, first, last in cells.tolist()]
+        yield masked(text, words, masking, *key, copy, pool=pool, entities=entities)
