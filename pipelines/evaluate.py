@@ -19,6 +19,7 @@ from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
+from ubert.inference.masked_text import predict_texts
 from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
@@ -73,11 +74,12 @@ def evaluate(
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
-    answered = (
-        predictor.generate_records(asked)
-        if task.generates
-        else predictor.predict_records(asked, threshold=threshold, overlap=overlap)
-    )
+    if task.generates:
+        answered = predictor.generate_records(asked)
+    elif task.blocks:
+        answered = predict_texts(predictor, asked)
+    else:
+        answered = predictor.predict_records(asked, threshold=threshold, overlap=overlap)
     for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
         counts.update(measure.count(record, prediction))
     return Evaluation(

@@ -14,10 +14,10 @@ from pipelines.place import Place, on_disk
 from pipelines.progress import meter, transfer
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
-from pipelines.specs import dataset_spec
+from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store import Store, link
 from pipelines.tasks import DiedError, completed
-from pipelines.units import Plan, Unit, plan, source_folder
+from pipelines.units import Plan, Unit, at_hand, plan, source_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.spec import DatasetSpec
@@ -94,6 +94,24 @@ def ingest(
     if problems:
         raise UserError("\n".join(str(error) for error in problems.values()))
     return [manifests[name] for name in wanted]
+
+
+def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:
+    """Names of datasets whose sources are in the mirror, among the samples or to be fetched, and of the others.
+
+    Raises:
+        UserError: there are no sources of any, or a spec is wrong.
+    """
+    mirror = mirror_folder(data, on_disk(root.absolute()))
+    here: dict[bool, list[str]] = {True: [], False: []}
+    for name in dataset_names(specs):
+        here[at_hand(dataset_spec(name, specs), mirror, specs)].append(name)
+    if not here[True]:
+        raise UserError(
+            f"{mirror}: no sources of any of the {len(here[False])} datasets in {specs}; name the folder above "
+            "those of the datasets with --data (UBERT_DATA)"
+        )
+    return here[True], here[False]
 
 
 def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:

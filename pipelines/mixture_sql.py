@@ -117,13 +117,15 @@ def copies_sql(strata: Sequence[Stratum], edges: Edges) -> list[str]:
 
 
 def draw_sql(mixture: Mixture, leaf: MixtureSource, copies: Sequence[str], cap: Edge | None = None) -> str:
-    """The draw from a source: rows of `members.parquet`, and their `characters`, as stored, phase by phase."""
+    """The draw from a source: rows of `members.parquet`, and their `characters`, phase by phase, in order of the
+    draw."""
     pool = _pool(mixture, leaf, cap)
-    return "\nUNION ALL\n".join(
+    phases = "\nUNION ALL\n".join(
         f"SELECT record_id, '{leaf.corpus}' AS corpus, '{leaf.split}' AS split, {phase} AS phase,\n"
         f"    ({of_phase})::INTEGER AS copies, key, characters\nFROM (\n{pool}\n)\nWHERE copies > 0"
         for phase, of_phase in enumerate(copies)
     )
+    return f"{phases}\nORDER BY phase, key, record_id"
 
 
 def members_sql(draws: Sequence[str]) -> str:

@@ -186,9 +186,7 @@ def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | 
 def _masked(batch: MaskedBatch | ClozeBatch, text: int, record_id: str, tokenizer: Tokenizer) -> Text:
     """A text with masks: what the model sees, and the tokens that it predicts."""
     position_M, target_M = (
-        (batch.hidden_H, batch.answer_H)
-        if isinstance(batch, ClozeBatch)
-        else (batch.position_M, batch.target_M)
+        (batch.hidden_H, batch.answer_H) if isinstance(batch, ClozeBatch) else (batch.position_M, batch.target_M)
     )
     ids = batch.ids_BL[text][batch.mask_BL[text]].numpy().astype(np.int32)
     mine = position_M // batch.ids_BL.shape[1] == text

@@ -23,7 +23,8 @@ def completed(
     """Run `work(*job)` for every job; yield the job's index and its result, or its `UserError`, as they end.
 
     A job that can't read or write a file, or whose worker or machine dies, is tried again, three times; in the
-    latter case its error is a `DiedError`. Only a few jobs wait at any time. No Ray is started for no jobs.
+    latter case its error is a `DiedError`. Two jobs a processor run or wait at any time, so that a cluster that
+    grows with what waits grows, and gets more. No Ray is started for no jobs.
     """
     if not jobs:
         return
@@ -39,11 +40,11 @@ def completed(
 
     with session(address):
         task = ray.remote(work).options(retry_exceptions=[OSError])
-        most = 2 * int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
         running: dict[Any, int] = {}
         following = iter(enumerate(jobs))
         while True:
-            while len(running) < most and (job := next(following, None)):
+            processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+            while len(running) < 2 * max(1, processors) and (job := next(following, None)):
                 running[task.remote(*job[1])] = job[0]
             if not running:
                 return

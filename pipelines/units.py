@@ -93,6 +93,13 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
     )
 
 
+def at_hand(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
+    """Whether `source_folder` has somewhere to look: a folder of raw files, or a place to fetch them from."""
+    return bool(spec.fetch) or any(
+        place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder)
+    )
+
+
 def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None) -> Plan:
     """Hash the source files of `spec` under `folder` and cut them into units.
 

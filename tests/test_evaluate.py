@@ -75,7 +75,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the corpora `people` and `words`, and the run `tiny`."""
     root = tmp_path_factory.mktemp("store")
     publish(Store(root), "people", "ner", RECORDS)
-    publish(Store(root), "words", "text", RECORDS)
+    publish(Store(root), "words", "seq2seq", RECORDS)
     run = Store(root).run("tiny")
     run.mkdir(parents=True)
     write_checkpoint(run)
@@ -122,7 +122,7 @@ def test_a_limit_takes_the_first_records_by_sampling_key(root: Path, checkpoint:
     [
         ({"corpus": "absent"}, "make it with `ubert ingest absent`"),
         ({"split": "validation"}, r"has no records of split 'validation'; its splits: train \(6\), test \(18\)"),
-        ({"corpus": "words"}, "task 'text' is not trainable yet"),
+        ({"corpus": "words"}, "task 'seq2seq' is not trainable yet"),
     ],
 )
 def test_what_cannot_be_measured_says_why(

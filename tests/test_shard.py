@@ -250,9 +250,9 @@ def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_task_that_cannot_be_trained_is_refused_before_any_work(tmp_path: Path) -> None:
-    unlabelled = record("words", 0, "text", f"Ada went to {PLACES[0]}", [])
-    write_mixture(tmp_path, "made", {"words": [unlabelled]})
-    with pytest.raises(UserError, match="'text' is not trainable yet"):
+    generated = record("words", 0, "seq2seq", f"Ada went to {PLACES[0]}", [])
+    write_mixture(tmp_path, "made", {"words": [generated]})
+    with pytest.raises(UserError, match="'seq2seq' is not trainable yet"):
         shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
     assert not (tmp_path / "shards").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,11 @@ WHO, WHERE = ("Ada", "Niels", "Lise", "Emmy", "Max", "Marie"), ("Paris", "Oslo")
 
 
 def titled(number: int, filler: int = 0, *, pair: bool = False) -> Record:
-    """Who goes where; the title is who, and where."""
+    """Who goes where; the title is where, and how."""
     who, where = WHO[number % len(WHO)], WHERE[number % len(WHERE)]
     text = f"{who} went to {where} by train{' and slept' * filler}"
     one = handmade.record("titles", number, "seq2seq", text, (), pair="good opinion" if pair else None)
-    one.target = f"{who} {where}"
+    one.target = f"{where} by train"
     return one
 
 
@@ -42,13 +43,13 @@ def plain(number: int) -> Record:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_encoder(tmp_path_factory.mktemp("encoder"), dropout=0.0)
+    return make_encoder(tmp_path_factory.mktemp("encoder"), dropout=0.0, spread=0.1)
 
 
 @pytest.fixture(scope="module")
 def shards(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpora = {
-        "titles": [titled(i, i % 4, pair=i % 5 == 0) for i in range(40)],
+        "titles": [titled(i, i % 3, pair=i % 5 == 0) for i in range(40)],
         "texts": [plain(i) for i in range(20)],
     }
     root = tmp_path_factory.mktemp("store")
@@ -93,18 +94,17 @@ def test_a_batch_is_instruction_pair_text_and_target(encoder: Path, shards: Path
         assert batch.smoothing == 0.1
         for i, row in enumerate(rows):
             number = int(found.record_id(row).rsplit("/", 1)[1])
-            record = titled(number, number % 4, pair=number % 5 == 0)
+            record = titled(number, number % 3, pair=number % 5 == 0)
             middle = "good opinion [SEP] " if record.pair else ""
-            instruction = "[UNK] [UNK] of [UNK] [UNK]"
             text = shown(tokenizer, batch, i)
             assert text.startswith("[CLS] ") and text.endswith(
                 f" [SEP] {middle}{record.text} [SEP] {record.target} [SEP]"
-            ), (text, instruction)
+            )
             target = len(record.target.split()) + 1  # and the end
             ranks = batch.rank_BL[i][batch.rank_BL[i] != PADDING].tolist()
             assert ranks == [0] * (len(ranks) - target) + list(range(1, target + 1))
             seen.add(number)
-    assert len(seen) > 30
+    assert len(seen) > 20
 
 
 def test_texts_are_read_under_all_four_masks(encoder: Path, shards: Path) -> None:
@@ -143,8 +143,8 @@ def rows_of(records: list[Record], encoder: Path, max_tokens: int) -> tuple[pa.R
 
 def test_the_source_is_cut_and_the_target_never(encoder: Path) -> None:
     batch, reasons = rows_of([titled(0, filler=30)], encoder, 20)
-    assert [len(ids) for ids in batch["target_ids"].to_pylist()] == [2]
-    assert [len(ids) for ids in batch["text_ids"].to_pylist()] == [18]
+    assert [len(ids) for ids in batch["target_ids"].to_pylist()] == [3]
+    assert [len(ids) for ids in batch["text_ids"].to_pylist()] == [17]
     assert reasons == ["text cut"]
 
 
@@ -172,17 +172,25 @@ def test_an_objective_without_records_and_records_without_an_objective_are_said(
         loader(encoder, shards, objectives={"unilm": 1.0})
 
 
+TRAINED = {
+    "steps": 100,
+    "objectives": {"seq2seq": 0.9, "unilm": 0.1},
+    "learning_rate": 5e-3,
+    "tokens_per_batch": 512,
+    "checkpoint_every": 80,
+}
+
+
 @pytest.fixture(scope="module")
 def run(encoder: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    changed = {"steps": 150, "objectives": {"seq2seq": 0.9, "unilm": 0.1}, "learning_rate": 3e-3}
-    loop.train(recipe_of(encoder, checkpoint_every=75, tokens_per_batch=512, **changed), shards=shards, run=folder)
+    loop.train(recipe_of(encoder, **TRAINED), shards=shards, run=folder, worker=loop.Worker(progress=False))
     return folder
 
 
 def test_it_learns_to_write_titles(run: Path) -> None:
     predictor = ubert.load(run, precision="fp32")
-    records = [titled(i) for i in range(12)]
+    records = [titled(i, i % 3) for i in range(12)]
     found = predictor.generate(
         [record.text for record in records],
         instruction="the seq2seq of a text",
@@ -190,20 +198,18 @@ def test_it_learns_to_write_titles(run: Path) -> None:
     )
     right = sum(texts[0].text == record.target for texts, record in zip(found, records, strict=True))
     assert right >= 10, [texts[0].text for texts in found]
-    assert [p[0] for p in predictor.generate_records(records)] == [
-        texts[0] for texts in predictor.generate([r.text for r in records], instruction="the seq2seq of a text")
-    ]
+    evaluated = list(predictor.generate_records(records))
+    assert [one.text for (one,) in evaluated] == [texts[0].text for texts in found]  # type: ignore[union-attr]
 
 
-def test_a_stopped_run_goes_on_as_if_it_never_stopped(
-    run: Path, encoder: Path, shards: Path, tmp_path: Path
-) -> None:
-    changed = {"objectives": {"seq2seq": 0.5, "unilm": 0.5}}
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    loop.train(recipe_of(encoder, steps=6, **changed), shards=shards, run=whole)
-    loop.train(recipe_of(encoder, steps=3, **changed), shards=shards, run=parts)
-    loop.train(recipe_of(encoder, steps=6, **changed), shards=shards, run=parts, resume=True)
-    assert losses(parts) == losses(whole)
+def test_a_run_that_died_goes_on_as_if_it_hadn_t(run: Path, encoder: Path, shards: Path, tmp_path: Path) -> None:
+    """As a process that died between two checkpoints has left it."""
+    died = tmp_path / "died"
+    shutil.copytree(run, died)
+    (died / "manifest.json").unlink()
+    shutil.rmtree(died / "checkpoints" / "step-000100")
+    loop.train(recipe_of(encoder, **TRAINED), shards=shards, run=died, worker=loop.Worker(progress=False))
+    assert losses(died) == losses(run)
 
 
 def test_a_run_may_begin_with_what_another_has_learnt(

@@ -17,6 +17,7 @@ from pipelines.cli.shared import (
     Specs,
     app,
     console,
+    errors,
     write,
 )
 from pipelines.render import PRINTERS, table
@@ -61,7 +62,9 @@ def ingest(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names of datasets; `ubert corpora` lists them.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All datasets that have a spec.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All datasets that have a spec and whose sources are here.")
+    ] = False,
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
@@ -71,15 +74,27 @@ def ingest(
     """Raw sources to corpora. What is ingested already is not read again.
 
     Example: ubert ingest trec wnut17 --data ../mirror
+
+    Example: ubert ingest --all --data ../mirror
     """
     from pipelines.ingest import ingest as job
-    from pipelines.specs import dataset_names, specs_folder
+    from pipelines.ingest import with_sources
+    from pipelines.specs import specs_folder
 
     if bool(names) == every:
         raise typer.BadParameter("give the names of datasets, or --all")
     folder = specs_folder(specs)
+    if not names:
+        names, without = with_sources(folder, data, root)
+        if without:
+            errors.print(
+                f"left out: {len(without)} of {len(names) + len(without)} datasets, whose sources are not here: "
+                f"{', '.join(without)}",
+                soft_wrap=True,
+                highlight=False,
+            )
     job(
-        names or dataset_names(folder),
+        names,
         specs=folder,
         data=data,
         root=root,

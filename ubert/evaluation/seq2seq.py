@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ubert.evaluation.counts import Counts, mean
-from ubert.objectives import Prediction, TextPrediction
+from ubert.objectives import Prediction, WrittenPrediction
 from ubert.schema.record import Record
 
 _ORDERS = range(1, 5)  # of n-grams
@@ -18,10 +18,10 @@ _WORDS = {"zh": "zh", "ja": "char"}  # to sacrebleu; others as mteval-v13a
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     """Unit: a record, by its target and the first of the predicted texts; none is the empty text.
 
-    BLEU of a corpus is made of sums (n-grams, those of them that are the target's too, and lengths). ROUGE-L is the
-    mean of the records' F1, which are kept as a count of each value.
+    BLEU of a corpus is made of sums (n-grams, those of them that are the target's too, and lengths). ROUGE-L is
+    the mean of the records' F1, which are kept as a count of each value.
     """
-    written = next((p.text for p in predictions if isinstance(p, TextPrediction)), "")
+    written = next((p.text for p in predictions if isinstance(p, WrittenPrediction)), "")
     target, language = record.target or "", record.language.split("-")[0]
     bleu = _bleu(language).sentence_score(written, [target])
     counts: Counts = Counter()

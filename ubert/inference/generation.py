@@ -13,7 +13,7 @@ from ubert.inference.decoding import decoder
 from ubert.model.batch import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import TextPrediction
+from ubert.objectives import WrittenPrediction
 from ubert.objectives._unilm import source_of
 from ubert.schema.errors import UserError
 
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 def generate(
     model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], how: Search, *, bf16: bool
-) -> list[list[TextPrediction]]:
+) -> list[list[WrittenPrediction]]:
     """The best texts of each source, best first.
 
     Args:
@@ -45,14 +45,15 @@ def generate(
     model.check_generates()
     device, mask = next(model.parameters()).device, tokenizer.for_masking().mask
     words, sources = lexicon(tokenizer, mask), _sources(model, tokenizer, asked, how.longest)
-    found: list[list[TextPrediction]] = [[] for _ in asked]
+    found: list[list[WrittenPrediction]] = [[] for _ in asked]
     for group in _groups([len(source) for source in sources], how):
         step = decoder(model.encoder, model.tell, [sources[i] for i in group], mask, model.first_position)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             texts = search(step, len(group), words, how, device)
         for i, of_source in zip(group, texts, strict=True):
             found[i] = [
-                TextPrediction(tokenizer.words(np.array(text.words, np.int32)), text.score) for text in of_source
+                WrittenPrediction(tokenizer.words(np.array(text.words, np.int32)), text.score)
+                for text in of_source
             ]
     return found
 

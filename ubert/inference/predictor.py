@@ -23,7 +23,7 @@ from ubert.model.batch import Example, regions
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import Overlaps, Prediction, Query, Scored, TextPrediction, objective
+from ubert.objectives import Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
@@ -144,7 +144,7 @@ class Predictor:
         pairs: Sequence[str] | None = None,
         instruction: str | None = None,
         search: Search = DEFAULT_SEARCH,
-    ) -> list[list[TextPrediction]]:
+    ) -> list[list[WrittenPrediction]]:
         """Write texts from texts.
 
         Args:
@@ -166,10 +166,11 @@ class Predictor:
 
     def generate_records(self, records: Iterable[Record]) -> Iterator[list[Prediction]]:
         """Write the best text of each record, by its own instruction, in the order of the records."""
+        longest = min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4)
         remaining = iter(records)
         while chunk := list(islice(remaining, CHUNK)):
             asked = [Asked(record.text, record.pair, record.instruction) for record in chunk]
-            for texts in generate(self.model, self.tokenizer, asked, DEFAULT_SEARCH, bf16=self.bf16):
+            for texts in generate(self.model, self.tokenizer, asked, Search(longest=longest), bf16=self.bf16):
                 yield list(texts[:1])
 
     def predict_records(

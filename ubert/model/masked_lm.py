@@ -118,10 +118,15 @@ class MaskedHead(nn.Module):
         beside = self.from_boundary(rows[before_S], rows[after_S], place_S, words_VD)
         return torch.stack(
             [
-                functional.cross_entropy(own.float(), batch.target_M, reduction="sum"),
-                functional.cross_entropy(beside.float(), batch.boundary_target_S, reduction="sum"),
+                functional.cross_entropy(_wide(own), batch.target_M, reduction="sum"),
+                functional.cross_entropy(_wide(beside), batch.boundary_target_S, reduction="sum"),
             ]
         )
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """In fp32 at least: a softmax over a vocabulary has more terms than bf16 can add up."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _layer(inner: int, outer: int) -> nn.Sequential:

@@ -44,9 +44,12 @@ class Words(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """A text to be read with masks. `ids` [N] are what the model sees; `positions` [M] of masked tokens, and their
-    `targets` [M]. `boundary` [S, 3]: of each token that is predicted from the boundaries of its span, the positions
-    of the tokens before and after the span, and its place in the span, from 0; `boundary_targets` [S]."""
+    """A text to be read with masks: `ids` [N] are what the model sees.
+
+    `positions` [M]: of masked tokens; `targets` [M]: what they were. `boundary` [S, 3]: of each token that is
+    predicted from the boundaries of its span, the positions of the tokens before and after the span, and its place
+    in the span, from 0; `boundary_targets` [S]: what it was.
+    """
 
     ids: Ids
     positions: Ids
@@ -142,7 +145,8 @@ def replaced(begins_M: Flags, starts_M: Flags, masking: Masking, *key: int) -> n
 
 
 def boundaries(positions: Ids, begins_M: Flags, tokens: int) -> tuple[Ids, npt.NDArray[Any]]:
-    """What the span boundary objective predicts from, [S, 3] as in `Masked`, and which masked tokens these are [S].
+    """What the span boundary objective predicts from [S, 3], as in `Masked`, and which masked tokens it predicts
+    [S].
 
     Args:
         positions: of masked tokens, ascending. `begins_M`: where a span begins among them.

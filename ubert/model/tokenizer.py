@@ -99,8 +99,8 @@ class Tokenizer:
         mask = next((i for name in MASKS if (i := self._backend.token_to_id(name)) is not None), None)
         if mask is None:
             raise UserError(
-                f"the encoder's tokenizer has no mask token ({' or '.join(MASKS)}), which masked words need; choose "
-                "another encoder, or leave spanbert out of the recipe's objectives"
+                f"the encoder's tokenizer has no mask token ({' or '.join(MASKS)}), which masked words need; "
+                "choose another encoder, or leave spanbert out of the recipe's objectives"
             )
         tokens = [self._backend.id_to_token(i) or "" for i in range(self.vocabulary)]
         if any(token.startswith(SPACES) for token in tokens):

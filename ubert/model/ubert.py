@@ -106,11 +106,24 @@ class UbertModel(PreTrainedModel):
         Raises:
             UserError: the model has no head for them.
         """
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        losses: Tensor = self._masked_head()(hidden_BLD, self.word_vectors, batch)
+        return losses
+
+    def masked_logits(self, batch: MaskedBatch) -> Tensor:
+        """Logits of masked words [M, V].
+
+        Raises:
+            UserError: the model has no head for them.
+        """
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        hidden_MD = hidden_BLD.flatten(0, 1)[batch.position_M]
+        return self._masked_head().from_own(hidden_MD, self.word_vectors)
+
+    def _masked_head(self) -> MaskedHead:
         if self.masked is None:
             raise UserError("the model predicts no masked words; pretrain it with spanbert among its objectives")
-        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
-        losses: Tensor = self.masked(hidden_BLD, self.word_vectors, batch)
-        return losses
+        return self.masked
 
     def cloze_loss(self, batch: ClozeBatch) -> Tensor:
         """The loss of the hidden words of UniLM's sequences, summed; see `ubert.model.cloze.loss`."""
@@ -162,7 +175,7 @@ class UbertModel(PreTrainedModel):
 
     @classmethod
     def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
-        """A pretrained encoder with new heads; of a checkpoint of ours, with its own.
+        """A pretrained encoder with new heads; of a checkpoint of ours, with those that it has.
 
         Args:
             encoder: hub name or local path.
@@ -190,7 +203,7 @@ class UbertModel(PreTrainedModel):
                     "the checkpoint's `layout` and `table_size`"
                 )
             model.table = start.table
-            if model.masked is not None and start.masked is not None:
+            if start.masked is not None and model.masked is not None:
                 model.masked = start.masked
         return model
 

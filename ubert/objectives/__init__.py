@@ -27,6 +27,7 @@ from ubert.objectives._predictions import (
     SpanPrediction,
     TextPrediction,
     ValuePrediction,
+    WrittenPrediction,
 )
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Kind, Record
@@ -52,6 +53,7 @@ __all__ = [
     "Targets",
     "TextPrediction",
     "ValuePrediction",
+    "WrittenPrediction",
     "merge",
     "objective",
     "objectives",

@@ -21,6 +21,14 @@ class ValuePrediction:
 
 
 @dataclass(slots=True, frozen=True)
+class TextPrediction:
+    """The negative log-likelihood of a text's masked tokens together, in nats, and how many these are."""
+
+    nats: float
+    masked: int
+
+
+@dataclass(slots=True, frozen=True)
 class SpanPrediction:
     """A mention: characters [start, end) of the text."""
 
@@ -68,7 +76,7 @@ class ClusterPrediction:
 
 
 @dataclass(slots=True, frozen=True)
-class TextPrediction:
+class WrittenPrediction:
     """A text that was written. `score`: the logarithm of its probability, divided by the penalty of its length."""
 
     text: str
@@ -78,10 +86,11 @@ class TextPrediction:
 Prediction = (
     LabelPrediction
     | ValuePrediction
+    | TextPrediction
     | SpanPrediction
     | DiscontinuousPrediction
     | RelationPrediction
     | EventPrediction
     | ClusterPrediction
-    | TextPrediction
+    | WrittenPrediction
 )

@@ -60,9 +60,9 @@ class Recipe(Strict):
 
     `objectives`: the share of global batches that each objective has: `structure`, the structure table over
     labelled records; `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
-    texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task seq2seq).
-    An epoch is one of the labelled records, where there are any; what has fewer or more batches than its share goes
-    around at its own pace.
+    texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task
+    seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
+    share goes around at its own pace.
     """
 
     name: str = Field(pattern=NAME)
@@ -72,7 +72,7 @@ class Recipe(Strict):
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
     categories_per_piece: int = Field(default=32, gt=0)
-    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = {"structure": 1.0}
+    objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
     masking: Masking = Masking()
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)

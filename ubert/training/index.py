@@ -71,7 +71,8 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) 
     if not len(key_E):
         raise UserError(
             f"recipe {recipe.name}: objective {objective} has a share of the batches, but the mixture "
-            f"{recipe.mixture} has no record for it ({_wanted(objective)}); add some, or take it out of `objectives`"
+            f"{recipe.mixture} has no record for it ({_wanted(objective)}); add some, or take it out of "
+            "`objectives`"
         )
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
@@ -95,8 +96,8 @@ def _all_trained(shards: Shards, recipe: Recipe) -> None:
         drawn = np.unique(file.task[file.copies.any(axis=1)]).tolist()
         if left := {file.tasks[number] for number in drawn} - trained:
             raise UserError(
-                f"recipe {recipe.name}: the mixture {recipe.mixture} has records of task {min(left)}, which none of "
-                f"the objectives {', '.join(recipe.objectives)} trains on; give "
+                f"recipe {recipe.name}: the mixture {recipe.mixture} has records of task {min(left)}, which none "
+                f"of the objectives {', '.join(recipe.objectives)} trains on; give "
                 f"{_TRAINS.get(min(left), 'structure')} a share, or leave them out of the mixture"
             )
 
@@ -133,8 +134,8 @@ def _build(
 def _keyed(
     shards: Shards, sizes: Sizes | TextSizes, wanted: set[Task], by_task: bool
 ) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """The rows of wanted tasks that are drawn, their keys (phase, task, then sequences, then length: the largest first) and their
-    copies, a part of a shard at a time."""
+    """The rows of wanted tasks that are drawn, their keys (phase, task, then sequences, then length: the largest
+    first) and their copies, a part of a shard at a time."""
     for file in shards.files:
         tasks = np.array([TASKS.index(task) if by_task else 0 for task in file.tasks], np.int64)
         is_wanted = np.array([task in wanted for task in file.tasks], np.bool_)

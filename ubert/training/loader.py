@@ -41,8 +41,9 @@ AHEAD = 4  # steps that are prepared in advance
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One rank's part of a global batch of one objective: micro-batches of at most `tokens_per_step` padded tokens,
-    the number of texts of the whole global batch, and the rows of the shards that this rank's texts are."""
+    """One rank's part of a global batch, which is of one objective: micro-batches of at most `tokens_per_step`
+    padded tokens, the number of texts of the whole global batch, and the rows of the shards that this rank's texts
+    are."""
 
     objective: Trained
     batches: list[Batch | MaskedBatch | ClozeBatch]

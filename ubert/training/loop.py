@@ -69,7 +69,8 @@ class Training:
 
 
 class Totals(NamedTuple):
-    """Of one step, over all workers: the loss of a text (or of masked tokens), tokens without padding, whether anyone asks to stop."""
+    """Of one step, over all workers: the loss of a text (or of masked tokens), tokens without padding, whether
+    anyone asks to stop."""
 
     loss: float
     tokens: int

@@ -24,8 +24,8 @@ _COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES = 1, 2, 3, 4, 5, 6  # what a 
 
 
 class Plan:
-    """The batches of all epochs of one objective. `steps` of an epoch; `smallest`: no batch has fewer rows; `key`: what all draws
-    are keyed by.
+    """The batches of all epochs of one objective. `steps` of an epoch; `smallest`: no batch has fewer rows; `key`:
+    what all draws are keyed by.
 
     Raises:
         UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes.

@@ -1,0 +1,102 @@
+"""Commands of a Ray cluster's jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.cli.shared import STORE, Data, Root, Specs, app, console, errors
+from pipelines.render import table
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+# Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
+
+DASHBOARD = "http://127.0.0.1:8265"
+Dashboard = Annotated[
+    str,
+    typer.Option(
+        envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
+        metavar="URL",
+        help="The cluster's dashboard; of another machine, through a tunnel.",
+    ),
+]
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def submit(
+    command: Annotated[list[str], typer.Argument(help="A command of ubert, with its options.")],
+    address: Dashboard = DASHBOARD,
+    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for the job's end.")] = False,
+    root: Root = STORE,
+    data: Data = None,
+    specs: Specs = None,
+) -> None:
+    """Run a command as a job on a Ray cluster, show its log, and end with its exit code.
+
+    Code and specs go along; the store and the mirror are those that the cluster's machines see under the names
+    given here. Ctrl-C leaves the job running.
+
+    Example: ubert submit --root s3://bucket/store -- ingest --all
+
+    Example: ubert submit --detach -- pretrain first-mixture --workers 8
+    """
+    from pipelines import jobs
+    from pipelines.specs import specs_folder
+
+    known = sorted(one.name or one.callback.__name__ for one in app.registered_commands if one.callback)
+    if command[0] not in known:
+        raise typer.BadParameter(f"{command[0]!r} is no command of ubert; there are {', '.join(known)}")
+    client = jobs.connect(address)
+    job = jobs.submit(client, command, root=root, data=data, specs=specs_folder(specs))
+    errors.print(f"job {job} at {address}, store {root.absolute()}", soft_wrap=True, highlight=False)
+    if detach:
+        errors.print(_how_to_go_on(job, address), soft_wrap=True, highlight=False)
+    else:
+        _followed(client, job, address)
+
+
+@app.command("jobs")
+def list_jobs(
+    job: Annotated[str | None, typer.Argument(help="Id of a job, to follow it; default: list all.")] = None,
+    address: Dashboard = DASHBOARD,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the job.")] = False,
+) -> None:
+    """List a cluster's jobs, follow the log of one, or stop it.
+
+    Example: ubert jobs
+
+    Example: ubert jobs pretrain-4f2a91 --stop
+    """
+    from pipelines import jobs
+
+    if stop and job is None:
+        raise typer.BadParameter("--stop needs the id of a job")
+    client = jobs.connect(address)
+    if job is None:
+        table(jobs.listed(client))
+    elif stop:
+        running = jobs.stop(client, job)
+        console.print(f"job {job}: {'asked to stop' if running else 'had ended already'}", highlight=False)
+    else:
+        errors.print(f"job {job}: {jobs.status(client, job)}", soft_wrap=True, highlight=False)
+        _followed(client, job, address)
+
+
+def _followed(client: JobSubmissionClient, job: str, address: str) -> None:
+    """Show a job's log, and exit with its code."""
+    from pipelines import jobs
+
+    try:
+        code = jobs.follow(client, job)
+    except KeyboardInterrupt:
+        errors.print(_how_to_go_on(job, address), soft_wrap=True, highlight=False)
+        raise typer.Exit(130) from None
+    raise typer.Exit(code)
+
+
+def _how_to_go_on(job: str, address: str) -> str:
+    command = f"ubert jobs {job}" + (f" --address {address}" if address != DASHBOARD else "")
+    return f"the job goes on; watch it with `{command}`, stop it with `{command} --stop`"

@@ -1,0 +1,186 @@
+"""Commands of `ubert` as jobs on a Ray cluster: submit one, watch it, list all, stop one.
+
+A job runs the code and the specs of whoever submits it: both are sent along, so that a cluster needs the installed
+libraries alone. Stores and raw sources are never sent: a job works on those that the cluster's machines see. The
+command runs on the head, and its tasks and training workers wherever there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipelines.place import Place
+from ubert.schema.errors import UserError
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+CODE = Path(__file__).resolve().parents[1]
+PACKAGES = ("pipelines", "ubert")
+SPECS = ("datasets", "mixtures", "recipes", "samples")
+STOP_SECONDS = 120  # that a job has to end once it is asked to, before it is killed: to write a checkpoint
+POLL = 0.2  # seconds between two looks at how a job ended
+
+
+def connect(address: str) -> JobSubmissionClient:
+    """A client of the cluster whose dashboard is at `address`, with the token of RAY_AUTH_TOKEN, of the file
+    RAY_AUTH_TOKEN_PATH or of ~/.ray/auth_token.
+
+    Raises:
+        UserError: no cluster there, no token here, or another cluster's.
+    """
+    if not address.startswith(("http://", "https://")):
+        raise UserError(
+            f"{address}: expected the address of a cluster's dashboard, such as http://127.0.0.1:8265; give it "
+            "with --address, or in RAY_API_SERVER_ADDRESS"
+        )
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # or Ray shows no token; read when it is first imported
+    os.environ["RAY_API_SERVER_ADDRESS"] = address  # which Ray prefers to what it is given
+    from ray.job_submission import JobSubmissionClient
+
+    for handler in logging.getLogger("ray").handlers:  # its client tells of each request
+        handler.setLevel(logging.WARNING)
+    with _explained(address):
+        return JobSubmissionClient(address)
+
+
+def submit(
+    client: JobSubmissionClient, command: Sequence[str], *, root: Place, data: Path | None, specs: Path
+) -> str:
+    """Send a command (`["ingest", "--all"]`) to the cluster as a job; its id.
+
+    Args:
+        root: the store, as the cluster's machines see it.
+        data: the mirror of raw sources, likewise; default: that of UBERT_DATA there, else raw/ in the store.
+        specs: the folder of specs to send along.
+
+    Raises:
+        UserError: the cluster does not take it.
+    """
+    variables = {"UBERT_ROOT": str(root.absolute()), "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)}
+    if data is not None:
+        variables["UBERT_DATA"] = str(data.absolute())
+    with TemporaryDirectory(prefix="ubert-job-") as folder, _explained(client.get_address()):
+        _pack(specs, Path(folder))
+        return str(
+            client.submit_job(
+                entrypoint=shlex.join(["python", "-m", "pipelines.cli", *command]),
+                submission_id=f"{command[0]}-{secrets.token_hex(3)}",
+                metadata={"command": shlex.join(["ubert", *command])},
+                runtime_env={"working_dir": folder, "env_vars": variables},
+            )
+        )
+
+
+def _pack(specs: Path, folder: Path) -> None:
+    """Gather what a job needs, by name, so that no store and no raw data goes along."""
+    wanted = [CODE / package for package in PACKAGES] + [specs / kind for kind in SPECS if (specs / kind).is_dir()]
+    for source in wanted:
+        target = folder / (source.name if source.parent == CODE else f"corpus_specs/{source.name}")
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def follow(client: JobSubmissionClient, job: str) -> int:
+    """Print a job's log from its beginning, as it grows, until it ends; its exit code.
+
+    Raises:
+        UserError: there is no such job, it was stopped, it could not be started, or the cluster went away.
+    """
+
+    async def tail() -> None:
+        async for lines in client.tail_job_logs(job):
+            sys.stdout.write(lines)
+            sys.stdout.flush()
+
+    with _explained(client.get_address(), job):
+        details = client.get_job_info(job)
+        asyncio.run(tail())
+        while not details.status.is_terminal():
+            time.sleep(POLL)
+            details = client.get_job_info(job)
+    if details.status == "STOPPED":
+        raise UserError(f"job {job} was stopped; the same command goes on from where it was")
+    code = details.driver_exit_code
+    if code is None and details.status == "FAILED":
+        raise UserError(f"job {job} could not run: {_first_line(details.message)}")
+    return 128 - code if code and code < 0 else int(code or 0)  # of a signal, as a shell has it
+
+
+def listed(client: JobSubmissionClient) -> pa.Table:
+    """All jobs that the cluster knows of, the newest first: id, command, status, when it began (UTC), minutes."""
+    with _explained(client.get_address()):
+        found = [job for job in client.list_jobs() if job.type == "SUBMISSION"]
+    rows = [
+        {
+            "job": job.submission_id,
+            "command": (job.metadata or {}).get("command", job.entrypoint),
+            "status": job.status.value.lower(),
+            "began": datetime.fromtimestamp((job.start_time or 0) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            "minutes": round(((job.end_time or time.time() * 1000) - (job.start_time or 0)) / 60_000, 1),
+        }
+        for job in sorted(found, key=lambda job: job.start_time or 0, reverse=True)
+    ]
+    names = ("job", "command", "status", "began", "minutes")
+    return pa.table({name: [row[name] for row in rows] for name in names})
+
+
+def status(client: JobSubmissionClient, job: str) -> str:
+    """What a job is doing: `running`, `succeeded`, ... Raises `UserError` where there is no such job."""
+    with _explained(client.get_address(), job):
+        return str(client.get_job_info(job).status.value).lower()
+
+
+def stop(client: JobSubmissionClient, job: str) -> bool:
+    """Ask a job to end; False where it had ended before. Training writes a checkpoint first.
+
+    Raises:
+        UserError: there is no such job.
+    """
+    with _explained(client.get_address(), job):
+        return bool(client.stop_job(job))
+
+
+@contextmanager
+def _explained(address: str, job: str = "") -> Iterator[None]:
+    """What goes wrong between here and a cluster, as one sentence."""
+    import aiohttp
+    import requests
+    from ray.exceptions import AuthenticationError
+
+    try:
+        yield
+    except AuthenticationError as error:
+        wrong = "the token here is another's" if "failed" in str(error) else "there is none here"
+        raise UserError(
+            f"{address}: a job needs the cluster's token, and {wrong}; put it into ~/.ray/auth_token, or name its "
+            "file in RAY_AUTH_TOKEN_PATH"
+        ) from None
+    except (ConnectionError, requests.RequestException, aiohttp.ClientError):
+        goes_on = f"; if it only can't be reached, job {job} goes on" if job else ""
+        raise UserError(
+            f"{address}: no Ray cluster answers{goes_on}; start one, or name another with --address "
+            "(RAY_API_SERVER_ADDRESS)"
+        ) from None
+    except RuntimeError as error:  # that of Ray's client, for every answer but success
+        if job and "does not exist" in str(error):
+            raise UserError(f"{address}: no job {job}; `ubert jobs` lists those there are") from None
+        raise UserError(f"{address}: the cluster refused: {_first_line(str(error))}") from None
+
+
+def _first_line(message: Any) -> str:
+    return str(message or "no reason given").strip().splitlines()[0]

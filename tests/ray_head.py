@@ -1,0 +1,105 @@
+"""A real head of a Ray cluster on loopback, started as `cluster/laptop.sh` starts it, and the `ubert` command as a
+user of it runs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPO = Path(__file__).resolve().parents[1]
+PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port")
+SECONDS = 120.0  # that a head may take to start, and any command to end
+
+
+@dataclass(frozen=True)
+class Head:
+    """`home` has the token of the cluster; `folder` is where Ray keeps what it unpacks and logs."""
+
+    address: str
+    home: Path
+    folder: Path
+
+    def popen(self, *arguments: str, **changed: str) -> subprocess.Popen[str]:
+        """Start `ubert ARGUMENTS`, with `changed` environment variables."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipelines.cli", *arguments],
+            env=environment(self.home) | {"RAY_API_SERVER_ADDRESS": self.address} | changed,
+            cwd=self.home,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ubert(self, *arguments: str, **changed: str) -> tuple[int, str, str]:
+        """Exit code, output and errors of `ubert ARGUMENTS`."""
+        with self.popen(*arguments, **changed) as running:
+            out, err = running.communicate(timeout=SECONDS)
+        return running.returncode, out, err
+
+
+def environment(home: Path) -> dict[str, str]:
+    """That of a user whose home is `home`, and who has set nothing of Ray's or ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "UBERT_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return kept | {"HOME": str(home), "PATH": path, "PYTHONPATH": str(REPO), "COLUMNS": "120"}
+
+
+@contextmanager
+def head() -> Iterator[Head]:
+    """Start a head of two CPUs and its folders; end it, and whatever it has started, by process id."""
+    with tempfile.TemporaryDirectory(prefix="ubert-") as folder:  # Ray's socket paths must be short
+        home, ray = Path(folder, "home"), Path(folder, "ray")
+        home.mkdir()
+        ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        options = [f"--{name}={port}" for name, port in ports.items()]
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            process = psutil.Popen(
+                ["sh", str(REPO / "cluster/laptop.sh"), *options, "--num-cpus=2", f"--temp-dir={ray}"],
+                env=environment(home),
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            started = Head(f"http://127.0.0.1:{ports['dashboard-port']}", home, ray)
+            wait_until(lambda: started.ubert("jobs")[0] == 0, process, log)
+            yield started
+        finally:
+            stop(process)
+
+
+def wait_until(ready: Any, process: psutil.Process, log: Path) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not ready():
+        assert process.is_running() and time.monotonic() < deadline, log.read_text(encoding="utf-8")
+        time.sleep(0.5)
+
+
+def stop(process: psutil.Popen) -> None:
+    """End a process and all below it: asked first, then not."""
+    family = [process, *process.children(recursive=True)]
+    process.terminate()
+    for one in psutil.wait_procs(family, timeout=10)[1]:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait(timeout=20)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

@@ -1,0 +1,94 @@
+"""What is refused before any cluster is asked, and what `--all` means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ray_head import Head, free_ports
+from test_jobs import dataset, write_rows
+from typer.testing import CliRunner
+
+from pipelines.cli import app
+from pipelines.ingest import with_sources
+from ubert.schema.errors import UserError
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Head:
+    """A user without a token, and an address where nothing listens."""
+    return Head(f"http://127.0.0.1:{free_ports(1)[0]}", tmp_path, tmp_path)
+
+
+def test_without_a_token_nothing_is_sent(nowhere: Head) -> None:
+    code, out, err = nowhere.ubert("submit", "--", "ingest", "--all")
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error: {nowhere.address}: a job needs the cluster's token, and there is none here; put it into "
+        "~/.ray/auth_token, or name its file in RAY_AUTH_TOKEN_PATH\n"
+    )
+
+
+def test_no_cluster_is_one_sentence(nowhere: Head) -> None:
+    for command in (["jobs"], ["submit", "--", "ingest", "--all"]):
+        code, out, err = nowhere.ubert(*command, RAY_AUTH_TOKEN="0" * 64)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"error: {nowhere.address}: no Ray cluster answers") and err.count("\n") == 1
+
+
+def test_an_address_of_another_kind_is_one_sentence(nowhere: Head) -> None:
+    code, _, err = nowhere.ubert("jobs", "--address", "10.0.0.1:6379")
+    assert code == 1
+    assert err.startswith("error: 10.0.0.1:6379: expected the address of a cluster's dashboard, such as http://")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["submit"], "Missing argument"),
+        (["submit", "--", "ingset"], "'ingset' is no command of ubert"),
+        (["submit", "--stop", "--", "ingest"], "No such option"),
+        (["jobs", "--stop"], "--stop needs the id of a job"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+@pytest.fixture
+def specs(tmp_path: Path) -> Path:
+    """Specs of three datasets: in the mirror, to be fetched, and nowhere."""
+    write_rows(tmp_path / "raw/films/train.jsonl", 4)
+    (tmp_path / "specs/datasets").mkdir(parents=True)
+    for name, more in (
+        ("films", {}),
+        ("remote", {"fetch": [{"url": "https://host/train.jsonl"}]}),
+        ("absent", {}),
+    ):
+        path = tmp_path / f"specs/datasets/{name}.yaml"
+        path.write_text(yaml.safe_dump(dataset(name) | more), encoding="utf-8")
+    return tmp_path / "specs"
+
+
+def test_all_is_what_has_sources(specs: Path, tmp_path: Path) -> None:
+    assert with_sources(specs, tmp_path / "raw", tmp_path / "store") == (["films", "remote"], ["absent"])
+
+
+def test_all_of_nothing_is_an_error(specs: Path, tmp_path: Path) -> None:
+    (specs / "datasets/remote.yaml").unlink()
+    with pytest.raises(UserError, match=r"no sources of any of the 2 datasets in .*--data"):
+        with_sources(specs, tmp_path / "elsewhere", tmp_path / "store")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_ingest_all_names_what_it_leaves_out(specs: Path, tmp_path: Path) -> None:
+    (specs / "datasets/remote.yaml").unlink()
+    where = ["--specs", str(specs), "--data", str(tmp_path / "raw"), "--root", str(tmp_path / "store")]
+    done = CliRunner().invoke(app, ["ingest", "--all", *where])
+    assert done.exit_code == 0, done.output
+    assert "left out: 1 of 2 datasets, whose sources are not here: absent" in done.output
+    assert "films: 4 records kept" in done.output

@@ -1,0 +1,335 @@
+"""Labelled tables and masked texts in one run: whose turn a step is, what it is divided by, and that neither
+workers nor micro-batches nor stopping change it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import handmade
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from handmade import PEOPLE, PLACES, record
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from tiny_run import losses, make_corpora, make_encoder, make_recipe
+
+from pipelines.evaluate import evaluate
+from ubert.inference.windows import blocks
+from ubert.model.batch import Batch
+from ubert.model.masked_lm import MaskedBatch
+from ubert.model.tokenizer import load_tokenizer
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import Record, Span
+from ubert.training import checkpoint, loop
+from ubert.training.loader import Loader, Step
+from ubert.training.shards import open_shards
+from ubert.training.turns import CYCLE, Turns
+
+MIXED = {"structure": 0.75, "spanbert": 0.25}
+
+
+def novel(number: int) -> Record:
+    """A text of one to sixty sentences."""
+    sentences = [
+        f"{PEOPLE[i % len(PEOPLE)]} went to {PLACES[i % len(PLACES)]} by train and slept ."
+        for i in range(1 + number)
+    ]
+    return record("novels", number, "text", " ".join(sentences), [])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def encoder(root: Path) -> Path:
+    return make_encoder(root / "encoder", dropout=0.0)
+
+
+def made(root: Path, encoder: Path, *names: str) -> Path:
+    corpora = make_corpora() | {"novels": [novel(i) for i in range(60)]}
+    chosen = {name: corpora[name] for name in names}
+    return handmade.make_shards(root, chosen, encoder=str(encoder), max_tokens=32, name="-".join(names))
+
+
+@pytest.fixture(scope="module")
+def shards(root: Path, encoder: Path) -> Path:
+    return made(root, encoder, "people", "reviews", "novels")
+
+
+def recipe(encoder: Path, **changed: Any) -> Recipe:
+    return make_recipe(encoder, **{"objectives": MIXED, "seed": 3, "checkpoint_every": 100} | changed)
+
+
+def loader(shards: Path, recipe: Recipe, rank: int = 0, world: int = 1) -> Loader:
+    tokenizer = load_tokenizer(recipe.encoder)
+    return Loader(open_shards(shards), recipe, tokenizer.special, 64, rank, world, words=tokenizer.for_masking())
+
+
+@pytest.mark.parametrize(
+    "shares", [{"structure": 0.7, "spanbert": 0.2}, {"spanbert": 0.9}, {"structure": 1, "spanbert": 1}]
+)
+def test_shares_that_do_not_sum_to_1_are_refused(encoder: Path, shares: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="expected shares of batches that sum to 1"):
+        recipe(encoder, objectives=shares)
+
+
+def test_unknown_objectives_are_refused(encoder: Path) -> None:
+    for wrong in ({"spambert": 1.0}, {"structure": 1.5, "spanbert": -0.5}, {}):
+        with pytest.raises(ValidationError):
+            recipe(encoder, objectives=wrong)
+
+
+@given(st.integers(1, 999), st.integers(0, 3 * CYCLE))
+def test_no_objective_is_a_turn_away_from_its_share(mille: int, step: int) -> None:
+    turns = Turns({"structure": 1 - mille / 1000, "spanbert": mille / 1000})
+    name, before = turns(step)
+    share = turns.counts[name] / CYCLE
+    assert abs(before - share * step) <= 1
+    assert share == pytest.approx({"structure": 1 - mille / 1000, "spanbert": mille / 1000}[name], abs=1e-3)
+
+
+def test_turns_are_counted_without_a_gap() -> None:
+    turns = Turns({"structure": 2 / 3, "spanbert": 1 / 3})
+    seen: Counter[str] = Counter()
+    for step in range(2 * CYCLE + 10):
+        name, before = turns(step)
+        assert before == seen[name]
+        seen[name] += 1
+    assert seen["spanbert"] == pytest.approx(2 * CYCLE / 3, abs=5)
+    assert turns.until("structure", seen["structure"]) == pytest.approx(2 * CYCLE + 10, abs=2)
+
+
+@given(st.integers(1, 500), st.integers(8, 64))
+def test_blocks_cover_a_text_without_overlap(tokens: int, most: int) -> None:
+    cut = blocks(tokens, most)
+    assert [at.start for at in cut] == [0, *(at.stop for at in cut[:-1])] and cut[-1].stop == tokens
+    sizes = [at.stop - at.start for at in cut]
+    assert max(sizes) <= most and max(sizes) - min(sizes) <= 1 and len(cut) == -(-tokens // most)
+
+
+def test_texts_become_blocks_of_one_record_each(shards: Path) -> None:
+    opened = open_shards(shards)
+    tokenizer = load_tokenizer(opened.manifest.encoder)
+    [aligned] = [one for one in opened.manifest.alignment if one.corpus == "novels"]
+    texts = [tokenizer.encode([novel(i).text])[0].ids for i in range(60)]
+    assert aligned.tokens == sum(map(len, texts)) and not aligned.cut
+    rows = [i for i in range(len(opened)) if opened.record_id(i) == "novels/train/59"]
+    joined = np.concatenate([opened.example(i).text for i in rows])
+    np.testing.assert_array_equal(joined, texts[59])
+
+
+def test_each_step_is_of_one_objective_in_its_share(shards: Path, encoder: Path) -> None:
+    train = loader(shards, recipe(encoder))
+    kinds = {"structure": Batch, "spanbert": MaskedBatch}
+    steps = [train.step(i) for i in range(40)]
+    assert Counter(step.objective for step in steps) == {"structure": 30, "spanbert": 10}
+    for step in steps:
+        assert all(isinstance(batch, kinds[step.objective]) for batch in step.batches)
+        assert {id.startswith("novels") for id in step.records} == {step.objective == "spanbert"}
+
+
+def test_every_text_comes_once_in_an_epoch_of_its_objective(shards: Path, encoder: Path) -> None:
+    train = loader(shards, recipe(encoder, steps=400))
+    turns = train.plans["spanbert"].steps
+    mine = [step for step in (train.step(i) for i in range(4 * turns + 4)) if step.objective == "spanbert"][:turns]
+    rows = Counter(row for step in mine for row in step.rows)
+    assert set(rows.values()) == {1}
+    assert len(rows) == next(one.rows for one in open_shards(shards).manifest.alignment if one.corpus == "novels")
+
+
+def masked_rows(step: Step) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Each text of a step as the model sees it, by its targets and their positions."""
+    found = {}
+    for batch in step.batches:
+        assert isinstance(batch, MaskedBatch)
+        width = batch.ids_BL.shape[1]
+        for text in range(len(batch.ids_BL)):
+            mine = batch.position_M // width == text
+            at = (batch.position_M[mine] % width).tolist() + batch.target_M[mine].tolist()
+            found[tuple(batch.ids_BL[text][batch.mask_BL[text]].tolist())] = tuple(at)
+    return found
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_every_world_has_the_same_batches_and_masks(shards: Path, encoder: Path, world: int) -> None:
+    chosen = recipe(encoder, tokens_per_batch=1024)
+    alone = loader(shards, chosen)
+    ranks = [loader(shards, chosen, rank, world) for rank in range(world)]
+    for i in range(12):
+        step, parts = alone.step(i), [rank.step(i) for rank in ranks]
+        assert {part.objective for part in parts} == {step.objective}
+        assert sorted(step.rows) == sorted(row for part in parts for row in part.rows)
+        if step.objective == "spanbert":
+            joined: dict[tuple[int, ...], tuple[int, ...]] = {}
+            for part in parts:
+                joined |= masked_rows(part)
+            assert joined == masked_rows(step)
+
+
+def test_masks_are_drawn_anew_each_epoch_and_again_the_same(shards: Path, encoder: Path) -> None:
+    only = recipe(encoder, objectives={"spanbert": 1.0}, masking={"texts": "all"})
+    train = loader(shards, only)
+    seen: list[dict[int, tuple[Any, ...]]] = []
+    for epoch in (0, 1):
+        found: dict[int, tuple[Any, ...]] = {}
+        for i in range(epoch * train.steps_per_epoch, (epoch + 1) * train.steps_per_epoch):
+            step = train.step(i)
+            assert masked_rows(step) == masked_rows(train.step(i))
+            if len(step.rows) == len(masked_rows(step)):
+                found |= dict(zip(step.rows, masked_rows(step).items(), strict=True))
+        seen.append(found)
+    both = seen[0].keys() & seen[1].keys()
+    assert len(both) > 20
+    assert np.mean([seen[0][row] == seen[1][row] for row in both]) < 0.3
+
+
+def test_all_texts_may_be_masked_with_the_corpus_own_entities(root: Path, encoder: Path) -> None:
+    """Of "... went to <place> ..." half of the spans that are drawn are the mentions."""
+    of_people = made(root, encoder, "people")
+    masking = {"scheme": "entity", "texts": "all", "share": 0.05}
+    train = loader(of_people, recipe(encoder, objectives={"spanbert": 1.0}, masking=masking))
+    names = {name for words in (*PEOPLE, *PLACES) for name in words.split()}
+    tokens = load_tokenizer(str(encoder)).tokens
+    targets = [
+        token
+        for i in range(40)
+        for batch in train.step(i).batches
+        if isinstance(batch, MaskedBatch)
+        for token in tokens(batch.target_M.numpy().astype(np.int32))
+    ]
+    assert 0.5 < np.mean([token in names or token == "[UNK]" for token in targets]) < 0.95
+
+
+def test_objectives_without_records_and_records_without_an_objective_are_refused(
+    root: Path, encoder: Path
+) -> None:
+    labelled, texts = made(root, encoder, "people"), made(root, encoder, "novels")
+    with pytest.raises(
+        UserError, match=r"objective spanbert has a share of the batches, but the mixture tiny has no"
+    ):
+        loader(labelled, recipe(encoder))
+    with pytest.raises(UserError, match=r"objective structure has a share .* \(any labelled task\)"):
+        loader(texts, recipe(encoder))
+    for wrong, objective in ((texts, "structure"), (labelled, "spanbert")):
+        with pytest.raises(UserError, match=r"which none of the objectives .* trains on; give"):
+            loader(wrong, recipe(encoder, objectives={objective: 1.0}))
+
+
+def test_the_losses_are_sums_divided_once(root: Path, shards: Path, encoder: Path) -> None:
+    """In whole batches or small ones: the same loss and the same gradients, of either objective."""
+    found: dict[tuple[str, int], Any] = {}
+    for size in (8192, 80):
+        chosen = recipe(encoder, tokens_per_step=size, packs_per_batch=1, table_size=8)
+        training = loop.set_up(chosen, shards, root / f"micro-{size}", loop.ALONE, resume=False)
+        for i in range(8):
+            step = training.loader.step(i)
+            assert len(step.batches) > 1 or size == 8192 or len(step.rows) == 1
+            training.optimizer.zero_grad()
+            totals = loop.accumulate(training, i, step)
+            gradients = {name: p.grad for name, p in training.model.named_parameters() if p.grad is not None}
+            heads = {name.split(".")[0] for name in gradients}
+            assert heads == {"encoder", "table" if step.objective == "structure" else "masked"}
+            found[step.objective, size] = totals.loss, gradients
+    for objective in MIXED:
+        (loss, gradients), (of_parts, parts) = (found[objective, size] for size in (8192, 80))
+        assert of_parts == pytest.approx(loss, rel=1e-5)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(parts[name], gradient, atol=1e-5, rtol=1e-3)
+
+
+def test_a_run_that_is_stopped_goes_on_as_if_it_was_not(root: Path, shards: Path, encoder: Path) -> None:
+    """Also where its checkpoint is of before the first masked batch, and lacks its head's moments."""
+    chosen = recipe(encoder, steps=5, checkpoint_every=1, keep_checkpoints=9)
+    quiet = loop.Worker(progress=False)
+    whole = root / "runs/whole"
+    loop.train(chosen, shards=shards, run=whole, worker=quiet)
+    for kept in (1, 4):
+        run = root / f"runs/stopped-{kept}"
+        shutil.copytree(whole, run)
+        (run / "manifest.json").unlink()
+        for step in range(kept + 1, 6):
+            shutil.rmtree(run / f"checkpoints/step-{step:06}")
+        loop.train(chosen, shards=shards, run=run, worker=quiet)
+        assert losses(run) == pytest.approx(losses(whole), abs=1e-6)
+        assert_equal(run, whole, 1e-6)
+
+
+def test_two_workers_equal_one(root: Path, shards: Path, encoder: Path) -> None:
+    chosen = recipe(encoder, steps=6)
+    alone, both = root / "runs/alone", root / "runs/both"
+    loop.train(chosen, shards=shards, run=alone, worker=loop.Worker(progress=False))
+    context = multiprocessing.get_context("spawn")
+    store = root / "rendezvous"
+    workers = [context.Process(target=work, args=(chosen, shards, both, store, rank)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    assert losses(both) == pytest.approx(losses(alone), abs=1e-4)
+    assert_equal(both, alone, 1e-4)
+
+
+def work(recipe: Recipe, shards: Path, run: Path, store: Path, rank: int) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    loop.train(recipe, shards=shards, run=run, worker=loop.Worker(rank, 2, progress=False))
+    dist.destroy_process_group()
+
+
+def assert_equal(run: Path, other: Path, tolerance: float) -> None:
+    mine, theirs = (checkpoint.latest(one) for one in (run, other))
+    assert mine is not None and theirs is not None and mine.name == theirs.name
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        one, two = load_file(mine / file), load_file(theirs / file)
+        assert one.keys() == two.keys()
+        for name, tensor in one.items():
+            torch.testing.assert_close(tensor, two[name], atol=tolerance, rtol=0)
+
+
+def test_perplexity_falls_with_training_and_is_the_same_again(root: Path, encoder: Path) -> None:
+    texts = made(root, encoder, "novels")
+    chosen = recipe(
+        encoder,
+        objectives={"spanbert": 1.0},
+        steps=30,
+        learning_rate=3e-3,
+        head_learning_rate=1e-2,
+        mixture="novels",
+    )
+    run = root / "runs/novels"
+    loop.train(chosen, shards=texts, run=run, worker=loop.Worker(progress=False))
+    before, after, again = (
+        evaluate(run / f"checkpoints/step-{step:06}", corpus="novels", split="train", root=root)["metrics"]
+        for step in (0, 30, 30)
+    )
+    assert after == again
+    words = len(load_tokenizer(str(encoder)).for_masking().starts_V)
+    assert before["perplexity"] == pytest.approx(words, rel=0.3)  # it knows nothing yet
+    assert after["perplexity"] < 0.8 * before["perplexity"]
+
+
+def test_a_checkpoint_without_a_head_has_no_perplexity(root: Path, encoder: Path) -> None:
+    run = root / "runs/labelled"
+    chosen = make_recipe(encoder, steps=1)
+    loop.train(chosen, shards=made(root, encoder, "people"), run=run, worker=loop.Worker(progress=False))
+    with pytest.raises(UserError, match="pretrain it with spanbert among its objectives"):
+        evaluate(run / "checkpoints/step-000001", corpus="novels", split="train", root=root)
+
+
+def test_marked_spans_of_a_text_are_kept_as_entities(root: Path, encoder: Path) -> None:
+    one = novel(1)
+    marked = record("marked", 0, "text", one.text, [], spans=[Span(0, 12), Span(21, 28)])
+    folder = handmade.make_shards(root, {"marked": [marked]}, encoder=str(encoder), max_tokens=32, name="marked")
+    assert open_shards(folder).example(0).gold_cells.tolist() == [[0, 0, 1], [0, 4, 4]]
