@@ -68,13 +68,15 @@ def evaluate(
     directory, manifest = Store(root).current("corpora", corpus)
     available = records_of(manifest, split)
     total = available if limit is None else min(available, limit)
-    objective(manifest.task)
+    task = objective(manifest.task)
     measure = metric(manifest.task)
     predictor = ubert.load(checkpoint, precision=precision)
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
-    if objective(manifest.task).blocks:
+    if task.generates:
+        answered = predictor.generate_records(asked)
+    elif task.blocks:
         answered = predict_texts(predictor, asked)
     else:
         answered = predictor.predict_records(asked, threshold=threshold, overlap=overlap)

@@ -15,6 +15,7 @@ from pipelines.place import Place, arrow, explained, on_disk, parquet
 from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
 from ubert.model.batch import Batch, Example
+from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
@@ -79,7 +80,7 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings, words=words)
     step = loader.step(0)
     first = step.batches[0]
-    if isinstance(first, MaskedBatch):
+    if not isinstance(first, Batch):
         for text in range(min(n, len(first.ids_BL))):
             yield _masked(first, text, shards.record_id(step.rows[text]), tokenizer)
         return
@@ -182,11 +183,14 @@ def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | 
             yield from batch_to_records(batch)
 
 
-def _masked(batch: MaskedBatch, text: int, record_id: str, tokenizer: Tokenizer) -> Text:
+def _masked(batch: MaskedBatch | ClozeBatch, text: int, record_id: str, tokenizer: Tokenizer) -> Text:
     """A text with masks: what the model sees, and the tokens that it predicts."""
+    position_M, target_M = (
+        (batch.hidden_H, batch.answer_H) if isinstance(batch, ClozeBatch) else (batch.position_M, batch.target_M)
+    )
     ids = batch.ids_BL[text][batch.mask_BL[text]].numpy().astype(np.int32)
-    mine = batch.position_M // batch.ids_BL.shape[1] == text
-    targets = batch.target_M[mine].numpy().astype(np.int32)
+    mine = position_M // batch.ids_BL.shape[1] == text
+    targets = target_M[mine].numpy().astype(np.int32)
     lines = Text()
     for head, value in (
         ("record", record_id),

@@ -54,16 +54,13 @@ def predict(
     predictor = ubert.load(checkpoint, precision=precision)
     remaining = iter(inputs)
     while asked := list(islice(remaining, chunk)):
-        pairs = [one.pair for one in asked if one.pair is not None]
-        if pairs and len(pairs) < len(asked):
-            raise UserError(f"{len(asked) - len(pairs)} of {len(asked)} texts lack a `pair` that the others have")
         found = predictor.predict(
             [one.text for one in asked],
             task=task,
             categories=categories,
             relations=relations,
             events=events,
-            pairs=pairs or None,
+            pairs=pairs_of(asked),
             instruction=instruction,
             threshold=threshold,
             overlap=overlap,
@@ -76,6 +73,18 @@ def predict(
             }
             for one, predictions in zip(asked, found, strict=True)
         ]
+
+
+def pairs_of(asked: Sequence[Input]) -> list[str] | None:
+    """The second texts, where all texts have one; none where none has.
+
+    Raises:
+        UserError: some have one.
+    """
+    pairs = [one.pair for one in asked if one.pair is not None]
+    if pairs and len(pairs) < len(asked):
+        raise UserError(f"{len(asked) - len(pairs)} of {len(asked)} texts lack a `pair` that the others have")
+    return pairs or None
 
 
 def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:

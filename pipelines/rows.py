@@ -20,6 +20,7 @@ from ubert.schema.record import TASKS, Category, Record
 from ubert.training.shards import PROMPT_WORDS, SHARD_SCHEMA
 
 _NONE_KEPT = np.zeros(4, np.int32)  # spans: exact, widened, narrowed; links
+LEAST_TEXT = 8  # tokens of a text that another is written from
 LONGEST_NOTE = 200  # characters of cut text that a row of lost.parquet shows
 
 LOST_SCHEMA = pa.schema(
@@ -55,12 +56,14 @@ class Window(NamedTuple):
 
 
 class View(NamedTuple):
-    """One pass over a record: the second text of the question, what is kept of it, and the text's windows."""
+    """One pass over a record: the second text of the question, what is kept of it, the text to be written, and the
+    text's windows."""
 
     query: Query
     targets: Targets
     pair: Encoding
     kept_pair: Ids
+    target: Ids
     windows: list[Window]
 
     def held(self) -> npt.NDArray[np.bool_]:
@@ -91,7 +94,7 @@ def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Wind
     """
     if not tokens:
         return []
-    if query.region == Region.ANCHOR:
+    if query.region == Region.ANCHOR or objective(query.task).generates:
         return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
     cells = targets.gold_cells
     found = []
@@ -133,17 +136,19 @@ class Rows:
         texts = self.tokenizer.encode([record.text for record in records])
         asked = [passes(record, text) for record, text in zip(records, texts, strict=True)]
         pairs = iter(self.tokenizer.encode([query.pair or "" for of_record in asked for query, _ in of_record]))
+        written = self.tokenizer.encode([record.target or "" for record in records])
         rows = []
-        for record, place, text, of_record in zip(records, places, texts, asked, strict=True):
-            views = [self._view(query, targets, text, next(pairs)) for query, targets in of_record]
+        for record, place, text, target, of_record in zip(records, places, texts, written, asked, strict=True):
+            views = [self._view(query, targets, text, next(pairs), target.ids) for query, targets in of_record]
             kept = self._kept(record, place, text, views)
             for view in views:
                 number = self._prompt(view.query)
                 for window in view.windows:
                     ids = text.ids[window.start : window.stop]
-                    rows.append((record, place, number, ids, view.kept_pair, window, kept))
+                    rows.append((record, place, number, ids, view.kept_pair, view.target, window, kept))
                     kept = _NONE_KEPT  # are the record's, and counted once
-        owners, at, numbers, text_ids, pair_ids, cut, of_records = zip(*rows, strict=True) if rows else ((),) * 7
+        columns = zip(*rows, strict=True) if rows else ((),) * 8
+        owners, at, numbers, text_ids, pair_ids, target_ids, cut, of_records = columns
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([record.record_id for record in owners], pa.string()),
@@ -153,6 +158,7 @@ class Rows:
                 pa.array(numbers, pa.int32()),
                 lists(text_ids),
                 lists(pair_ids),
+                lists(target_ids),
                 pa.array([window.start for window in cut], pa.int32()),
                 lists([window.gold_anchors for window in cut]),
                 lists([window.gold_cells for window in cut], width=3),
@@ -185,12 +191,15 @@ class Rows:
         self._last = (query.instruction, query.categories, number)
         return number
 
-    def _view(self, query: Query, targets: Targets, text: Encoding, pair: Encoding) -> View:
-        """The windows of one pass over a record."""
-        kept_pair = pair.ids[: max(self.max_tokens // 2, self.max_tokens - len(text.ids))]
-        tokens = len(text.ids) if query.categories or objective(query.task).blocks else 0
-        found = windows(targets, tokens, self.max_tokens - len(kept_pair), query)
-        return View(query, targets, pair, kept_pair, found)
+    def _view(self, query: Query, targets: Targets, text: Encoding, pair: Encoding, target: Ids) -> View:
+        """The windows of one pass over a record. A target is kept whole, and has room before anything else."""
+        task = objective(query.task)
+        most = self.max_tokens - len(target)
+        kept_pair = pair.ids[: max(most // 2, most - len(text.ids), 0)]
+        tokens = len(text.ids) if query.categories or task.blocks or task.generates else 0
+        room = most - len(kept_pair)
+        found = windows(targets, tokens, room, query) if room >= LEAST_TEXT or not len(target) else []
+        return View(query, targets, pair, kept_pair, target, found)
 
     def _kept(self, record: Record, place: int, text: Encoding, views: Sequence[View]) -> Ids:
         """How many of a record's spans its rows keep, by fit, and of its links; what is lost is noted."""
@@ -221,8 +230,11 @@ class Rows:
 
 def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, str]]:
     """What of the record's texts is in no row, and why."""
-    if not first.query.categories and not objective(record.task).blocks:
+    task = objective(record.task)
+    if not (first.query.categories or task.blocks or task.generates):
         yield "no categories", record.text
+    elif not first.windows and len(text.ids) and len(first.target):
+        yield "no room beside the target", record.text
     elif not first.windows:
         yield "no token in the text", record.text
     else:

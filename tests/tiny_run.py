@@ -23,7 +23,7 @@ _TEXT = "person place firm went to by train and slept . Film number was good ind
 WORDS = sorted({word for text in (*PEOPLE, *PLACES, _TEXT) for word in text.split()})
 
 
-def make_encoder(folder: Path, *, dropout: float = 0.1) -> Path:
+def make_encoder(folder: Path, *, dropout: float = 0.1, spread: float = 0.02) -> Path:
     """A random BERT of two layers with its tokenizer, as a folder that transformers loads."""
     backend = Tokenizer(WordLevel({word: i for i, word in enumerate(SPECIAL + WORDS)}, unk_token="[UNK]"))
     backend.pre_tokenizer = Whitespace()
@@ -38,6 +38,7 @@ def make_encoder(folder: Path, *, dropout: float = 0.1) -> Path:
         max_position_embeddings=64,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
+        initializer_range=spread,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +21,8 @@ from pipelines.cli.shared import (
     app,
     console,
     errors,
+    given_texts,
+    print_rows,
     write,
 )
 from pipelines.render import table
@@ -260,23 +261,10 @@ def predict(
     Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
     """
     from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import (
-        CHUNK,
-        Input,
-        event_types,
-        json_lines,
-        overlap_policies,
-        plain_lines,
-        relation_types,
-    )
+    from pipelines.predict import event_types, overlap_policies, relation_types
     from pipelines.predict import predict as job
 
-    if text is not None and source is not None:
-        raise typer.BadParameter("give a text or --input, not both")
-    if text is not None:
-        inputs = iter([Input(text, pair)])
-    else:
-        inputs = plain_lines(sys.stdin) if source is None else json_lines(source)
+    inputs, chunk = given_texts(text, pair, source)
     chunks = job(
         find_checkpoint(checkpoint, root),
         inputs,
@@ -289,12 +277,9 @@ def predict(
         overlap=overlap_policies(overlap or []),
         discontinuous=discontinuous,
         precision=precision,
-        chunk=1 if source is None and sys.stdin.isatty() else CHUNK,
+        chunk=chunk,
     )
-    for chunk in chunks:
-        for row in chunk:
-            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
+    print_rows(chunks)
 
 
 @app.command()

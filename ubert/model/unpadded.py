@@ -15,7 +15,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -34,14 +36,18 @@ def pays(encoder: Any, ids_BL: Tensor) -> bool:
     """Whether a batch should go unpadded: on a GPU in bfloat16, which is what the kernel takes; not while
     attention weights are dropped out, which it can't."""
     config = encoder.config
-    dropout = max(getattr(config, name, 0) for name in ("attention_probs_dropout_prob", "attention_dropout"))
     return (
         ids_BL.is_cuda
         and config._attn_implementation == ATTENTION
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        and not (encoder.training and dropout)
+        and not (encoder.training and dropout(config))
     )
+
+
+def dropout(config: Any) -> float:
+    """How much of the attention weights is dropped out in training."""
+    return float(max(getattr(config, name, 0) for name in ("attention_probs_dropout_prob", "attention_dropout")))
 
 
 def encode(encoder: Any, ids_BL: Tensor, mask_BL: Tensor, first: int, **types: Tensor) -> Tensor:
@@ -71,7 +77,7 @@ def _attention(
     query_BHLK: Tensor,
     key_BHLK: Tensor,
     value_BHLK: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | BlockMask | None,
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
@@ -79,8 +85,12 @@ def _attention(
     offsets: Tensor | None = None,
     longest: int = 0,
     **others: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """The attention of a layer. `sliding_window`: a token attends to those less than so many places away."""
+    if isinstance(attention_mask, BlockMask):
+        return flex_attention_forward(
+            module, query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling=scaling, dropout=dropout
+        )
     if offsets is not None and query_BHLK.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
 

@@ -27,6 +27,7 @@ from ubert.objectives._predictions import (
     SpanPrediction,
     TextPrediction,
     ValuePrediction,
+    WrittenPrediction,
 )
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Kind, Record
@@ -52,6 +53,7 @@ __all__ = [
     "Targets",
     "TextPrediction",
     "ValuePrediction",
+    "WrittenPrediction",
     "merge",
     "objective",
     "objectives",
@@ -179,7 +181,7 @@ class Objective:
 
     `kind`: of a category that a person names. `targets`: gold cells of a record whose text was tokenised to an
     encoding, over the tables that `tables` makes of its categories. `blocks`: its texts have no candidate
-    categories, and are cut into blocks.
+    categories, and are cut into blocks. `generates`: what is wanted of a text is another one.
     """
 
     kind: Kind
@@ -188,6 +190,7 @@ class Objective:
     tables: Callable[[Categories], Categories] = _as_they_are
     second: SecondPass | None = None
     blocks: bool = False
+    generates: bool = False
 
     def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
         """The first question about a text."""

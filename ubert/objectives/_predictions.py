@@ -75,6 +75,14 @@ class ClusterPrediction:
     mentions: tuple[SpanPrediction, ...]
 
 
+@dataclass(slots=True, frozen=True)
+class WrittenPrediction:
+    """A text that was written. `score`: the logarithm of its probability, divided by the penalty of its length."""
+
+    text: str
+    score: float
+
+
 Prediction = (
     LabelPrediction
     | ValuePrediction
@@ -84,4 +92,5 @@ Prediction = (
     | RelationPrediction
     | EventPrediction
     | ClusterPrediction
+    | WrittenPrediction
 )

@@ -14,7 +14,7 @@ Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
 Precision = Literal["auto", "bf16", "fp32"]
-Trained = Literal["structure", "spanbert"]
+Trained = Literal["structure", "spanbert", "unilm", "seq2seq"]
 SHARE = 0.001  # to which shares of batches are exact
 
 
@@ -35,7 +35,7 @@ class Masking(Strict):
     `lengths`: of spans, geometric with p = 0.2; what is over 10 words is drawn again (`truncated`: the released
     code, and the paper's mean of 3.8) or counts as 10 (`clipped`: the paper's words). `replacements`: a random
     token is one of the corpus, which keeps frequencies (the released code), or any of the vocabulary. `boundary`:
-    also predict spans from the tokens beside them. `texts`: of records of task text, or of all.
+    also predict spans from the tokens beside them. `texts`: of records of task text, or of all; for unilm, too.
     """
 
     scheme: Literal["span", "subword", "word", "entity"] = "span"
@@ -59,8 +59,10 @@ class Recipe(Strict):
     `epochs` is given.
 
     `objectives`: the share of global batches that each objective has: `structure`, the structure table over
-    labelled records, and `spanbert`, masked words of texts, as `masking` says. An epoch is one of the labelled
-    records, where there are any; what has fewer or more batches than its share goes around at its own pace.
+    labelled records; `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
+    texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task
+    seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
+    share goes around at its own pace.
     """
 
     name: str = Field(pattern=NAME)
@@ -96,7 +98,12 @@ class Recipe(Strict):
     @property
     def masks(self) -> bool:
         """Whether an objective masks words."""
-        return "spanbert" in self.objectives
+        return self.objectives.keys() != {"structure"}
+
+    @property
+    def generates(self) -> bool:
+        """Whether an objective teaches to write texts."""
+        return not self.objectives.keys().isdisjoint(("unilm", "seq2seq"))
 
     @model_validator(mode="after")
     def _one_length(self) -> Recipe:

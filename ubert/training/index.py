@@ -64,7 +64,7 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) 
     if not all(place.exists() for place in places):
         _all_trained(shards, recipe)
         structure = objective == "structure"
-        sizes = Sizes(shards, recipe, most_tokens) if structure else TextSizes(shards, most_tokens)
+        sizes = Sizes(shards, recipe, most_tokens) if structure else TextSizes(shards, most_tokens, objective)
         _build(shards, sizes, tasks, by_task, *places)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
@@ -81,8 +81,12 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) 
     return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, task_K)
 
 
+_TRAINS = {"text": "spanbert or unilm", "seq2seq": "seq2seq"}
+
+
 def _wanted(objective: Trained) -> str:
-    return "any labelled task" if objective == "structure" else "task text, or, with masking.texts: all, any task"
+    wanted = {"structure": "any labelled task", "seq2seq": "task seq2seq"}
+    return wanted.get(objective, "task text, or, with masking.texts: all, any task")
 
 
 def _all_trained(shards: Shards, recipe: Recipe) -> None:
@@ -94,7 +98,7 @@ def _all_trained(shards: Shards, recipe: Recipe) -> None:
             raise UserError(
                 f"recipe {recipe.name}: the mixture {recipe.mixture} has records of task {min(left)}, which none "
                 f"of the objectives {', '.join(recipe.objectives)} trains on; give "
-                f"{'spanbert' if min(left) == 'text' else 'structure'} a share, or leave them out of the mixture"
+                f"{_TRAINS.get(min(left), 'structure')} a share, or leave them out of the mixture"
             )
 
 

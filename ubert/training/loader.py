@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, repeat
 from operator import add
 from typing import Any
 
 import numpy as np
 
+from ubert.model import cloze
 from ubert.model.batch import Batch, Ids, Prompt, Sequences, Special, groups, padded, prompt
+from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
+from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
 from ubert.schema.recipe import Recipe, Trained
+from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts
 from ubert.training.permutation import Longs
-from ubert.training.plan import CATEGORIES, MASKS, Plan
+from ubert.training.plan import CATEGORIES, CLOZES, MASKS, Plan
 from ubert.training.shards import Shards
 from ubert.training.turns import Turns
 
@@ -42,7 +46,7 @@ class Step:
     are."""
 
     objective: Trained
-    batches: list[Batch | MaskedBatch]
+    batches: list[Batch | MaskedBatch | ClozeBatch]
     examples: int
     rows: list[int]
     shards: Shards
@@ -93,13 +97,19 @@ class Loader:
         objective, turn = self.turns(i)
         plan = self.plans[objective]
         packs = plan.packs(turn)
-        make: Any = self._batches if objective == "structure" else self._masked
-        batches: list[Batch | MaskedBatch] = []
+        make: dict[Trained, Callable[..., Iterator[Batch | MaskedBatch | ClozeBatch]]] = {
+            "structure": self._batches,
+            "spanbert": self._masked,
+            "unilm": partial(self._clozes, "unilm"),
+            "seq2seq": partial(self._clozes, "seq2seq"),
+        }
+        batches: list[Batch | MaskedBatch | ClozeBatch] = []
         rows: list[int] = []
         for copies in self.share(packs):
             row_R = plan.row_M[copies]
             order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
-            batches += make(row_R[order].astype(np.int64), copies[order], turn // plan.steps)
+            mine = row_R[order].astype(np.int64), copies[order], turn // plan.steps
+            batches += make[objective](*mine)
             rows += row_R[order].tolist()
         return Step(objective, batches, sum(map(len, packs)), rows, self.shards)
 
@@ -155,6 +165,15 @@ class Loader:
         texts = list(masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, epoch, MASKS))
         for start, stop in self._cuts([len(text.ids) + 2 for text in texts], [1] * len(texts)):
             yield masked_batch(texts[start:stop], self.special)
+
+    def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[ClozeBatch]:
+        """Micro-batches of this rank's rows of a pack, with words hidden."""
+        assert self.words is not None
+        key = *self.plans[objective].key, epoch, CLOZES
+        items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, *key))
+        smoothing = SMOOTHING if objective == "seq2seq" else 0.0
+        for start, stop in self._cuts([len(item.ids) for item in items], [1] * len(items)):
+            yield cloze.padded(items[start:stop], self.special.pad, smoothing)
 
     def _cuts(self, lengths: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
         """Where micro-batches start and stop: each is as many rows as a forward pass may have."""

@@ -24,6 +24,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from ubert.model import cells
 from ubert.model.batch import Batch
+from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
@@ -172,8 +173,10 @@ class SummedLoss(nn.Module):
         self.model = model
         self.recipe = recipe
 
-    def forward(self, batch: Batch | MaskedBatch) -> Tensor:
+    def forward(self, batch: Batch | MaskedBatch | ClozeBatch) -> Tensor:
         """The losses of a micro-batch [1 or 2], each summed over its texts or masked tokens."""
+        if isinstance(batch, ClozeBatch):
+            return self.model.cloze_loss(batch).reshape(1)
         if isinstance(batch, MaskedBatch):
             return self.model.masked_losses(batch)
         return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0].reshape(1)
@@ -217,11 +220,11 @@ def _counts(step: Step, worker: Worker) -> Tensor:
     that are predicted from boundaries (as SpanBERT's released code has it: there may be none)."""
     if step.objective == "structure":
         return torch.tensor([step.examples], device=worker.device)
-    masked = [batch.counts for batch in step.batches if isinstance(batch, MaskedBatch)]
+    masked = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
     counts = torch.tensor(masked, device=worker.device).sum(dim=0)
     if worker.world > 1:
         dist.all_reduce(counts)
-    return counts + torch.tensor([0, 1], device=worker.device)
+    return counts + torch.arange(len(counts), device=worker.device)
 
 
 def keyed_seed(*parts: int) -> int:
@@ -246,6 +249,7 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
             recipe.max_tokens,
             recipe.lora,
             recipe.masks,
+            recipe.generates,
         ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),

@@ -21,7 +21,7 @@ from ubert.training.index import index
 from ubert.training.permutation import Longs, permuted
 from ubert.training.shards import Shards
 
-_COPIES, _PACKS, _STEPS, CATEGORIES, MASKS = 1, 2, 3, 4, 5  # what a key is drawn for
+_COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES = 1, 2, 3, 4, 5, 6  # what a key is drawn for
 
 
 class Plan:

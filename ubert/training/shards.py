@@ -46,6 +46,7 @@ SHARD_SCHEMA = pa.schema(
         pa.field("prompt", pa.dictionary(pa.int32(), PROMPT_WORDS), nullable=False),
         pa.field("text_ids", _IDS, nullable=False),
         pa.field("pair_ids", _IDS, nullable=False),
+        pa.field("target_ids", _IDS, nullable=False),  # of a text to be written
         pa.field("window_start", pa.int32(), nullable=False),  # the row's first token, in its record's text
         pa.field("gold_anchors", _IDS, nullable=False),  # indices into the prompt's categories
         pa.field("gold_cells", pa.list_(pa.list_(pa.int32(), 3)), nullable=False),  # category, start, end token
@@ -129,6 +130,7 @@ class Columns:
     window_start: Ids
     text: Lists
     pair: Lists
+    target: Lists
     anchors: Lists
     cells: Lists
 
@@ -152,6 +154,7 @@ class Rows(NamedTuple):
     behind: list[int]
     text: list[Ids]
     pair: list[Ids]
+    target: list[Ids]
     anchors: list[Ids]
     cells: list[Ids]
 
@@ -197,7 +200,7 @@ class Shards:
 
     def rows(self, row_R: Longs) -> Rows:
         """Some rows, in ascending order, without a copy."""
-        found = Rows([], [], [], [], [], [])
+        found = Rows([], [], [], [], [], [], [])
         file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, len(row_R)]):
@@ -207,6 +210,7 @@ class Shards:
             found.behind.extend((file.lengths(at) + 1).tolist())
             found.text.extend(file.text.some(at))
             found.pair.extend(file.pair.some(at))
+            found.target.extend(file.target.some(at))
             found.anchors.extend(file.anchors.some(at))
             found.cells.extend(file.cells.some(at))
         return found
@@ -277,6 +281,7 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Column
         window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
+        target=_lists(batch.column("target_ids")),
         anchors=_lists(batch.column("gold_anchors")),
         cells=_lists(batch.column("gold_cells")),
     )

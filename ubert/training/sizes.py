@@ -14,20 +14,25 @@ from ubert.training.permutation import Longs
 from ubert.training.shards import Columns, Shards
 
 UNLABELLED: Task = "text"
+WRITTEN: Task = "seq2seq"
 
 
 def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
     """The tasks whose rows an objective trains on."""
     if objective == "structure":
-        return {*TASKS} - {UNLABELLED}
+        return {*TASKS} - {UNLABELLED, WRITTEN}
+    if objective == "seq2seq":
+        return {WRITTEN}
     return {*TASKS} if recipe.masking.texts == "all" else {UNLABELLED}
 
 
 class TextSizes:
-    """Tokens of each row's text alone, [CLS] text [SEP], and one piece of it."""
+    """Tokens of each row's one sequence: [CLS] text [SEP], for unilm with the pair and one more [SEP] at most, for
+    seq2seq [CLS] instruction [SEP] (pair [SEP]) text [SEP] target [SEP]."""
 
-    def __init__(self, shards: Shards, most_tokens: int) -> None:
-        self.shards, self.most_tokens = shards, most_tokens
+    def __init__(self, shards: Shards, most_tokens: int, objective: Trained) -> None:
+        self.shards, self.most_tokens, self.objective = shards, most_tokens, objective
+        self.instruction_P = np.diff(shards.words.offsets)[shards.instruction_P].astype(np.int64)
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
         """Length and number of pieces [R] of these rows of a file.
@@ -35,14 +40,25 @@ class TextSizes:
         Raises:
             UserError: a row is larger than the encoder takes.
         """
-        length_R = file.text.lengths(row_R).astype(np.int64) + 2
-        if (over := np.flatnonzero(length_R > self.most_tokens)).size:
+        text_R = file.text.lengths(row_R).astype(np.int64)
+        beside_R = self._beside(file, row_R)
+        if (over := np.flatnonzero(text_R + beside_R > self.most_tokens)).size:
+            text, beside = int(text_R[over[0]]), int(beside_R[over[0]])
             record_id = self.shards.record_id(file.first + int(row_R[over[0]]))
             raise UserError(
-                f"record {record_id}: a text of {length_R[over[0]] - 2} tokens doesn't fit into the encoder's "
-                f"{self.most_tokens} positions; shard with max_tokens at most {self.most_tokens - 2}"
+                f"record {record_id}: a text of {text} tokens and {beside} beside it don't fit into the encoder's "
+                f"{self.most_tokens} positions; shard with max_tokens lower by {text + beside - self.most_tokens}"
             )
-        return length_R, np.ones_like(length_R)
+        return text_R + beside_R, np.ones_like(text_R)
+
+    def _beside(self, file: Columns, row_R: Longs) -> Longs:
+        """Tokens of the sequence that are not the text's."""
+        if self.objective == "spanbert":
+            return np.full(len(row_R), 2)
+        pair_R = file.pair.lengths(row_R).astype(np.int64)
+        if self.objective == "unilm":
+            return pair_R + 3
+        return self.instruction_P[file.prompt[row_R]] + pair_R + (pair_R > 0) + file.target.lengths(row_R) + 4
 
 
 class Sizes:

@@ -1,0 +1,50 @@
+"""Write texts from texts as they come, one JSON object each, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import ubert
+from pipelines.predict import CHUNK, Input, pairs_of
+from ubert.inference.beam import Search
+from ubert.schema.recipe import Precision
+
+
+def generate(
+    checkpoint: Path,
+    inputs: Iterable[Input],
+    *,
+    instruction: str | None = None,
+    search: Search,
+    best: int = 1,
+    precision: Precision = "auto",
+    chunk: int = CHUNK,
+) -> Iterator[list[dict[str, Any]]]:
+    """Write from `chunk` texts at a time; see `ubert.inference.predictor.Predictor.generate` for the arguments.
+
+    Args:
+        best: so many texts for each one.
+
+    Yields:
+        For each text {"text", "pair" where it has one, "predictions": [{"text", "score"}, ...]}, best first, in
+        the order of the texts; for chunk after chunk of them.
+
+    Raises:
+        UserError: whatever is wrong with the checkpoint, the texts or the arguments.
+    """
+    predictor = ubert.load(checkpoint, precision=precision)
+    remaining = iter(inputs)
+    while asked := list(islice(remaining, chunk)):
+        texts = [one.text for one in asked]
+        found = predictor.generate(texts, pairs=pairs_of(asked), instruction=instruction, search=search)
+        yield [
+            {
+                **{name: value for name, value in one._asdict().items() if value is not None},
+                "predictions": [asdict(prediction) for prediction in predictions[:best]],
+            }
+            for one, predictions in zip(asked, found, strict=True)
+        ]

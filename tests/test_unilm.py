@@ -1,0 +1,204 @@
+"""Clozes of UniLM: what is hidden, from whom, and what telling it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import BertConfig, BertModel
+
+from ubert.model import cloze
+from ubert.model.attention import PADDING, ranks
+from ubert.objectives._unilm import SHARES, Symbols, direction, generation, hide, pretraining, source_of
+
+CLS, SEP, MASK, FIRST, VOCABULARY = 1, 2, 3, 10, 1000
+SYMBOLS = Symbols(CLS, SEP, MASK, VOCABULARY)
+NONE = np.empty(0, np.int32)
+
+
+def text(tokens: int, first: int = FIRST) -> np.ndarray:
+    return np.arange(first, first + tokens, dtype=np.int32)
+
+
+def source(tokens: int) -> np.ndarray:
+    return source_of(text(1, 7), NONE, text(tokens), SYMBOLS)
+
+
+def whole(item: cloze.Cloze) -> list[int]:
+    """The sequence with nothing hidden."""
+    ids = item.ids.copy()
+    ids[item.hidden] = item.answers
+    return ids.tolist()
+
+
+def test_the_four_directions_have_the_shares_of_the_paper() -> None:
+    counts = Counter(direction(seed) for seed in range(6000))
+    assert sum(SHARES.values()) == pytest.approx(1)
+    for name, share in (
+        ("bidirectional", 1 / 3), ("seq2seq", 1 / 3), ("left_to_right", 1 / 6), ("right_to_left", 1 / 6),
+    ):  # fmt: skip
+        assert counts[name] / 6000 == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "types"),
+    [
+        ("bidirectional", [0] * 6 + [1] * 4),
+        ("seq2seq", [4] * 6 + [5] * 4),
+        ("left_to_right", [2] * 9),
+        ("right_to_left", [3] * 9),
+    ],
+)
+def test_sequences_and_their_segments(chosen: str, types: list[int]) -> None:
+    item = pretraining(text(4), text(3, 20), SYMBOLS, 0, chosen=chosen)  # type: ignore[arg-type]
+    two = [CLS, 10, 11, 12, 13, SEP, 20, 21, 22, SEP]
+    one = [CLS, 10, 11, 12, 13, 20, 21, 22, SEP]
+    assert whole(item) == (two if len(types) == 10 else one)
+    assert item.types.tolist() == types
+    assert item.ranks.tolist() == ranks(chosen, len(types), 6).tolist()  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 60), st.integers(0, 10**6), st.sampled_from(list(SHARES)))
+def test_a_text_alone_is_cut_where_two_parts_are_needed(tokens: int, seed: int, chosen: str) -> None:
+    item = pretraining(text(tokens), NONE, SYMBOLS, seed, chosen=chosen)  # type: ignore[arg-type]
+    ids = whole(item)
+    assert [i for i in ids if i >= FIRST] == text(tokens).tolist()
+    parts = 2 if chosen in ("bidirectional", "seq2seq") and tokens > 1 else 1
+    assert ids.count(SEP) == parts and ids[-1] == SEP and ids[0] == CLS
+    assert not {CLS, SEP} & set(item.answers.tolist())
+    assert len(item.hidden) == max(1, round(0.15 * tokens))
+
+
+def test_the_end_of_a_target_is_hidden_as_its_words_are_and_its_source_never() -> None:
+    hidden: Counter[int] = Counter()
+    for seed in range(2000):
+        item = generation(source(5), text(9, 20), SYMBOLS, seed)
+        assert whole(item) == [CLS, 7, SEP, 10, 11, 12, 13, 14, SEP, *range(20, 29), SEP]
+        assert len(item.hidden) == 7  # 70 % of nine words and the end
+        hidden.update(item.hidden.tolist())
+    assert min(hidden) == 9 and max(hidden) == 18
+    assert [hidden[place] / 2000 for place in range(10, 19)] == pytest.approx([0.7] * 9, abs=0.06)
+
+
+def test_one_draw_in_five_hides_two_or_three_words_in_a_row() -> None:
+    """With so few hidden that rows hardly meet."""
+    lengths: Counter[int] = Counter()
+    for seed in range(1000):
+        places = hide(np.arange(0, 2000), 0.01, seed)
+        rows = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        lengths.update(map(len, rows))
+    total = lengths.total()
+    assert lengths[1] / total == pytest.approx(0.8, abs=0.05)
+    assert lengths[2] / total == pytest.approx(0.1, abs=0.03)
+    assert lengths[3] / total == pytest.approx(0.1, abs=0.03)
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.floats(0.01, 1), st.integers(0, 10**6))
+def test_as_many_places_are_hidden_as_asked_and_candidates_alone(
+    places: set[int], share: float, seed: int
+) -> None:
+    candidates = np.array(sorted(places), np.int32)
+    found = hide(candidates, share, seed)
+    assert set(found.tolist()) <= places
+    assert len(found) == max(1, round(share * len(places)))
+    assert found.tolist() == sorted(set(found.tolist()))
+
+
+def test_hidden_words_become_mask_any_word_or_stay() -> None:
+    fates: Counter[str] = Counter()
+    for seed in range(300):
+        item = pretraining(text(200), NONE, SYMBOLS, seed, chosen="left_to_right")
+        for shown, answer in zip(item.ids[item.hidden], item.answers, strict=True):
+            fates["mask" if shown == MASK else "same" if shown == answer else "other"] += 1
+    total = fates.total()
+    assert {name: count / total for name, count in fates.items()} == {
+        "mask": pytest.approx(0.8, abs=0.02),
+        "same": pytest.approx(0.1, abs=0.02),
+        "other": pytest.approx(0.1, abs=0.02),
+    }
+
+
+def test_the_same_draw_hides_the_same() -> None:
+    same, again, other = (pretraining(text(80), NONE, SYMBOLS, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(left, right) for left, right in zip(same, again, strict=True))
+    assert not np.array_equal(same.ids, other.ids)
+
+
+def tiny(types: int = 2) -> BertModel:
+    config = BertConfig(
+        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        type_vocab_size=types,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return BertModel(config, add_pooling_layer=False).eval()
+
+
+def some() -> list[cloze.Cloze]:
+    pretrained = [
+        pretraining(text(n), NONE, SYMBOLS, n, chosen=kind) for n, kind in zip((9, 30, 17, 4), SHARES, strict=True)
+    ]
+    return [*pretrained, generation(source(12), text(6, 40), SYMBOLS, 0)]
+
+
+def test_a_padded_batch_is_its_sequences() -> None:
+    items = some()
+    batch = cloze.padded(items, pad=0)
+    longest = max(len(item.ids) for item in items)
+    assert batch.ids_BL.shape == batch.types_BL.shape == batch.rank_BL.shape == (5, longest)
+    for row, item in enumerate(items):
+        n = len(item.ids)
+        assert batch.ids_BL[row].tolist() == [*item.ids.tolist(), *[0] * (longest - n)]
+        assert batch.rank_BL[row].tolist() == [*item.ranks.tolist(), *[PADDING] * (longest - n)]
+    assert batch.hidden_H.tolist() == [b * longest + int(h) for b, item in enumerate(items) for h in item.hidden]
+    assert batch.answer_H.tolist() == [int(answer) for item in items for answer in item.answers]
+    assert batch.to("cpu").ids_BL.tolist() == batch.ids_BL.tolist()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_a_batch_is_that_of_its_sequences_alone(smoothing: float) -> None:
+    """By the definition: every word's logits, unpadded, and the answer's share of 1 - 0.1 + 0.1 / V."""
+    encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
+    cloze.learn_segments(encoder)
+    items = some()
+    with torch.no_grad():
+        found, count = cloze.loss(encoder, head, cloze.padded(items, 0, smoothing))
+        expected = 0.0
+        for item in items:
+            rank = torch.from_numpy(item.ranks)
+            sees = torch.where(rank[None, :] <= rank[:, None], 0.0, -torch.inf)[None, None]
+            ids, types = (torch.from_numpy(column).long()[None] for column in (item.ids, item.types))
+            hidden = encoder(ids, attention_mask=sees, token_type_ids=types).last_hidden_state[0]
+            logp = head(hidden).log_softmax(-1)
+            for place, answer in zip(item.hidden.tolist(), item.answers.tolist(), strict=True):
+                target = F.one_hot(torch.tensor(answer), VOCABULARY) * (1 - smoothing) + smoothing / VOCABULARY
+                expected -= float(target @ logp[place])
+    assert count == sum(len(item.hidden) for item in items)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_hidden_word_of_a_target_doesn_t_see_what_comes_after_it() -> None:
+    encoder = tiny()
+    item = generation(source(6), text(8, 20), SYMBOLS, 3)
+    place = int(item.hidden[0])
+    other = item.ids.copy()
+    other[place + 1 :] = 500
+    batches = [cloze.padded([item._replace(ids=ids)], 0) for ids in (item.ids, other)]
+    found = [cloze.encode(encoder, b.ids_BL, b.types_BL, cloze.mask(encoder, b.rank_BL))[0] for b in batches]
+    torch.testing.assert_close(found[0][: place + 1], found[1][: place + 1], atol=1e-6, rtol=0)
+    assert (found[0][place + 1 :] - found[1][place + 1 :]).abs().max() > 1e-3
+
+
+def test_new_segments_begin_as_those_they_are_most_alike() -> None:
+    encoder = tiny(types=2)
+    old = encoder.embeddings.token_type_embeddings.weight.clone()
+    cloze.learn_segments(encoder)
+    assert torch.equal(encoder.embeddings.token_type_embeddings.weight, old[[0, 1, 0, 0, 0, 1]])
+    assert encoder.config.type_vocab_size == 6
+    grown = encoder.embeddings.token_type_embeddings
+    cloze.learn_segments(encoder)
+    assert encoder.embeddings.token_type_embeddings is grown

@@ -1,0 +1,112 @@
+"""What a model says of the next word of a target: that of a [MASK] after the words so far (Dong et al. 2019,
+section 2.5). The sequences are those that `ubert.objectives._unilm.generation` makes for training.
+
+Shapes: S sources, L tokens of the longest; N beams of all of them, t words so far, C new columns of tokens,
+K tokens that are looked at, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ubert.inference.beam import Step
+from ubert.model.attention import PADDING, dense, mask, ranks
+from ubert.model.batch import Ids
+from ubert.model.cloze import Cloze, encode, padded
+
+SOURCE, TARGET = 4, 5  # segment ids
+
+Head = Callable[[Tensor], Tensor]
+
+
+def decoder(encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first_position: int = 0) -> Step:
+    """A step of beam search: with a cache where the encoder takes one, else without.
+
+    Args:
+        head: hidden states [N, D] to logits [N, V].
+        sources: [CLS] ... [SEP], ids.
+        hidden: the id of [MASK].
+        first_position: of a sequence.
+    """
+    if "past_key_values" in inspect.signature(encoder.forward).parameters:
+        return Cached(encoder, head, sources, hidden, first_position)
+    return Uncached(encoder, head, sources, hidden)
+
+
+class Uncached:
+    """Whole sequences anew for each word, as in training."""
+
+    def __init__(self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int) -> None:
+        self.encoder, self.head, self.hidden = encoder, head, hidden
+        self.sources = list(sources)
+
+    def __call__(self, words_Nt: Tensor, parent_N: Tensor) -> Tensor:
+        self.sources = [self.sources[parent] for parent in parent_N.tolist()]
+        words = words_Nt.cpu().numpy()
+        items = [self._sequence(source, own) for source, own in zip(self.sources, words, strict=True)]
+        batch = padded(items, self.hidden).to(words_Nt.device)
+        hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, mask(self.encoder, batch.rank_BL))
+        return _logp(self.head(hidden_BLD.flatten(0, 1)[batch.hidden_H]))
+
+    def _sequence(self, source: Ids, words: Ids) -> Cloze:
+        ids = np.concatenate([source, words, [self.hidden]]).astype(np.int32)
+        types = np.where(np.arange(len(ids)) < len(source), SOURCE, TARGET).astype(np.int32)
+        last = np.array([len(ids) - 1], np.int32)
+        return Cloze(ids, types, ranks("seq2seq", len(ids), len(source)), last, last)
+
+
+class Cached:
+    """Keys and values of all words but the [MASK] are kept: a step computes the last word and the [MASK] alone.
+
+    Sources are padded at their end. A target's words lie after that, don't see it, and have the positions that
+    follow those of their own source.
+    """
+
+    def __init__(
+        self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first_position: int = 0
+    ) -> None:
+        self.encoder, self.head, self.hidden, self.first_position = encoder, head, hidden, first_position
+        nothing = np.empty(0, np.int32)
+        items = [Cloze(ids, np.full_like(ids, SOURCE), np.zeros_like(ids), nothing, nothing) for ids in sources]
+        batch = padded(items, hidden).to(next(encoder.parameters()).device)
+        self.cache = DynamicCache()
+        self.ids_SL, self.types_SL = batch.ids_BL, batch.types_BL
+        self.rank_NK = batch.rank_BL  # of what the cache holds
+        self.source_N1 = (self.rank_NK != PADDING).sum(1, keepdim=True)
+
+    def __call__(self, words_Nt: Tensor, parent_N: Tensor) -> Tensor:
+        length = words_Nt.shape[1]
+        if length == 0:
+            ids_NC, types_NC, rank_NC = self.ids_SL, self.types_SL, self.rank_NK
+            place_NC = torch.arange(ids_NC.shape[1], device=ids_NC.device).expand_as(ids_NC)
+        else:
+            self.cache.batch_select_indices(parent_N)
+            self.source_N1 = self.source_N1[parent_N]
+            ids_NC = words_Nt[:, -1:]
+            types_NC, rank_NC = torch.full_like(ids_NC, TARGET), torch.full_like(ids_NC, length)
+            place_NC = self.source_N1 + length - 1
+            self.rank_NK = torch.cat([self.rank_NK[parent_N], rank_NC], 1)
+        one_N1 = torch.ones_like(ids_NC[:, :1])
+        last_N1 = one_N1 * (length + 1)
+        looking_NC, looked_NK = torch.cat([rank_NC, last_N1], 1), torch.cat([self.rank_NK, last_N1], 1)
+        hidden_NCD = encode(
+            self.encoder,
+            torch.cat([ids_NC, one_N1 * self.hidden], 1),
+            torch.cat([types_NC, one_N1 * TARGET], 1),
+            dense(looking_NC, looked_NK),
+            position_ids=torch.cat([place_NC, self.source_N1 + length], 1) + self.first_position,
+            past_key_values=self.cache,
+        )
+        self.cache.crop(-1)  # the [MASK]
+        return _logp(self.head(hidden_NCD[:, -1]))
+
+
+def _logp(logits_NV: Tensor) -> Tensor:
+    return logits_NV.float().log_softmax(-1)

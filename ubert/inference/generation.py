@@ -1,0 +1,96 @@
+"""Texts from texts: sources cut to what the encoder has room for, searched in groups, in the order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ubert.inference.beam import Lexicon, Search, search
+from ubert.inference.decoding import decoder
+from ubert.model.batch import Ids
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.objectives import WrittenPrediction
+from ubert.objectives._unilm import source_of
+from ubert.schema.errors import UserError
+
+GROUP_TOKENS = 16384  # padded tokens of all beams of the sources that are searched together
+LEAST_TEXT = 16  # tokens of a source's text that there must be room for
+PAUSES = (".", ",", ";", ":", "。", "，", "、")  # rows of words with one of them may repeat
+
+
+class Asked(NamedTuple):
+    """A text, a second one, and what to write from them."""
+
+    text: str
+    pair: str | None
+    instruction: str
+
+
+def generate(
+    model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], how: Search, *, bf16: bool
+) -> list[list[WrittenPrediction]]:
+    """The best texts of each source, best first.
+
+    Args:
+        bf16: run under bfloat16 autocast.
+
+    Raises:
+        UserError: the model doesn't generate, there is no room for a source beside its target, or there are more
+            beams than words in the vocabulary.
+    """
+    model.check_generates()
+    device, mask = next(model.parameters()).device, tokenizer.for_masking().mask
+    words, sources = lexicon(tokenizer, mask), _sources(model, tokenizer, asked, how.longest)
+    found: list[list[WrittenPrediction]] = [[] for _ in asked]
+    for group in _groups([len(source) for source in sources], how):
+        step = decoder(model.encoder, model.tell, [sources[i] for i in group], mask, model.first_position)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            texts = search(step, len(group), words, how, device)
+        for i, of_source in zip(group, texts, strict=True):
+            found[i] = [
+                WrittenPrediction(tokenizer.words(np.array(text.words, np.int32)), text.score)
+                for text in of_source
+            ]
+    return found
+
+
+def lexicon(tokenizer: Tokenizer, mask: int) -> Lexicon:
+    """[SEP] ends a text, no other special token is in one, and rows with a pause may repeat."""
+    special = tokenizer.special
+    pauses = tuple(int(each.ids[0]) for each in tokenizer.encode(PAUSES) if len(each.ids) == 1)
+    return Lexicon(special.sep, pauses, tuple({special.cls, special.pad, special.marker, mask} - {special.sep}))
+
+
+def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], longest: int) -> list[Ids]:
+    """[CLS] instruction [SEP] (pair [SEP]) text [SEP] of each; the text is cut where it is too long."""
+    strings = list(dict.fromkeys(part for one in asked for part in (one.text, one.pair or "")))
+    ids = dict(zip(strings, (encoding.ids for encoding in tokenizer.encode(strings)), strict=True))
+    most = model.most_tokens - longest - 1  # the [MASK] after the last word
+    sources = []
+    for one in asked:
+        instruction, pair = tokenizer.instruction(one.instruction), ids[one.pair or ""]
+        if (room := most - len(instruction) - len(pair) - 4) < LEAST_TEXT:
+            raise UserError(
+                f"{longest} words to write, an instruction of {len(instruction)} tokens and a second text of "
+                f"{len(pair)} leave {max(room, 0)} of {model.most_tokens} positions to the text, expected "
+                f"{LEAST_TEXT} or more; write fewer words, or give shorter texts"
+            )
+        sources.append(source_of(instruction, pair, ids[one.text][:room], tokenizer.special))
+    return sources
+
+
+def _groups(lengths: Sequence[int], how: Search) -> Iterator[list[int]]:
+    """Sources of about one length, as many as are searched together."""
+    group: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        longest = lengths[group[0]] if group else 0
+        if group and (len(group) + 1) * how.beams * (longest + how.longest) > GROUP_TOKENS:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group

@@ -1,0 +1,76 @@
+"""Who sees whom: the four attention masks of UniLM (Dong et al. 2019, section 2.3) as one number a token.
+
+A token sees those whose rank is not above its own:
+
+    bidirectional      0 0 0 0 0    all see all
+    left to right      0 1 2 3 4    each sees itself and what is before it
+    right to left      4 3 2 1 0    each sees itself and what is after it
+    seq2seq            0 0 0 1 2    the source sees the source; the target the source and what is before itself
+
+Padding has a rank that no token reaches, and so is seen by padding alone.
+
+Shapes: B sequences, L tokens of one; Q tokens that look, K tokens that are looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+from ubert.model import unpadded
+from ubert.model.batch import Ids
+
+Direction = Literal["bidirectional", "left_to_right", "right_to_left", "seq2seq"]
+PADDING = 2**31 - 1  # rank
+
+
+def ranks(direction: Direction, tokens: int, source: int) -> Ids:
+    """The rank of each token of a sequence, the first `source` of which are a seq2seq sequence's source."""
+    order = np.arange(tokens, dtype=np.int32)
+    match direction:
+        case "bidirectional":
+            return np.zeros_like(order)
+        case "left_to_right":
+            return order
+        case "right_to_left":
+            return np.ascontiguousarray(order[::-1])
+        case "seq2seq":
+            return np.maximum(order - (source - 1), 0)
+
+
+def seen(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
+    """Whether token q sees token k, by their ranks [B, Q, K]."""
+    return looked_BK[:, None, :] <= looking_BQ[:, :, None]
+
+
+def dense(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
+    """A mask to add to the scores of all heads [B, 1, Q, K]: 0 where q sees k, else the least number there is."""
+    unseen = ~seen(looking_BQ, looked_BK)[:, None]
+    return torch.zeros(unseen.shape, device=unseen.device).masked_fill(unseen, torch.finfo(torch.float32).min)
+
+
+def blocks(rank_BL: Tensor) -> BlockMask:
+    """The mask of `flex_attention`, which leaves out blocks of which nothing is seen."""
+
+    def sees(b: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return rank_BL[b, k] <= rank_BL[b, q]
+
+    sequences, tokens = rank_BL.shape
+    return create_block_mask(sees, sequences, None, tokens, tokens, device=rank_BL.device)
+
+
+def mask(encoder: Any, rank_BL: Tensor) -> Tensor | BlockMask:
+    """The mask as the encoder takes it."""
+    return blocks(rank_BL) if takes_blocks(encoder, rank_BL.device) else dense(rank_BL, rank_BL)
+
+
+def takes_blocks(encoder: Any, device: torch.device) -> bool:
+    """Whether an encoder's mask is of blocks: on CUDA, where `unpadded.prepare` could prepare it; not while
+    attention weights are dropped out, which `flex_attention` can't."""
+    config = encoder.config
+    dropped = encoder.training and unpadded.dropout(config)
+    return device.type == "cuda" and config._attn_implementation == unpadded.ATTENTION and not dropped

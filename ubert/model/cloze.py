@@ -1,0 +1,118 @@
+"""Sequences of which some words are hidden and to be told: one padded batch, and what telling them costs.
+
+Shapes: B sequences, L padded tokens of one, H hidden tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ubert.model.attention import PADDING, mask
+from ubert.model.batch import Ids
+
+SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
+_LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as
+
+
+class Cloze(NamedTuple):
+    """One sequence, an entry a token: ids with words hidden, segment ids, ranks (who sees whom, see
+    `ubert.model.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids."""
+
+    ids: Ids
+    types: Ids
+    ranks: Ids
+    hidden: Ids
+    answers: Ids
+
+
+class ClozeBatch(NamedTuple):
+    """Padded sequences. `hidden_H` counts through all of them: b * L + place. `smoothing`: the part of the answer
+    that is spread over the vocabulary."""
+
+    ids_BL: Tensor  # int64
+    mask_BL: Tensor  # bool: no padding
+    types_BL: Tensor  # int64
+    rank_BL: Tensor  # int64
+    hidden_H: Tensor  # int64
+    answer_H: Tensor  # int64
+    smoothing: float
+
+    @property
+    def counts(self) -> tuple[int]:
+        """Words that the loss is a sum over."""
+        return (len(self.hidden_H),)
+
+    def to(self, device: torch.device | str) -> ClozeBatch:
+        """The same batch on `device`; copies overlap where memory is pinned."""
+        return ClozeBatch(
+            ids_BL=self.ids_BL.to(device, non_blocking=True),
+            mask_BL=self.mask_BL.to(device, non_blocking=True),
+            types_BL=self.types_BL.to(device, non_blocking=True),
+            rank_BL=self.rank_BL.to(device, non_blocking=True),
+            hidden_H=self.hidden_H.to(device, non_blocking=True),
+            answer_H=self.answer_H.to(device, non_blocking=True),
+            smoothing=self.smoothing,
+        )
+
+
+def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBatch:
+    """Pad sequences to the longest of them, with the token `pad`."""
+    longest = max(len(item.ids) for item in items)
+
+    def stacked(columns: Sequence[Ids], filler: int) -> Tensor:
+        table = np.full((len(items), longest), filler, np.int64)
+        for row, column in zip(table, columns, strict=True):
+            row[: len(column)] = column
+        return torch.from_numpy(table)
+
+    hidden = [item.hidden.astype(np.int64) + b * longest for b, item in enumerate(items)]
+    rank_BL = stacked([item.ranks for item in items], PADDING)
+    return ClozeBatch(
+        ids_BL=stacked([item.ids for item in items], pad),
+        mask_BL=rank_BL != PADDING,
+        types_BL=stacked([item.types for item in items], 0),
+        rank_BL=rank_BL,
+        hidden_H=torch.from_numpy(np.concatenate(hidden)),
+        answer_H=torch.from_numpy(np.concatenate([item.answers for item in items]).astype(np.int64)),
+        smoothing=smoothing,
+    )
+
+
+def loss(encoder: Any, head: Callable[[Tensor], Tensor], batch: ClozeBatch) -> tuple[Tensor, int]:
+    """Cross-entropy of the hidden words with their answers smoothed (Szegedy et al. 2016, section 7): its sum, and
+    their number.
+
+    Args:
+        head: hidden states [H, D] to logits [H, V]; it sees those of hidden words alone.
+    """
+    hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, mask(encoder, batch.rank_BL))
+    logits_HV = head(hidden_BLD.flatten(0, 1)[batch.hidden_H])
+    summed = F.cross_entropy(logits_HV.float(), batch.answer_H, reduction="sum", label_smoothing=batch.smoothing)
+    return summed, len(batch.hidden_H)
+
+
+def encode(encoder: Any, ids_BL: Tensor, types_BL: Tensor, mask: Any, **more: Any) -> Tensor:
+    """The encoder's output [B, L, D]; segment ids only where it knows all of them."""
+    types = {"token_type_ids": types_BL} if getattr(encoder.config, "type_vocab_size", 0) >= SEGMENTS else {}
+    output: Tensor = encoder(input_ids=ids_BL, attention_mask=mask, **types, **more).last_hidden_state
+    return output
+
+
+def learn_segments(encoder: Any) -> None:
+    """Let the encoder's table of segments grow to those of UniLM; new ones begin as those of BERT that they are
+    most alike. An encoder without such a table stays as it is, and tells sequences apart by their masks alone."""
+    table = getattr(getattr(encoder, "embeddings", None), "token_type_embeddings", None)
+    if table is None or table.num_embeddings >= SEGMENTS:
+        return
+    like = torch.tensor(_LEARNT_AS).clamp(max=table.num_embeddings - 1)
+    grown = torch.nn.Embedding(SEGMENTS, table.embedding_dim, device=table.weight.device, dtype=table.weight.dtype)
+    with torch.no_grad():
+        grown.weight.copy_(table.weight[like.to(table.weight.device)])
+    encoder.embeddings.token_type_embeddings = grown
+    encoder.config.type_vocab_size = SEGMENTS

@@ -1,0 +1,30 @@
+"""A text to be written from another: a record's target. UniLM learns it (`_unilm.py`), beam search writes it."""
+
+from __future__ import annotations
+
+from ubert.model.tokenizer import Encoding
+from ubert.objectives import Objective, Overlaps, Prediction, Query, Scored, Targets
+from ubert.objectives._common import Gold
+from ubert.schema.errors import UserError
+from ubert.schema.record import Record
+
+
+def targets(record: Record, encoding: Encoding) -> Targets:
+    """No cells; the record has a target.
+
+    Raises:
+        UserError: it has none.
+    """
+    if not record.target:
+        raise UserError(f"record {record.record_id} of task seq2seq has no target; ingest its corpus again")
+    return Gold().targets()
+
+
+def decode(
+    query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
+) -> list[Prediction]:
+    """Raises UserError: there are no cells to predict from."""
+    raise UserError("task seq2seq writes texts; use `ubert generate`, or generate(...) in Python")
+
+
+OBJECTIVE = Objective(kind="label", targets=targets, decode=decode, generates=True)

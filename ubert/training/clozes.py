@@ -1,0 +1,36 @@
+"""Rows of shards as clozes of UniLM, whose hidden words are drawn anew in each epoch: a function of the shards,
+the seed, the epoch, and which copy of which row it is.
+
+Shapes: R rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ubert.model.batch import Special
+from ubert.model.cloze import Cloze
+from ubert.model.masking import Words
+from ubert.objectives._unilm import Symbols, generation, pretraining, source_of
+from ubert.schema.recipe import Trained
+from ubert.training.permutation import Longs
+from ubert.training.shards import Shards
+
+
+def clozes(
+    shards: Shards, row_R: Longs, copy_R: Longs, words: Words, special: Special, objective: Trained, *key: int
+) -> Iterator[Cloze]:
+    """Hide words of rows, in ascending order: of their targets for seq2seq, of their texts for unilm.
+
+    Args:
+        copy_R: of each row, a number that is this copy's alone.
+        key: what is the same for all of them.
+    """
+    symbols = Symbols(special.cls, special.sep, words.mask, len(words.starts_V))
+    rows = shards.rows(row_R)
+    columns = zip(rows.prompt, rows.text, rows.pair, rows.target, copy_R.tolist(), strict=True)
+    for prompt, text, pair, target, copy in columns:
+        if objective == "seq2seq":
+            source = source_of(shards.prompt(prompt).instruction, pair, text, special)
+            yield generation(source, target, symbols, *key, copy)
+        else:
+            yield pretraining(text, pair, symbols, *key, copy)
