@@ -156,7 +156,7 @@ def test_a_phase_with_fewer_texts_than_workers_is_said_at_the_start(root: Path) 
     shards = made(root, copies_RF)
     loader(shards, 0, 3, tokens_per_batch=4096)
     with pytest.raises(
-        UserError, match="smallest phase of the mixture made .* has 3 texts, fewer than the 4 workers"
+        UserError, match=r"smallest phase of the mixture made .* has 3 texts, fewer than the 4 workers"
     ):
         loader(shards, 0, 4, tokens_per_batch=4096)
 

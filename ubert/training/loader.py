@@ -235,9 +235,9 @@ def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     """Refuse more workers than a global batch has texts."""
     if (fewest := min(plan.fewest for plan in plans)) < world:
         raise UserError(
-            f"recipe {recipe.name}: the smallest phase of the mixture {recipe.mixture} (or, with batches: by_task, "
-            f"the smallest task of a phase) has {fewest} texts, fewer than the {world} workers; use fewer workers, "
-            "or give it more draws"
+            f"recipe {recipe.name}: the smallest phase of the mixture {recipe.mixture} (or, with batches: "
+            f"by_task, the smallest task of a phase) has {fewest} texts, fewer than the {world} workers; use fewer "
+            "workers, or give it more draws"
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(
