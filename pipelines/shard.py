@@ -148,7 +148,7 @@ def units(planned: Plan) -> list[Unit]:
     """The parts that the mixture draws from, in order, each with the copies of its records.
 
     Raises:
-        UserError: a member is in no part of its corpus.
+        UserError: the mixture has no member, or a member is in no part of its corpus.
     """
     made_of = planned.tokenizer.hash, planned.max_tokens, SCHEMA_VERSION
     found = []
@@ -161,6 +161,8 @@ def units(planned: Plan) -> list[Unit]:
                 chosen = None if whole else np.flatnonzero(drawn_R).tolist()
                 name = f"{corpus}-{fingerprint(part.place.name, chosen, part.code, *made_of)}"
                 found.append(Unit(corpus, part.place, planned.directory, name, whole, copies_RF))
+    if not found:
+        raise UserError(f"mixture {planned.mixture.name} draws no record; widen it, then run `ubert mix` again")
     return found
 
 

@@ -257,6 +257,12 @@ def test_a_task_that_cannot_be_trained_is_refused_before_any_work(tmp_path: Path
     assert not (tmp_path / "shards").exists()
 
 
+def test_a_mixture_that_draws_nothing_is_refused(tmp_path: Path) -> None:
+    nothing = {item.record_id: 0 for item in CORPORA["reviews"]}
+    with pytest.raises(UserError, match="mixture made draws no record; widen it"):
+        make_shards(tmp_path, {"reviews": CORPORA["reviews"]}, copies=nothing)
+
+
 def test_without_a_mixture_the_command_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ubert mix nothing"):
         shard("nothing", encoder=ENCODER, max_tokens=32, root=tmp_path)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, repeat
-from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +54,13 @@ class Step:
     def records(self) -> list[str]:
         """The records that this rank's texts are of."""
         return [self.shards.record_id(row) for row in self.rows]
+
+
+class Asked(NamedTuple):
+    """The prompts of the sequences of a row, and the tokens of the longest."""
+
+    prompts: list[Prompt]
+    tokens: int
 
 
 class Loader:
@@ -141,10 +147,10 @@ class Loader:
         """Micro-batches of this rank's rows of a pack, in order."""
         rows = self.shards.rows(row_R)
         columns_R = rows.prompt, rows.behind, row_R.tolist(), copy_R.tolist()
-        prompts = [self._prompts(*row, epoch) for row in zip(*columns_R, strict=True)]
-        widest = [max(map(_tokens, of_row)) if len(of_row) > 1 else _tokens(of_row[0]) for of_row in prompts]
-        counts = list(map(len, prompts))
-        for start, stop in self._cuts(list(map(add, widest, rows.behind)), counts):
+        asked = [self._prompts(*row, epoch) for row in zip(*columns_R, strict=True)]
+        prompts, counts = [of_row.prompts for of_row in asked], [len(of_row.prompts) for of_row in asked]
+        lengths = [of_row.tokens + behind for of_row, behind in zip(asked, rows.behind, strict=True)]
+        for start, stop in self._cuts(lengths, counts):
             examples = range(stop - start)
             of_each = counts[start:stop]
             columns = Sequences(
@@ -188,27 +194,28 @@ class Loader:
             longest, total = max(longest, length), total + count
         yield start, len(lengths)
 
-    def _prompts(self, number: int, behind: int, row: int, copy: int, epoch: int) -> list[Prompt]:
+    def _prompts(self, number: int, behind: int, row: int, copy: int, epoch: int) -> Asked:
         """The prompts of the sequences of a row: one with all its categories, where these fit."""
         if self.recipe.layout == "joint":
             whole = self._joint(number)
-            if whole and len(whole.ids) + behind <= self.most_tokens:
-                return [whole]
+            if whole and whole.tokens + behind <= self.most_tokens:
+                return whole
         chosen = self.categories(row, copy, epoch)
         if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
             every = self._stacked(number)
-            return [every[category] for category in chosen.tolist()]
+            return _asked([every[category] for category in chosen.tolist()])
         instruction, categories, regions = self.shards.prompt(number)
         most = self.recipe.categories_per_piece
         found = groups(instruction, categories, chosen, most, self.most_tokens - behind)
-        return [prompt(instruction, categories, regions, group, "joint", self.special) for group in found]
+        return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
 
-    def _joint_prompt(self, number: int) -> Prompt | None:
+    def _joint_prompt(self, number: int) -> Asked | None:
         """The prompt of all candidate categories, unless these are more than a sequence may have."""
         instruction, categories, regions = self.shards.prompt(number)
         if len(categories) > self.recipe.categories_per_piece:
             return None
-        return prompt(instruction, categories, regions, self._every[: len(categories)], "joint", self.special)
+        every = self._every[: len(categories)]
+        return _asked([prompt(instruction, categories, regions, every, "joint", self.special)])
 
     def _stacked_prompts(self, number: int) -> list[Prompt]:
         """The prompt of each candidate category."""
@@ -235,9 +242,9 @@ def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     """Refuse more workers than a global batch has texts."""
     if (fewest := min(plan.fewest for plan in plans)) < world:
         raise UserError(
-            f"recipe {recipe.name}: the smallest phase of the mixture {recipe.mixture} (or, with batches: "
-            f"by_task, the smallest task of a phase) has {fewest} texts, fewer than the {world} workers; use fewer "
-            "workers, or give it more draws"
+            f"recipe {recipe.name}: the smallest phase of mixture {recipe.mixture} (with batches: by_task, the "
+            f"smallest task of one) has {fewest} texts, fewer than the {world} workers; use fewer, or give it "
+            "more draws"
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(
@@ -246,10 +253,12 @@ def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
         )
 
 
-def _tokens(prompt: Prompt) -> int:
-    return len(prompt.ids)
+def _asked(prompts: list[Prompt]) -> Asked:
+    return Asked(prompts, max(len(prompt.ids) for prompt in prompts))
 
 
-def _repeated(column: Iterable[Any], counts: list[int]) -> list[Any]:
+def _repeated(column: Sequence[Any], counts: list[int]) -> Sequence[Any]:
     """Each value as often as its count says."""
+    if sum(counts) == len(counts):
+        return column
     return list(chain.from_iterable(map(repeat, column, counts)))

@@ -6,17 +6,19 @@ Shapes: N numbers.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ubert.schema.keys import Keys, folded, mixed
+from ubert.schema.keys import folded, mixed
 
 Longs = npt.NDArray[np.int64]
 
 _ROUNDS = 6  # an even number
-_HALF = np.uint64(32)
-_FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # those of SplitMix64
+_FACTOR, _OTHER_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # those of SplitMix64
+_MASK = 2**64 - 1
+_FEW = 8
 
 
 def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
@@ -24,28 +26,34 @@ def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
 
     A Feistel network on pairs of numbers, below about the square root of the size each, that add up modulo these
     (Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 5). The few results beyond the size are sent
-    through again until they are within (section 4: cycle walking).
+    through again, one by one, until they are within (section 4: cycle walking).
     """
-    value_N = np.array(places_N, np.uint64)
     state = folded(of)
     round_keys = [mixed(mixed(i) + state) for i in range(_ROUNDS)]
-    value_N = _feistel(value_N, size, round_keys)
-    while len(outside := np.flatnonzero(value_N >= size)):
-        value_N[outside] = _feistel(value_N[outside], size, round_keys)
-    return value_N.astype(np.int64)
+    value_N = np.array(places_N, np.uint64)
+    if len(value_N) > _FEW:
+        value_N = _feistel(value_N, size, round_keys)
+        again = np.flatnonzero(value_N >= size).tolist()
+    else:  # numbers alone are faster
+        again = range(len(value_N))
+    for i in again:
+        value = _feistel(int(value_N[i]), size, round_keys)
+        while value >= size:
+            value = _feistel(value, size, round_keys)
+        value_N[i] = value
+    permuted_N: Longs = value_N.astype(np.int64)
+    return permuted_N
 
 
-def _feistel(value_N: Keys, size: int, round_keys: list[int]) -> Keys:
-    """A permutation of range(left * right), which is hardly more than the size."""
+def _feistel(value: Any, size: int, round_keys: list[int]) -> Any:
+    """A permutation of range(left * right), which is hardly more than the size; of an integer or an array."""
     left = math.isqrt(size - 1) + 1
     right = -(-size // left)
-    one, other = np.uint64(left), np.uint64(right)
-    one_N, other_N = np.divmod(value_N, other)
+    one, other = divmod(value, right)
+    modulus, next_modulus = left, right
     for key in round_keys:  # the numbers change places after each: they are an even number
-        mixed_N = (other_N ^ np.uint64(key)) * _FACTORS[0]
-        mixed_N ^= mixed_N >> _HALF
-        mixed_N *= _FACTORS[1]
-        one_N, other_N = other_N, (one_N + (mixed_N >> _HALF)) % one
-        one, other = other, one
-    joined_N: Keys = one_N * other + other_N
-    return joined_N
+        drawn = (other ^ key) * _FACTOR & _MASK
+        drawn = (drawn ^ drawn >> 32) * _OTHER_FACTOR & _MASK
+        one, other = other, (one + (drawn >> 32)) % modulus
+        modulus, next_modulus = next_modulus, modulus
+    return one * right + other

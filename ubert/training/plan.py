@@ -78,7 +78,7 @@ class Plan:
         return copies_R
 
     def occurrence(self, copy: int) -> int:
-        """Which of the copies of its row in an epoch this is, from 0; earlier phases have the first ones."""
+        """Which of the copies of its row in an epoch this is, from 0: earlier phases have the first ones."""
         bucket = bisect_right(self._starts, copy) - 1
         row, first = int(self.row_M[copy]), copy
         while first > self._starts[bucket] and self.row_M[first - 1] == row:
