@@ -139,9 +139,7 @@ class StructureTable(nn.Module):
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
         return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)
 
-    def _condition(
-        self, marker_TD: Tensor, shift_d: Tensor, weight_d: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _condition(self, marker_TD: Tensor, shift_d: Tensor, weight_d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale, shift and weight of each table."""
         if self.condition is None:
             tables = marker_TD.shape[0]  # len() would be a constant in an exported graph
