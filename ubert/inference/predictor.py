@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from math import log
 from pathlib import Path
@@ -74,6 +75,7 @@ class Predictor:
         self.tokenizer = tokenizer
         self.thresholds = thresholds
         self.left_out: Counter[str] = Counter()
+        self._instruction = lru_cache(tokenizer.instruction)  # one of a call's texts is that of all
         self.bf16 = runs_bf16(precision, next(model.parameters()).device)
 
     @classmethod
@@ -270,7 +272,7 @@ class Predictor:
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """The text in one window, or in as many as it needs; a long second text too, each with each."""
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
-        instruction = self.tokenizer.instruction(query.instruction)
+        instruction = self._instruction(query.instruction)
         categories = [encoded[category.name].ids for category in query.categories]
         of_tables = regions(category.kind for category in query.categories)
         text_most, pair_most = self._room(

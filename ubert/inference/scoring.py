@@ -19,6 +19,9 @@ from ubert.objectives import Cells, Scored
 from ubert.objectives import Scores as Logits
 
 MOST_CELLS = 1 << 14  # of one table of one window: what a trained model finds is a small part of that
+WIDER = 2
+"""Categories of a piece, times those of training: candidates are compared best within one piece, and each further
+piece reads the text again. Kept near what training has seen; docs/results.md has what it does to the answers."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, however low both are."""
 
@@ -88,7 +91,7 @@ def batches(
             index,
             model.shape.layout,
             special,
-            most_categories=model.shape.categories_per_piece,
+            most_categories=WIDER * model.shape.categories_per_piece,
             most_tokens=most,
         )
     ]

@@ -126,13 +126,14 @@ def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap
     order: Ids = best_first(cells)
     order = order[cells.score[order] > threshold]
     policies = np.array([policy(overlap, category.name) for category in query.categories], np.str_)
-    stay: list[Ids] = []
+    policy_N = policies[cells.category[order]]
+    stays = np.zeros(len(cells.score), np.bool_)
     for name in get_args(Overlap):
-        several = order[np.isin(cells.category[order], np.flatnonzero(policies == name))]
+        several = order[policy_N == name]
         if name == "longest":
             several = several[np.argsort((cells.start - cells.end)[several], kind="stable")]
-        stay.append(several if name == "nested" else _apart(cells, several, tokens))
-    return order[np.isin(order, np.concatenate(stay))]
+        stays[several if name == "nested" else _apart(cells, several, tokens)] = True
+    return order[stays[order]]
 
 
 def policy(overlap: Overlaps, category: str) -> Overlap:
