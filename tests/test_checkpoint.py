@@ -92,13 +92,23 @@ def test_a_damaged_one_falls_back(
         path.unlink()
     with caplog.at_level(logging.WARNING):
         assert checkpoint.latest(tmp_path) == before
-    assert str(broken) in caplog.text and "is damaged" in caplog.text
+    assert f"{broken} is damaged" in caplog.text and "step-000001 before it is used" in caplog.text
 
 
 def test_a_damaged_one_is_replaced_when_its_step_is_done_again(tmp_path: Path, parts: Parts) -> None:
+    before = save(tmp_path, parts, 1)
     (save(tmp_path, parts, 2) / "model.safetensors").write_bytes(b"")
-    assert checkpoint.latest(tmp_path) is None
+    assert checkpoint.latest(tmp_path) == before
     assert save(tmp_path, parts, 2) == checkpoint.latest(tmp_path)
+
+
+def test_where_all_are_damaged_nothing_starts_anew(tmp_path: Path, parts: Parts) -> None:
+    for step in (1, 2):
+        (save(tmp_path, parts, step) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(
+        UserError, match=r"all checkpoints are damaged, the newest because model\.safetensors is not"
+    ):
+        checkpoint.latest(tmp_path)
 
 
 def test_keeps_the_newest_and_the_one_before_training(tmp_path: Path, parts: Parts) -> None:

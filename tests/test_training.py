@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tiny_run import losses, make_encoder, make_recipe, make_shards, write_recipe
+from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make_world, start, wait_for
 
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
@@ -25,20 +19,9 @@ from ubert.training import checkpoint, log, loop, run_directory
 from ubert.training.optimizer import share_of_peak
 
 
-class World(NamedTuple):
-    root: Path
-    encoder: Path
-    shards: Path
-
-    def run(self, name: str) -> Path:
-        return self.root / "runs" / name
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    root = tmp_path_factory.mktemp("store")
-    encoder = make_encoder(root / "encoder")
-    return World(root, encoder, make_shards(root, encoder))
+    return make_world(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="module")
@@ -111,19 +94,6 @@ def test_a_killed_run_completes(world: World, recipe: Recipe, finished: Path) ->
     assert len(losses(run)) == steps[-1] + 5
 
 
-def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(world: World, recipe: Recipe) -> None:
-    longer = recipe.model_copy(update={"name": "terminated", "steps": 5000, "checkpoint_every": 5000})
-    run = world.run("terminated")
-    process = start(world, longer)
-    wait_for(lambda: bool(log.read(run)[0]), process)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    last = len(losses(run))
-    assert f"stopped after step {last} of 5000; the same command goes on" in said
-    assert checkpoint.latest(run) == run / f"checkpoints/step-{last:06}"
-
-
 def test_two_workers_equal_one(world: World, tmp_path: Path) -> None:
     """Without dropout, whose masks depend on the micro-batch."""
     encoder = make_encoder(tmp_path / "encoder", dropout=0.0)
@@ -155,24 +125,6 @@ def test_micro_batches_add_up_to_the_batch(world: World, tmp_path: Path) -> None
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5) and parts.tokens == whole.tokens
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
-
-
-def test_a_loss_that_is_not_finite_names_step_and_records(world: World, recipe: Recipe) -> None:
-    wild = recipe.model_copy(update={"learning_rate": 1e30, "head_learning_rate": 1e30})
-    run = world.run("wild")
-    with pytest.raises(
-        UserError, match=r"step 2: the loss is (nan|inf), on the records \S+, .*lower learning_rate"
-    ):
-        loop.train(wild, shards=world.shards, run=run)
-    assert checkpoint.latest(run) == run / "checkpoints/step-000000"
-
-
-def test_a_second_process_is_refused(world: World, recipe: Recipe, finished: Path) -> None:
-    with (
-        run_directory.locked(finished),
-        pytest.raises(UserError, match="another process is training this run; wait"),
-    ):
-        loop.train(recipe, shards=world.shards, run=finished)
 
 
 @pytest.mark.parametrize(
@@ -241,26 +193,6 @@ def test_learning_rate_rises_to_its_peak_and_falls(total: int, warmup: float) ->
 def test_seeds_differ_where_their_parts_do(parts: list[tuple[int, ...]]) -> None:
     seeds = {loop.keyed_seed(*part) for part in parts}
     assert len(seeds) == len(parts) and all(0 <= seed < 2**63 for seed in seeds)
-
-
-def start(world: World, recipe: Recipe, *launcher: str, name: str | None = None) -> subprocess.Popen[str]:
-    """`python -m ubert.training`, perhaps under a launcher."""
-    path = write_recipe(recipe, world.root / f"{recipe.name}.yaml")
-    arguments = [str(path), "--root", str(world.root), "--name", name or recipe.name]
-    return subprocess.Popen(
-        [sys.executable, *(launcher or ()), "-m", "ubert.training", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-
-
-def wait_for(condition: object, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():  # type: ignore[operator]
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.05)
 
 
 def test_a_log_that_is_rewritten_while_it_is_read_is_read_anew(tmp_path: Path) -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import handmade
 import torch
@@ -84,3 +91,43 @@ def make_corpora() -> dict[str, list[Record]]:
 def make_shards(root: Path, encoder: Path) -> Path:
     """Shards of the mixture `tiny` of these corpora."""
     return handmade.make_shards(root, make_corpora(), encoder=str(encoder), max_tokens=32, name="tiny")
+
+
+class World(NamedTuple):
+    """A store with shards, and the encoder that they are for."""
+
+    root: Path
+    encoder: Path
+    shards: Path
+
+    def run(self, name: str) -> Path:
+        return self.root / "runs" / name
+
+
+def make_world(root: Path, *, dropout: float = 0.1) -> World:
+    encoder = make_encoder(root / "encoder", dropout=dropout)
+    return World(root, encoder, make_shards(root, encoder))
+
+
+def start(
+    world: World, recipe: Recipe, *launcher: str, name: str | None = None, largest_file: int | None = None
+) -> subprocess.Popen[str]:
+    """`python -m ubert.training`, perhaps under a launcher. `largest_file`: bytes, as where a disk gets full."""
+    path = write_recipe(recipe, world.root / f"{recipe.name}.yaml")
+    arguments = [str(path), "--root", str(world.root), "--name", name or recipe.name]
+    limits = (largest_file, largest_file)
+    return subprocess.Popen(
+        [sys.executable, *launcher, "-m", "ubert.training", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits) if largest_file else None,
+    )
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)

@@ -87,12 +87,24 @@ def save(
 
 
 def latest(run: Path) -> Path | None:
-    """The newest whole checkpoint of a run, or None where it has none; a damaged one is passed over and logged."""
+    """The newest whole checkpoint of a run, or None where it has none; a damaged one is passed over and logged.
+
+    Raises:
+        UserError: all are damaged.
+    """
+    damaged: list[tuple[Path, str]] = []
     for directory in _newest_first(run):
         damage = _damage(directory)
         if damage is None:
+            for other, reason in damaged:
+                logger.warning("%s is damaged (%s); %s before it is used", other, reason, directory.name)
             return directory
-        logger.warning("%s is damaged (%s); the checkpoint before it is used", directory, damage)
+        damaged.append((directory, damage))
+    if damaged:
+        raise UserError(
+            f"{run}: all checkpoints are damaged, the newest because {damaged[0][1]}; train under another "
+            "name, or remove this run's directory to start afresh"
+        )
     return None
 
 

@@ -14,6 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
+from ubert.schema.disk import write_whole
+from ubert.schema.errors import UserError
+
 JSONL = Path("logs/train.jsonl")
 PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
 
@@ -36,23 +39,41 @@ Tell = Callable[[Row], None]
 
 @contextmanager
 def logging_to(run: Path, done: int) -> Iterator[Tell]:
-    """Write rows to `<run>/logs`. What is there of steps after `done`, which are done again, goes."""
+    """Write rows to `<run>/logs`. What is there of steps after `done`, which are done again, goes.
+
+    Raises:
+        UserError: the log cannot be written, or its disk is full.
+    """
     path = run / JSONL
-    path.parent.mkdir(parents=True, exist_ok=True)
     kept = [json.dumps(row._asdict()) for row in read(run)[0] if row.step <= done]
-    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    writer = SummaryWriter(str(path.parent), purge_step=done + 1)
-    with path.open("a", encoding="utf-8", buffering=1) as file:
+    with _written(run):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(f"{line}\n" for line in kept))
+        writer = SummaryWriter(str(path.parent), purge_step=done + 1)
+    with path.open("ab", buffering=0) as file:
 
         def tell(row: Row) -> None:
-            file.write(json.dumps(row._asdict()) + "\n")
-            for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
-                writer.add_scalar(name, getattr(row, name), row.step)
+            with _written(run):
+                file.write(json.dumps(row._asdict()).encode() + b"\n")
+                for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
+                    writer.add_scalar(name, getattr(row, name), row.step)
 
         try:
             yield tell
         finally:
-            writer.close()
+            with _written(run):
+                writer.close()
+
+
+@contextmanager
+def _written(run: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{run / JSONL.parent}: the log cannot be written ({error.strerror or error}); make room, then run "
+            "the same command again: it goes on from the last checkpoint"
+        ) from None
 
 
 def read(run: Path, start: int = 0) -> tuple[list[Row], int]:

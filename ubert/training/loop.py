@@ -29,9 +29,8 @@ from ubert.model.masked_lm import MaskedBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, run_directory
+from ubert.training import checkpoint, log, not_finite, run_directory
 from ubert.training.checkpoint import State
 from ubert.training.loader import Loader, Step
 from ubert.training.optimizer import adamw, set_rates, share_of_peak
@@ -103,10 +102,7 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
             started = perf_counter()
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
                 loss, tokens, stop = accumulate(training, index, step, stop=asked())
-                norm = float(clip_grad_norm_(training.model.parameters(), recipe.clip))
-                rate = set_rates(training.optimizer, share_of_peak(index, total, recipe.warmup))
-                training.optimizer.step()
-                training.optimizer.zero_grad()
+                norm, rate = update(training, index, step)
                 done, seconds = index + 1, perf_counter() - started
                 training.state = _advanced(training.state, loss, tokens, seconds)
                 tell(log.Row(done, total, loss, rate, norm, tokens, tokens / seconds, seconds))
@@ -192,7 +188,7 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     parallel = training.score if isinstance(training.score, DistributedDataParallel) else None
     half = runs_bf16(recipe.precision, worker.device)
     counts = _counts(step, worker)
-    losses = torch.zeros(len(counts), dtype=torch.float64, device=worker.device)
+    losses: list[Tensor] = []
     totals = torch.zeros(2, dtype=torch.float64, device=worker.device)
     for number, batch in enumerate(step.batches):
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
@@ -202,17 +198,34 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
                 summed = training.score(batch.to(worker.device))
             # DDP takes the mean over workers, of sums that are divided by the numbers of all workers
             (summed * (worker.world / counts)).sum().backward()
-        losses += summed.detach()
+        losses.append(summed.detach())
         totals[0] += int(batch.mask_BL.sum())
     totals[1] = float(stop)
-    totals = torch.cat([losses, totals])
+    totals = torch.cat([torch.stack(losses).double().sum(dim=0), totals])
     if worker.world > 1:
         dist.all_reduce(totals)
     *_, tokens, stops = totals.tolist()
     loss = float((totals[:-2] / counts).sum())
     if not math.isfinite(loss):
-        raise UserError(_not_finite(recipe, index, step, loss))
+        raise not_finite.error(recipe, index, step, worker.device, f"the loss is {loss}", losses)
     return Totals(loss, int(tokens), stops > 0)
+
+
+def update(training: Training, index: int, step: Step) -> tuple[float, float]:
+    """Clip the gradients and take the optimizer's step; returns the gradient's norm and the encoder's rate.
+
+    Raises:
+        UserError: a gradient is not finite; no weight has changed.
+    """
+    recipe, optimizer = training.recipe, training.optimizer
+    norm = float(clip_grad_norm_(training.model.parameters(), recipe.clip))
+    if not math.isfinite(norm):
+        what = f"the gradient's norm is {norm}"
+        raise not_finite.error(recipe, index, step, training.worker.device, what)
+    rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe.warmup))
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm, rate
 
 
 def _counts(step: Step, worker: Worker) -> Tensor:
@@ -284,13 +297,3 @@ def _finish(training: Training) -> Path:
     if training.worker.world > 1:
         dist.barrier()
     return directory
-
-
-def _not_finite(recipe: Recipe, index: int, step: Step, value: float) -> str:
-    shown = ", ".join(step.records[:5])
-    more = f" and {len(step.records) - 5} more" if len(step.records) > 5 else ""
-    return (
-        f"step {index + 1}: the loss is {value}, on the records {shown}{more}; lower learning_rate "
-        f"({recipe.learning_rate}) and head_learning_rate ({recipe.head_learning_rate}) or set precision: fp32, "
-        "and train under another name"
-    )

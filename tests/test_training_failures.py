@@ -1,0 +1,181 @@
+"""What goes wrong in training ends in one sentence, and costs no more than the steps since the last checkpoint."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import World, losses, make_recipe, make_world, start, wait_for
+
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, log, loop, run_directory
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def recipe(world: World) -> Recipe:
+    return make_recipe(world.encoder)
+
+
+@pytest.fixture(scope="module")
+def finished(world: World, recipe: Recipe) -> Path:
+    run = world.run("uninterrupted")
+    loop.train(recipe, shards=world.shards, run=run, worker=loop.Worker(progress=False))
+    return run
+
+
+def test_a_loss_that_is_not_finite_names_step_and_records(world: World, recipe: Recipe) -> None:
+    wild = recipe.model_copy(update={"learning_rate": 1e30, "head_learning_rate": 1e30, "checkpoint_every": 1})
+    run = world.run("wild")
+    said = r"step 2: the loss is (nan|inf), on the records \S+, .* and \d+ more; .*lower learning_rate \(1e\+30\)"
+    with pytest.raises(UserError, match=said):
+        loop.train(wild, shards=world.shards, run=run)
+    assert checkpoint.latest(run) == run / "checkpoints/step-000001"
+
+
+def test_two_workers_name_the_records_of_the_batch_that_broke(world: World, recipe: Recipe) -> None:
+    wild = recipe.model_copy(
+        update={"name": "wild-two", "learning_rate": 1e30, "head_learning_rate": 1e30, "checkpoint_every": 1}
+    )
+    _, said = start(world, wild, *TORCHRUN).communicate(timeout=120)
+    sentences = {line for line in said.splitlines() if line.startswith("error: step 2: the loss is")}
+    assert len(sentences) == 1, said
+
+
+def test_only_records_of_micro_batches_that_broke_are_named(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    """A weight that one text alone uses, an embedding, is broken."""
+    small = recipe.model_copy(update={"tokens_per_step": 64, "packs_per_batch": 1})
+    training = loop.set_up(small, world.shards, tmp_path / "run", loop.ALONE, resume=False)
+    step = training.loader.step(0)
+    used = [set(batch.ids_BL.flatten().tolist()) for batch in step.batches]
+    broken, token = next(
+        (number, min(mine - set().union(*used[:number], *used[number + 1 :])))
+        for number, mine in enumerate(used)
+        if mine - set().union(*used[:number], *used[number + 1 :])
+    )
+    with torch.no_grad():
+        training.model.word_vectors[token] = float("nan")
+    with pytest.raises(UserError, match="the loss is nan") as caught:
+        loop.accumulate(training, 0, step)
+    named = re.findall(r"records (.*?);", str(caught.value))[0].split(" and ")[0].split(", ")
+    texts = [batch.examples for batch in step.batches]
+    first = sum(texts[:broken])
+    assert set(named) <= set(step.records[first : first + texts[broken]])
+
+
+def test_a_gradient_that_is_not_finite_changes_no_weight(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    training = loop.set_up(recipe, world.shards, tmp_path / "run", loop.ALONE, resume=False)
+    step = training.loader.step(0)
+    loop.accumulate(training, 0, step)
+    before = [parameter.clone() for parameter in training.model.parameters()]
+    gradient = training.model.word_vectors.grad
+    assert gradient is not None
+    gradient[0, 0] = float("inf")
+    with pytest.raises(UserError, match=f"step 1: the gradient's norm is inf, on the records {step.records[0]}, "):
+        loop.update(training, 0, step)
+    assert all(torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
+
+
+def test_a_damaged_checkpoint_costs_its_steps_alone(
+    world: World, recipe: Recipe, finished: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = world.run("damaged")
+    shutil.copytree(finished, run)
+    (run / "checkpoints/step-000008/optimizer.safetensors").write_bytes(b"")
+    loop.train(recipe, shards=world.shards, run=run, worker=loop.Worker(progress=False))
+    assert "step-000008 is damaged (optimizer.safetensors is not what was written)" in caplog.text
+    assert_same(run, finished)
+
+
+def test_a_disk_that_gets_full_costs_the_steps_since_the_last_checkpoint(
+    world: World, recipe: Recipe, finished: Path
+) -> None:
+    """Step 0 has no optimizer state: its files are smaller than those of step 3."""
+    run = world.run("full")
+    largest = (finished / "checkpoints/step-000000/model.safetensors").stat().st_size + 1000
+    assert (finished / "checkpoints/step-000006/optimizer.safetensors").stat().st_size > largest
+    process = start(world, recipe, name="full", largest_file=largest)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    *_, last = said.splitlines()
+    assert "checkpoints/step-000003: the checkpoint cannot be written (" in last and "make room" in last
+    assert "Traceback" not in said
+    assert checkpoint.latest(run) == run / "checkpoints/step-000000"
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-000000"]
+    _, said = start(world, recipe, name="full").communicate(timeout=60)
+    assert_same(run, finished)
+
+
+def test_a_log_that_finds_no_room_is_one_sentence(world: World, recipe: Recipe, finished: Path) -> None:
+    run = world.run("no-log")
+    shutil.copytree(finished, run)
+    shutil.rmtree(run / "checkpoints/step-000008")
+    before = (run / log.JSONL).read_bytes()
+    _, said = start(world, recipe, name="no-log", largest_file=len(before) // 2).communicate(timeout=60)
+    assert "the log cannot be written (File too large); make room" in said and "Traceback" not in said
+    assert (run / log.JSONL).read_bytes() == before
+
+
+def test_a_second_run_of_the_name_is_refused(world: World, recipe: Recipe) -> None:
+    longer = recipe.model_copy(update={"name": "twice", "steps": 5000})
+    first = start(world, longer)
+    wait_for(lambda: bool(log.read(world.run("twice"))[0]), first)
+    second = start(world, longer)
+    _, said = second.communicate(timeout=60)
+    assert second.returncode == 1
+    assert "another process is training this run; wait for it, or train under another name" in said
+    assert first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+    assert first.returncode == 130
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(
+    world: World, recipe: Recipe, sent: signal.Signals
+) -> None:
+    longer = recipe.model_copy(update={"name": sent.name.lower(), "steps": 5000, "checkpoint_every": 5000})
+    run = world.run(longer.name)
+    process = start(world, longer)
+    wait_for(lambda: bool(log.read(run)[0]), process)
+    process.send_signal(sent)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    last = len(losses(run))
+    assert f"stopped after step {last} of 5000; the same command goes on" in said
+    assert checkpoint.latest(run) == run / f"checkpoints/step-{last:06}"
+
+
+def test_a_signal_to_one_of_two_workers_stops_both_at_one_step(world: World, recipe: Recipe) -> None:
+    longer = recipe.model_copy(update={"name": "both", "steps": 5000, "checkpoint_every": 5000})
+    run = world.run("both")
+    process = start(world, longer, *TORCHRUN)
+    wait_for(lambda: bool(log.read(run)[0]), process)
+    process.send_signal(signal.SIGTERM)  # torchrun passes it on
+    process.communicate(timeout=60)
+    last = len(losses(run))
+    assert checkpoint.latest(run) == run / f"checkpoints/step-{last:06}"
+    assert run_directory.finished(run) is None
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Of the same losses and the same last checkpoint. Another number of threads adds in another order."""
+    assert losses(run) == pytest.approx(losses(other), abs=1e-5)
+    mine, theirs = checkpoint.latest(run), checkpoint.latest(other)
+    assert mine and theirs and mine.name == theirs.name == "step-000008"
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        tensors = load_file(theirs / file)
+        for name, tensor in load_file(mine / file).items():
+            torch.testing.assert_close(tensor, tensors[name], atol=1e-5, rtol=0)
