@@ -2,6 +2,7 @@
 # A cluster of one machine, in the foreground: Ctrl-C stops it, and it alone. Further options go to `ray start`.
 # The dashboard listens on loopback alone, and whoever uses the cluster must hold the token in ~/.ray/auth_token.
 set -eu
-export RAY_AUTH_MODE=token
+PATH=$(dirname "$0")/../.venv/bin:$PATH
+export PATH RAY_AUTH_MODE=token
 ray get-auth-token --generate > /dev/null
 exec ray start --head --block --node-ip-address=127.0.0.1 --dashboard-host=127.0.0.1 --disable-usage-stats "$@"

@@ -31,6 +31,7 @@ BLOCK = 1 << 20
 SETTLED = 2.0  # seconds since its last change after which a file is remembered
 
 Advance = Callable[[int], None]  # is told of bytes as they are done
+State = tuple[int, ...]  # what changes with the content of a file: its size, its place on the disk, its times
 
 
 class Range(NamedTuple):
@@ -46,7 +47,7 @@ class Range(NamedTuple):
 class Hashed(Struct, frozen=True, gc=False):
     """The hash of a file, and its ranges where it is cut."""
 
-    state: tuple[int, ...]  # what changes with its content: its size, its place on the disk, its times
+    state: State
     sha: str
     ranges: tuple[Range, ...]
 
@@ -67,26 +68,28 @@ class Hashes:
         self.before = _read(place)
         self.now = Memory(self.before.code, dict(self.before.files))
 
-    def of(self, folder: Path, name: str, cut: Cut, limit: int, advance: Advance = lambda size: None) -> Hashed:
-        """The hash of a dataset's file, and its ranges: `limit` bytes and as far as the next place to cut.
+    def of(
+        self, folder: Path, name: str, state: State, cut: Cut, limit: int, advance: Advance = lambda size: None
+    ) -> Hashed:
+        """The hash of a dataset's file of this state, and its ranges: `limit` bytes and as far as the next place
+        to cut.
 
         Raises:
             UserError: it cannot be read.
         """
         path, key = f"{folder}/{name}", f"{name} {cut} {limit}" if cut else name
+        known = self.before.files.get(key)
+        if known is not None and known.state == state:
+            advance(state[0])
+            return known
+        began = time.time()
         try:
-            state = _state(path)
-            known = self.before.files.get(key)
-            if known is not None and known.state == state:
-                advance(state[0])
-                return known
-            began = time.time()
             found = Hashed(state, *_hashed(path, cut, limit, state[0], advance))
-            settled = self.place is not None and max(state[-2:]) < (began - SETTLED) * 1e9
-            if settled and _state(path) == state:
-                self.now.files[key] = found
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
+        settled = self.place is not None and max(state[-2:]) < (began - SETTLED) * 1e9
+        if settled and state_of(path) == state:
+            self.now.files[key] = found
         return found
 
     def keep(self) -> None:
@@ -131,6 +134,19 @@ def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lamb
                 digest.update(block)
                 size, lines = size + len(block), lines + block.count(b"\n")
             yield following(digest.hexdigest(), size, lines, too_long=True)
+
+
+def state_of(path: str) -> State:
+    """The state of a file.
+
+    Raises:
+        UserError: there is none.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
+    return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def range_hash(path: str, start: int, stop: int) -> str:
@@ -180,12 +196,6 @@ def _last_end(data: bytes, cut: Cut) -> int:
     if cut == "line":
         return data.rfind(b"\n") + 1
     return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
-
-
-def _state(path: str) -> tuple[int, ...]:
-    """What changes with a file's content."""
-    found = os.stat(path)
-    return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read(place: Place | None) -> Memory:

@@ -89,10 +89,11 @@ def submit(
 
 def _pack(specs: Path, folder: Path) -> None:
     """Gather what a job needs, by name, so that no store and no raw data goes along."""
-    wanted = [CODE / package for package in PACKAGES] + [specs / kind for kind in SPECS if (specs / kind).is_dir()]
-    for source in wanted:
-        target = folder / (source.name if source.parent == CODE else f"corpus_specs/{source.name}")
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in PACKAGES:
+        shutil.copytree(CODE / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for kind in SPECS:
+        if (specs / kind).is_dir():
+            shutil.copytree(specs / kind, folder / "corpus_specs" / kind)
 
 
 def follow(client: JobSubmissionClient, job: str) -> int:
@@ -122,7 +123,7 @@ def follow(client: JobSubmissionClient, job: str) -> int:
 
 
 def listed(client: JobSubmissionClient) -> pa.Table:
-    """All jobs that the cluster knows of, the newest first: id, command, status, when it began (UTC), minutes."""
+    """All jobs that the cluster knows of, the newest first: id, command, status, beginning, minutes."""
     with _explained(client.get_address()):
         found = [job for job in client.list_jobs() if job.type == "SUBMISSION"]
     rows = [
@@ -130,12 +131,12 @@ def listed(client: JobSubmissionClient) -> pa.Table:
             "job": job.submission_id,
             "command": (job.metadata or {}).get("command", job.entrypoint),
             "status": job.status.value.lower(),
-            "began": datetime.fromtimestamp((job.start_time or 0) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            "began (UTC)": datetime.fromtimestamp((job.start_time or 0) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
             "minutes": round(((job.end_time or time.time() * 1000) - (job.start_time or 0)) / 60_000, 1),
         }
         for job in sorted(found, key=lambda job: job.start_time or 0, reverse=True)
     ]
-    names = ("job", "command", "status", "began", "minutes")
+    names = ("job", "command", "status", "began (UTC)", "minutes")
     return pa.table({name: [row[name] for row in rows] for name in names})
 
 

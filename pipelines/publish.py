@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.compute as pc
@@ -91,8 +92,7 @@ def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
 
     def counted(file: SourceFile) -> SourceFile:
         key = (file.split, file.path)
-        update = {"records": kept[key] + rejected[key], "kept": kept[key], "rejected": rejected[key]}
-        return file.model_copy(update=update)
+        return replace(file, records=kept[key] + rejected[key], kept=kept[key], rejected=rejected[key])
 
     return [counted(file) for file in plan.files]
 

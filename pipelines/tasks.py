@@ -81,7 +81,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
     address = address or os.environ.get("RAY_ADDRESS")
     try:
         if address:
-            ray.init(address=address, logging_level=logging.ERROR)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         else:
             ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:

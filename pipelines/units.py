@@ -6,7 +6,6 @@ schema and the code that reads. Work under a known name is never done again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
-from pipelines.hashes import BLOCK, Hashes, Range, range_hash
+from pipelines.hashes import BLOCK, Hashes, Range, State, range_hash, state_of
 from pipelines.mirror import Show, fill
 from pipelines.progress import meter
 from pipelines.sources import Cut, Slice, joined_hash, matches, reader
@@ -130,26 +129,32 @@ def check_unchanged(piece: Slice) -> None:
     try:
         for path in (piece.path, *piece.beside):
             if path not in found:
-                start, stop = (piece.start, piece.stop) if path == piece.path else (0, _size(piece.folder, path))
-                found[path] = range_hash(f"{piece.folder}/{path}", start, stop)
+                range_ = piece if path == piece.path else piece.whole(path)
+                found[path] = range_hash(f"{piece.folder}/{path}", range_.start, range_.stop)
     except OSError as error:
         problem = f"{error.strerror or error} while it was being ingested"
         raise UserError(f"{piece.folder / piece.path}: {problem}; run again") from None
+    piece.hashes.clear()  # there may be very many slices
     if joined_hash(found) != piece.sha:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
 class _Source(NamedTuple):
-    """A source file, those that are read together with it, their sizes, and where it is to be cut; then the hashes
-    of each and of all, and its ranges."""
+    """A source file and those that are read together with it, their states, and where it is to be cut; then the
+    hashes of each and of all, and its ranges."""
 
     entry: Files
     members: tuple[str, ...]
-    sizes: tuple[int, ...]
+    states: tuple[State, ...]
     cut: Cut
-    hashes: dict[str, str] = {}  # noqa: RUF012
+    hashes: tuple[str, ...] = ()
     sha: str = ""
     ranges: Sequence[Range] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all members."""
+        return sum(state[0] for state in self.states)
 
 
 def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
@@ -162,15 +167,15 @@ def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
                 raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
             named.add((entry.split, path))
             members = (path, *form.companions(folder, path, options))
-            sizes = tuple([_size(folder, member) for member in members])
-            cuttable = len(members) == 1 and sizes[0] > UNIT_BYTES
-            yield _Source(entry, members, sizes, form.split_at(options) if cuttable else None)
+            states = tuple([state_of(f"{folder}/{member}") for member in members])
+            cuttable = len(members) == 1 and states[0][0] > UNIT_BYTES
+            yield _Source(entry, members, states, form.split_at(options) if cuttable else None)
 
 
 def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes: Hashes) -> list[_Source]:
     """The same files with their hashes."""
     found = []
-    with meter(f"hashing {spec.name}", sum(sum(source.sizes) for source in sources), "MB") as advance:
+    with meter(f"hashing {spec.name}", sum(source.size for source in sources), "MB") as advance:
         done = 0
 
         def tell(size: int) -> None:
@@ -181,12 +186,14 @@ def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes:
                 done = 0
 
         for source in sources:
-            first, *others = (
-                hashes.of(folder, member, None if i else source.cut, UNIT_BYTES, tell)
-                for i, member in enumerate(source.members)
-            )
-            own = {member: one.sha for member, one in zip(source.members, [first, *others], strict=True)}
-            found.append(source._replace(hashes=own, sha=joined_hash(own), ranges=first.ranges))
+            entry, members, states, cut, *_ = source
+            of_each = [
+                hashes.of(folder, member, state, cut, UNIT_BYTES, tell)
+                for member, state in zip(members, states, strict=True)
+            ]
+            shas = tuple([one.sha for one in of_each])
+            sha = joined_hash(dict(zip(members, shas, strict=True)))
+            found.append(_Source(entry, members, states, cut, shas, sha, of_each[0].ranges))
         advance(done, done / 1e6)
     hashes.keep()
     return found
@@ -196,7 +203,7 @@ def _slices(folder: Path, source: _Source) -> Iterator[Slice]:
     """The ranges of a file that is cut, or the whole of it."""
     path, encoding = source.members[0], source.entry.encoding
     if not source.cut:
-        yield Slice(folder, path, 0, source.sizes[0], 1, encoding, source.sha, source.members[1:])
+        yield Slice(folder, path, 0, source.states[0][0], 1, encoding, source.sha, source.members[1:])
     for piece in source.ranges:
         yield Slice(
             folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, too_long=piece.too_long
@@ -208,7 +215,7 @@ def _source_file(source: _Source) -> SourceFile:
         path=source.members[0],
         split=source.entry.split,
         blake3=source.sha,
-        bytes=sum(source.sizes),
+        bytes=source.size,
         records=0,
         kept=0,
         rejected=0,
@@ -252,18 +259,9 @@ def _groups(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
 def _check_pin(spec: DatasetSpec, entry: Files, folder: Path, sources: list[_Source]) -> None:
     if entry.blake3 is None:
         return
-    got = joined_hash({path: sha for source in sources for path, sha in source.hashes.items()})
+    got = joined_hash({path: sha for s in sources for path, sha in zip(s.members, s.hashes, strict=True)})
     if entry.blake3 != got:
         raise UserError(
             f"{folder / entry.path}: not what the spec {spec.name} pins: expected blake3 {entry.blake3}, "
             f"got {got}; restore the file, or if the change is meant, put `blake3: {got}` into the spec"
         )
-
-
-def _size(folder: Path, path: str) -> int:
-    try:
-        return os.stat(f"{folder}/{path}").st_size
-    except OSError as error:
-        raise UserError(
-            f"{folder / path}: {error.strerror or error}; the spec names it as a source file"
-        ) from None

@@ -19,7 +19,7 @@ import psutil
 
 REPO = Path(__file__).resolve().parents[1]
 PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port")
-SECONDS = 120.0  # that a head may take to start, and any command to end
+SECONDS = 300.0  # that a head may take to start, and any command to end
 
 
 @dataclass(frozen=True)

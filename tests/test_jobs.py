@@ -157,7 +157,7 @@ def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, 
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.2)

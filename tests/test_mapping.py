@@ -321,7 +321,7 @@ HIRE = {"id": "E1", "label": "Hire", "trigger": "T1", "arguments": []}
         ("ner", document([{**SPANS[0], "fragments": [[0, 99]]}]), "span outside its text"),
         ("ner", document([{**SPANS[0], "fragments": [[3, 3]]}]), "span outside its text"),
         ("ner", document([{**SPANS[0], "fragments": []}]), "wrong type"),
-        ("ner", document([{"id": "T1", "label": "Person"}]), "missing field"),
+        ("ner", document([{"id": "T1", "label": "Person"}]), "wrong type"),
         ("ner", {"text": TEXT, "standoff": {"spans": 3}}, "wrong type"),
         ("relation", document(relations=[of("T1", "T9")]), "dangling relation"),
         ("relation", document(relations=[{**of("T1", "T2"), "label": "near"}]), "unknown category"),

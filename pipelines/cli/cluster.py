@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
+OURS = {"submit", "jobs"}  # which are for people, not for jobs
 DASHBOARD = "http://127.0.0.1:8265"
 Dashboard = Annotated[
     str,
@@ -46,9 +47,9 @@ def submit(
     from pipelines import jobs
     from pipelines.specs import specs_folder
 
-    known = sorted(one.name or one.callback.__name__ for one in app.registered_commands if one.callback)
+    known = sorted({one.name or one.callback.__name__ for one in app.registered_commands if one.callback} - OURS)
     if command[0] not in known:
-        raise typer.BadParameter(f"{command[0]!r} is no command of ubert; there are {', '.join(known)}")
+        raise typer.BadParameter(f"{command[0]!r} is no command for a job; there are {', '.join(known)}")
     client = jobs.connect(address)
     job = jobs.submit(client, command, root=root, data=data, specs=specs_folder(specs))
     errors.print(f"job {job} at {address}, store {root.absolute()}", soft_wrap=True, highlight=False)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
 from pipelines.mapping.fields import category_of, places
-from pipelines.mapping.gather import Gathered, Happening, Link, Reference, gatherer
+from pipelines.mapping.gather import gatherer
+from pipelines.mapping.gathered import Gathered, Happening, Link, Reference
 from pipelines.mapping.mentions import Fragments, locate
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
@@ -90,31 +91,35 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
     mention; one without a label is the labelled one there. Without `index`, spans have no category."""
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
+    of_id, of_mention, label_of = places
     at: dict[Fragments, dict[tuple[str | None, str | None], int]] = {}  # by label and id
-    order = sorted(range(len(found)), key=[mention.label is None for mention in gathered.mentions].__getitem__)
+    mentions = gathered.mentions
+    order = sorted(range(len(found)), key=[mention.label is None for mention in mentions].__getitem__)
     for i in order:
-        fragments, label, identity = found[i], gathered.mentions[i].label, gathered.mentions[i].id
-        here = at.setdefault(fragments, {})
-        known = here.get((label, identity))
-        if known is None and label is None and (there := here.get((None, None))) in places.label:
+        fragments, label, identity = found[i], mentions[i].label, mentions[i].id
+        here = at.get(fragments)
+        known = None if here is None else here.get((label, identity))
+        if here is not None and known is None and label is None and (there := here[None, None]) in label_of:
             known = there  # the labelled mention there, under one more id
         if known is not None:
-            places.of_mention[i] = known
+            of_mention[i] = known
             if identity is not None:
-                places.of_id.setdefault(identity, known)
+                of_id.setdefault(identity, known)
             continue
-        first = places.of_mention[i] = len(spans)
+        first = of_mention[i] = len(spans)
         category = None if index is None or label is None else category_of(label, index)
-        shared = None if identity is None else places.of_id.get(identity)
+        shared = None if identity is None else of_id.get(identity)
         group = None if shared is None and len(fragments) == 1 else _group(spans, shared)
         for start, end in fragments:
             spans.append(Span(start, end, category, "text", group))
+        if here is None:
+            here = at[fragments] = {}
         for key in ((label, identity), (None, identity), (label, None), (None, None)):
             here.setdefault(key, first)
-        if identity is not None:
-            places.of_id.setdefault(identity, first)
+        if identity is not None and shared is None:
+            of_id[identity] = first
         if label is not None:
-            places.label[first] = label
+            label_of[first] = label
     return spans, places
 
 
@@ -157,13 +162,13 @@ def _ends(link: Link, places: _Places) -> tuple[int, int]:
 
 
 def _relation(link: Link, places: _Places, lookup: _Lookup) -> Relation:
-    ends = _ends(link, places)
-    head, tail = (places.label.get(span) for span in ends)
-    for joined in ((head, tail), (head, None), (None, tail), (None, None)):
-        category = lookup.relation.get((link.label, *joined))
+    start, end = _ends(link, places)
+    label, head, tail = link.label, places.label.get(start), places.label.get(end)
+    for joined in ((label, head, tail), (label, head, None), (label, None, tail), (label, None, None)):
+        category = lookup.relation.get(joined)
         if category is not None:
-            return Relation(*ends, category)
-    detail = f"relation {link.label!r} from {head!r} to {tail!r} is not among the spec's categories"
+            return Relation(start, end, category)
+    detail = f"relation {label!r} from {head!r} to {tail!r} is not among the spec's categories"
     raise RefusedError("unknown category", detail)
 
 

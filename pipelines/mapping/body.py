@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import add
 
 from msgspec import Struct
@@ -62,7 +62,7 @@ def _token_field(path: str, glue: str) -> Field[Body]:
         if "" in words:
             raise RefusedError("empty token", f"token {words.index('')} of {len(words)}")
         lengths = list(map(len, words))
-        starts = list(accumulate((length + gap for length in lengths), initial=0))[:-1]
+        starts = list(accumulate(map(add, lengths, repeat(gap)), initial=0))[:-1]
         return Body(glue.join(words), starts, list(map(add, starts, lengths)), firsts)
 
     return body

@@ -1,121 +1,37 @@
-"""What a row says of mentions, relations and events, by its own ids and labels, as a spec's `map` finds it."""
+"""Mentions, relations and events of a row gathered, as a spec's `map` finds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-
-from msgspec import Struct
 
 from pipelines.mapping.body import Body
 from pipelines.mapping.fields import as_label
-from pipelines.mapping.mentions import Given, given_field
+from pipelines.mapping.gathered import Found, Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.mentions import given_field
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.standoff import standoff
 from ubert.schema.mapping import Arguments, Events, Mapping, Mention, Mentions, Offsets, Relations
 from ubert.schema.record import Task
 
-Reference = str | int  # the id of a mention or an event, or the place of a mention among those gathered
-
-
-class Found(Struct, frozen=True, gc=False):
-    """A mention; without a label it is the labelled one at the same place, if there is one."""
-
-    id: str | None
-    label: str | None
-    given: Given
-
-
-class Link(Struct, frozen=True, gc=False):
-    """A relation of a label, or a link of no label between mentions of one cluster."""
-
-    label: str
-    head: Reference
-    tail: Reference
-
-
-class Happening(Struct, frozen=True, gc=False):
-    """An event; its arguments are roles and what has them."""
-
-    id: str
-    label: str
-    trigger: Reference | None
-    arguments: list[tuple[str, Reference]]
-
-
-@dataclass(slots=True)
-class Gathered:
-    """All annotations of a row."""
-
-    mentions: list[Found] = field(default_factory=list)
-    relations: list[Link] = field(default_factory=list)
-    events: list[Happening] = field(default_factory=list)
-
-
-Gather = Callable[[Scope, Body, Gathered], None]
 Refer = Callable[[Scope, Body, Gathered], Reference | None]
-
-# What a record of a task holds of standoff, besides mentions.
-_HELD: dict[Task, set[str]] = {
-    "ner": set(),
-    "relation": {"relations"},
-    "event": {"relations", "events"},
-    "coref": {"relations"},
-}
-_KINDS = ("relations", "events", "attributes", "equivalences", "notes")
 
 
 def gatherer(task: Task, given: Mapping) -> Gather:
     """What gathers the annotations that a spec maps."""
-    unheld = _unheld(task, given)
-    given = _expanded(task, given)
     ignored = set(given.ignore_labels)
     parts = [
+        *([] if given.standoff is None else [standoff(given.standoff, task, given)]),
         *(_mentions(entry, given.offsets, ignored) for entry in given.spans or []),
         *(_relations(entry, given.offsets, ignored) for entry in [*(given.relations or []), *(given.links or [])]),
         *(_events(entry, given.offsets, ignored) for entry in given.events or []),
     ]
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
-        unheld(scope)
         for part in parts:
             part(scope, body, into)
 
     return gather
-
-
-def _expanded(task: Task, given: Mapping) -> Mapping:
-    """`standoff` in the words of the rest of the map."""
-    at, held = given.standoff, _HELD.get(task, set()) - set(given.ignore)
-    if at is None:
-        return given
-    spans = Mentions(each=f"{at}.spans[]", id="id", label="label", fragments="fragments", words="text")
-    relations = Relations(each=f"{at}.relations?[]", label="label", head="head", tail="tail")
-    arguments = Arguments(each="arguments[]", role="role", target="target")
-    events = Events(each=f"{at}.events?[]", id="id", label="label", trigger="trigger?", arguments=[arguments])
-    return given.model_copy(
-        update={
-            "spans": [spans],
-            "relations": [relations] if "relations" in held else None,
-            "events": [events] if "events" in held else None,
-        }
-    )
-
-
-def _unheld(task: Task, given: Mapping) -> Callable[[Scope], None]:
-    """What refuses standoff that a record of the task cannot hold, unless the spec ignores it."""
-    if given.standoff is None:
-        return lambda scope: None
-    kinds = [kind for kind in _KINDS if kind not in _HELD[task] and kind not in given.ignore]
-    fields = [(kind, value(f"{given.standoff}.{kind}?")) for kind in kinds]
-
-    def check(scope: Scope) -> None:
-        for kind, get in fields:
-            if found := get(scope):
-                detail = f"{short(found)} are {kind}; name them in `ignore` of the spec to leave them out"
-                raise RefusedError("annotation that a record cannot hold", detail)
-
-    return check
 
 
 def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | None]:

@@ -232,6 +232,9 @@ def _within(pairs: Fragments, length: int) -> bool:
 
 
 def _covered(text: str, fragments: Fragments) -> str:
+    if len(fragments) == 1:  # most are
+        start, end = fragments[0]
+        return text[start:end]
     return " ".join([text[start:end] for start, end in fragments])
 
 

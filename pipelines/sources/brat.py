@@ -48,19 +48,15 @@ def split_at(options: Options) -> None:
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
     """The other files of the document that are there."""
-    files = [_document(path, options), *_annotation_files(path, options)]
-    return [file for file in files if file != path and os.path.isfile(f"{folder}/{file}")]
+    document, annotations = _files(path, options)
+    return [file for file in (document, *annotations) if file != path and os.path.isfile(f"{folder}/{file}")]
 
 
-def _document(path: str, options: Options) -> str:
-    """The text file, where the spec names it or the annotation file beside it."""
+def _files(path: str, options: Options) -> tuple[str, list[str]]:
+    """The text file and the annotation files, of which the spec names the one or the first of the others."""
     stem, ending = posixpath.splitext(path)
-    return stem + options.text if ending == options.annotations[0] else path
-
-
-def _annotation_files(path: str, options: Options) -> list[str]:
-    stem, _ = posixpath.splitext(path)
-    return [stem + ending for ending in options.annotations]
+    document = stem + options.text if ending == options.annotations[0] else path
+    return document, [stem + ending for ending in options.annotations]
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
@@ -68,14 +64,15 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     standoff: Standoff = {
         kind: [] for kind in ("spans", "relations", "events", "attributes", "equivalences", "notes")
     }
-    document, at = "", _document(piece.path, options)
+    document = ""
+    at, annotation_files = _files(piece.path, options)
     try:
         try:
             document = text(piece if at == piece.path else piece.whole(at))
         except (FileNotFoundError, IsADirectoryError):
             yield Reject(piece.path, 1, "no text file", f"{at} is missing", text(piece))
             return
-        for beside in _annotation_files(piece.path, options):
+        for beside in annotation_files:
             try:
                 annotations = text(piece.whole(beside))
             except FileNotFoundError:
@@ -112,7 +109,10 @@ def _annotations(path: str, content: str, standoff: Standoff) -> None:
 
 def _span(fields: list[str]) -> dict[str, Any]:
     label, _, offsets = fields[1].partition(" ")
-    fragments = [[int(start), int(end)] for start, end in [place.split(" ") for place in offsets.split(";")]]
+    fragments = []
+    for place in offsets.split(";"):
+        start, end = place.split(" ")
+        fragments.append([int(start), int(end)])
     # Tabs in a mention would have been taken for separators.
     return {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
 

@@ -46,7 +46,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     if options.beside:
         other = piece.whole(options.beside.place(piece.path))
         rows = joined(rows, _rows(other), options.beside, piece.path)
-    yield from _decoded(rows, piece.path, options.decode) if options.decode else rows
+    return _decoded(rows, piece.path, options.decode) if options.decode else rows
 
 
 def _rows(piece: Slice) -> Iterator[RawRow | Reject]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from blake3 import blake3
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ubert.schema.errors import UserError
 from ubert.schema.licence import LicenceClass
@@ -31,8 +32,14 @@ class Manifest(Strict):
     created: str
 
 
-class SourceFile(Strict):
-    """One source file (or group of files that make one document): records = kept + rejected."""
+@dataclass(slots=True, frozen=True)
+class SourceFile:
+    """One source file (or group of files that make one document): records = kept + rejected.
+
+    There may be as many as records: no model, which takes ten times the memory and the time.
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     path: str
     split: Split

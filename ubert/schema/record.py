@@ -10,6 +10,7 @@ Rows of a corpus are made by the million: msgspec's structs are made several tim
 from __future__ import annotations
 
 import unicodedata
+from string import ascii_lowercase, ascii_uppercase
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -107,10 +108,15 @@ class Record(Struct, gc=False):
     events: list[Event] = []
 
 
+_SPACES = b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
+_PLAIN = bytes.maketrans(ascii_uppercase.encode() + _SPACES, ascii_lowercase.encode() + b" " * len(_SPACES))
+
+
 def normal_form(text: str) -> str:
     """The text without what makes no other text of it: case, width, and how much white space there is."""
-    if text.isascii() and text.isprintable() and "  " not in text:  # most English: the same in half the time
-        return text.lower().strip(" ")
+    if text.isascii():  # most English: the same in a seventh of the time
+        plain = text.encode().translate(_PLAIN)
+        return (b" ".join(plain.split()) if b"  " in plain else plain.strip()).decode()
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
