@@ -229,5 +229,7 @@ def test_every_task_that_is_predicted_is_measured() -> None:
 
 
 def test_a_task_without_metrics_says_so() -> None:
-    with pytest.raises(UserError, match="task 'text' has no metric; expected one of choice, classification"):
-        metric("text")
+    with pytest.raises(
+        UserError, match="task 'translation' has no metric; expected one of choice, classification"
+    ):
+        metric("translation")
