@@ -173,12 +173,12 @@ def test_an_objective_without_records_and_records_without_an_objective_are_said(
 
 
 TRAINED = {
-    "steps": 130,
+    "steps": 240,
     "objectives": {"seq2seq": 0.9, "unilm": 0.1},
-    "learning_rate": 5e-3,
-    "head_learning_rate": 5e-3,
+    "learning_rate": 2e-3,
+    "head_learning_rate": 2e-3,
     "tokens_per_batch": 512,
-    "checkpoint_every": 120,
+    "checkpoint_every": 220,
 }
 
 
@@ -208,7 +208,7 @@ def test_a_run_that_died_goes_on_as_if_it_hadn_t(run: Path, encoder: Path, shard
     died = tmp_path / "died"
     shutil.copytree(run, died)
     (died / "manifest.json").unlink()
-    shutil.rmtree(died / "checkpoints" / "step-000130")
+    shutil.rmtree(died / "checkpoints" / "step-000240")
     loop.train(recipe_of(encoder, **TRAINED), shards=shards, run=died, worker=loop.Worker(progress=False))
     assert losses(died) == losses(run)
 
