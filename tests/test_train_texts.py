@@ -11,6 +11,7 @@ import handmade
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from tiny_run import losses, make_encoder, make_recipe
 
 import ubert
@@ -39,6 +40,15 @@ def titled(number: int, filler: int = 0, *, pair: bool = False) -> Record:
 
 def plain(number: int) -> Record:
     return handmade.record("texts", number, "text", f"{WHO[number % 6]} slept and went by train to Oslo", ())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a model is slower with more, and on a busy machine by far."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
