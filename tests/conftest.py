@@ -14,6 +14,7 @@ from object_store import ENVIRONMENT, ObjectStore, serve
 
 from pipelines.place import ObjectPath
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for one another cost more
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; decided when triton is first imported
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure

@@ -35,7 +35,7 @@ def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
         value_N = _feistel(value_N, size, round_keys)
         again = np.flatnonzero(value_N >= size).tolist()
     else:  # numbers alone are faster
-        again = range(len(value_N))
+        again = list(range(len(value_N)))
     for i in again:
         value = _feistel(int(value_N[i]), size, round_keys)
         while value >= size:
