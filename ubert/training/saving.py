@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -35,7 +37,8 @@ class Writer:
             UserError: the checkpoint before this one could not be written.
         """
         self.wait()
-        copied = Tensors(self._copied("model/", tensors.weights), self._copied("", tensors.states))
+        with _one_thread():
+            copied = Tensors(self._copied("model/", tensors.weights), self._copied("", tensors.states))
         self._writing = self._thread.submit(self._write, model, tokenizer, copied, state)
 
     def check(self) -> None:
@@ -72,3 +75,15 @@ class Writer:
         if name not in self._copies:
             self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         return self._copies[name].copy_(tensor)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads that share a copy wait for each other after each tensor: where others use the processor too, that
+    takes a hundred times as long as the copies."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
