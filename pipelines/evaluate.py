@@ -20,6 +20,7 @@ from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference.masked_text import predict_texts
+from ubert.inference.predictor import Predictor
 from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
@@ -65,12 +66,32 @@ def evaluate(
     Raises:
         UserError: no such checkpoint, corpus or split; a task that can't be predicted or measured yet.
     """
+    _, manifest = Store(root).current("corpora", corpus)
+    records_of(manifest, split)  # refuses what can't be measured before it loads a model
+    objective(manifest.task)
+    metric(manifest.task)
+    predictor = ubert.load(checkpoint, precision=precision)
+    return measure(
+        predictor, corpus=corpus, split=split, limit=limit, threshold=threshold, overlap=overlap, root=root
+    )
+
+
+def measure(
+    predictor: Predictor,
+    *,
+    corpus: str,
+    split: Split,
+    limit: int | None,
+    threshold: float | None = None,
+    overlap: Overlaps = "highest",
+    root: Place,
+) -> Evaluation:
+    """`evaluate` of a model that is loaded."""
     directory, manifest = Store(root).current("corpora", corpus)
     available = records_of(manifest, split)
     total = available if limit is None else min(available, limit)
     task = objective(manifest.task)
-    measure = metric(manifest.task)
-    predictor = ubert.load(checkpoint, precision=precision)
+    metrics = metric(manifest.task)
     records, asked = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
@@ -81,14 +102,14 @@ def evaluate(
     else:
         answered = predictor.predict_records(asked, threshold=threshold, overlap=overlap)
     for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
-        counts.update(measure.count(record, prediction))
+        counts.update(metrics.count(record, prediction))
     return Evaluation(
         corpus=corpus,
         split=split,
         task=manifest.task,
         records=total,
         seconds=round(time.perf_counter() - began, 3),
-        metrics=measure.summarise(counts),
+        metrics=metrics.summarise(counts),
     )
 
 

@@ -18,13 +18,16 @@ import pyarrow as pa
 import torch
 from rich.console import Console
 
-from pipelines.evaluate import Evaluation, evaluate
+from pipelines.evaluate import Evaluation, evaluate, measure
 from pipelines.mix import mix
-from pipelines.place import Place, on_disk
+from pipelines.place import Place, on_disk, place
 from pipelines.shard import shard
 from pipelines.specs import mixture
 from pipelines.store import Store, atomic, now
 from pipelines.tasks import session
+from ubert.inference.predictor import Predictor
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe
@@ -84,6 +87,7 @@ def pretrain(
         "recipe": recipe.model_dump(),
         "shards": str(on_disk(root) / "shards" / shards.name / shards.fingerprint),
         "run": str(run),
+        "root": str(store.root),
         "resume": resume is not None,
     }
     errors.print(f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}", highlight=False)
@@ -103,7 +107,9 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
             for wanted in recipe.evaluate
         ]
 
-    comparison = Comparison(before=measured("checkpoints/step-000000"), after=measured(manifest.checkpoint))
+    comparison = Comparison(
+        before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)
+    )
     with atomic(run / "evaluation.json") as path:
         path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
     return comparison
@@ -214,5 +220,15 @@ def _work(work: dict[str, Any]) -> None:
         progress=False,
     )
     recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
+    root = place(work["root"])
+
+    def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
+        predictor = Predictor(model, tokenizer, precision=recipe.precision)
+        return {
+            f"{wanted.corpus}/{wanted.split}/{name}": value
+            for wanted in recipe.evaluate
+            for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
+        }
+
     with suppress(KeyboardInterrupt):  # it was asked to stop, and the run's directory tells
-        loop.train(recipe, shards=shards, run=run, worker=worker, resume=work["resume"])
+        loop.train(recipe, shards=shards, run=run, worker=worker, resume=work["resume"], measure=metrics)

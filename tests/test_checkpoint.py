@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import pickle
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from tiny_run import make_encoder, make_recipe
 
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
@@ -16,6 +20,7 @@ from ubert.schema.errors import UserError
 from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 from ubert.training.optimizer import adamw
+from ubert.training.saving import Writer
 
 Parts = tuple[UbertModel, Tokenizer, torch.optim.AdamW, State]
 
@@ -37,7 +42,9 @@ def parts(tmp_path: Path) -> Parts:
 
 def save(run: Path, parts: Parts, step: int) -> Path:
     model, tokenizer, optimizer, state = parts
-    return checkpoint.save(run, model, tokenizer, optimizer, state.model_copy(update={"step": step}))
+    return checkpoint.save(
+        run, model, tokenizer, checkpoint.tensors(model, optimizer), state.model_copy(update={"step": step})
+    )
 
 
 def test_reads_back_what_was_saved(tmp_path: Path, parts: Parts) -> None:
@@ -45,7 +52,7 @@ def test_reads_back_what_was_saved(tmp_path: Path, parts: Parts) -> None:
     directory = save(tmp_path, parts, 1)
     loaded = UbertModel.load(directory)
     again = adamw(loaded, state.recipe)
-    checkpoint.load_optimizer(directory, loaded, again)
+    checkpoint.load_training(directory, loaded, again)
 
     assert checkpoint.read_state(directory).model_copy(update={"files": {}}) == state
     assert load_tokenizer(str(directory)).hash == tokenizer.hash
@@ -131,6 +138,39 @@ def test_a_full_disk_leaves_nothing_incomplete(tmp_path: Path, parts: Parts) -> 
     assert list((tmp_path / "checkpoints").iterdir()) == [before]
 
 
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "optimizer.pt", "optimizer.safetensors", "model.safetensors"]
+)
+def test_a_planted_pickle_is_never_read(tmp_path: Path, parts: Parts, name: str) -> None:
+    """It would leave a mark if it were."""
+    directory = save(tmp_path, parts, 1)
+    mark = tmp_path / "mark"
+    (directory / name).write_bytes(pickle.dumps(Planted(str(mark))))
+    model, _, optimizer, _ = parts
+    if name.endswith(".safetensors"):
+        with pytest.raises(UserError, match="damaged"):
+            checkpoint.latest(tmp_path)
+        with pytest.raises((UserError, SafetensorError)):
+            UbertModel.load(directory)
+            checkpoint.load_training(directory, model, optimizer)
+    else:
+        UbertModel.load(directory)
+        checkpoint.load_training(directory, model, optimizer)
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(Planted(str(mark))))  # noqa: S301
+    assert mark.exists(), "the planted pickle does what it is feared for"
+
+
+class Planted:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (self.path,)
+
+
 def test_no_file_is_a_pickle(tmp_path: Path, parts: Parts) -> None:
     files = sorted(save(tmp_path, parts, 1).iterdir())
     assert {path.suffix for path in files} == {".json", ".safetensors"}
@@ -138,3 +178,33 @@ def test_no_file_is_a_pickle(tmp_path: Path, parts: Parts) -> None:
         start = path.read_bytes()[:9]
         assert start[0] != 0x80 and start[:2] != b"PK", f"{path.name} begins as a pickle or a zip of pickles does"
         assert start[:1] == b"{" if path.suffix == ".json" else start[8:9] == b"{"
+
+
+def test_what_is_written_beside_training_is_what_was_there_when_it_was_saved(tmp_path: Path, parts: Parts) -> None:
+    """The weights change at once after each save; the second save goes over the first one's copy."""
+    model, tokenizer, optimizer, state = parts
+    writer = Writer(tmp_path, keep=9)
+    expected = {}
+    for step in (1, 2):
+        expected[step] = [p.detach().clone() for p in model.parameters()]
+        tensors = checkpoint.tensors(model, optimizer)
+        writer.save(model, tokenizer, tensors, state.model_copy(update={"step": step}))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1.0)
+    writer.wait()
+    writer.close()
+    for step, weights in expected.items():
+        loaded = UbertModel.load(tmp_path / f"checkpoints/step-{step:06}")
+        assert all(torch.equal(a, b) for a, b in zip(weights, loaded.parameters(), strict=True))
+
+
+def test_a_save_that_fails_beside_training_is_told_once(tmp_path: Path, parts: Parts) -> None:
+    model, tokenizer, optimizer, state = parts
+    (tmp_path / "checkpoints").write_text("a file where the folder would be", encoding="utf-8")
+    writer = Writer(tmp_path, keep=9)
+    writer.save(model, tokenizer, checkpoint.tensors(model, optimizer), state)
+    with pytest.raises(UserError, match="step-000001: the checkpoint cannot be written"):
+        writer.wait()
+    writer.check()
+    writer.close()

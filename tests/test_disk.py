@@ -36,7 +36,9 @@ def write_checkpoint(folder: Path) -> Path:
     state = checkpoint.State(
         step=1, tokens=9, seconds=0.5, loss=2.0, recipe=recipe, shards="s", tokenizer=tokenizer.hash
     )
-    return checkpoint.save(folder / "run", model, tokenizer, adamw(model, recipe), state)
+    return checkpoint.save(
+        folder / "run", model, tokenizer, checkpoint.tensors(model, adamw(model, recipe)), state
+    )
 
 
 @pytest.mark.parametrize("write", [write_atomic, write_small, write_checkpoint])

@@ -16,7 +16,7 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from pipelines.pretrain import compare, pretrain
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, loop, run_directory
+from ubert.training import checkpoint, log, loop, run_directory
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -57,6 +57,26 @@ def test_two_workers_of_ray_equal_one_process(recipe: Recipe, root: Path, run: P
     alone = root / "runs/alone"
     loop.train(recipe, shards=shards, run=alone, worker=loop.Worker(progress=False))
     assert losses(run) == pytest.approx(losses(alone), abs=1e-4)
+
+
+def test_metrics_on_the_way_are_those_of_the_checkpoint(recipe: Recipe, root: Path) -> None:
+    """Of two workers and an average of the weights."""
+    best = {"keep_best": "people/train/span_f1", "evaluate_every": 4, "ema": 0.5}
+    measuring = Recipe(**recipe.model_dump() | best | {"name": "measuring"})
+    run = pretrained(measuring, root, workers=2).parents[1]
+    found = {row.step: row.metrics for row in log.read(run)[0] if row.metrics}
+    assert set(found) == {4, 8}
+    after = compare(measuring, run, root=root)["after"][0]["metrics"]
+    assert found[8] == pytest.approx({f"people/train/{name}": value for name, value in after.items()})
+    assert (run / "checkpoints/step-000004").exists()
+
+
+def test_a_second_run_of_the_name_is_refused(recipe: Recipe, root: Path) -> None:
+    with (
+        run_directory.locked(root / "runs/twice"),
+        pytest.raises(UserError, match="another process is training this run; wait for it"),
+    ):
+        pretrained(recipe.model_copy(update={"name": "twice"}), root)
 
 
 def test_a_finished_run_is_left_as_it_is(recipe: Recipe, root: Path, run: Path) -> None:

@@ -182,7 +182,8 @@ def test_a_run_stays_in_the_store(tmp_path: Path, name: str) -> None:
 
 @given(st.integers(1, 500), st.floats(0, 1))
 def test_learning_rate_rises_to_its_peak_and_falls(total: int, warmup: float) -> None:
-    shares = [share_of_peak(step, total, warmup) for step in range(total)]
+    recipe = make_recipe(Path("unused"), warmup=warmup)
+    shares = [share_of_peak(step, total, recipe) for step in range(total)]
     assert max(shares) == 1.0 and min(shares) > 0
     peak = shares.index(1.0)
     assert shares[: peak + 1] == sorted(shares[: peak + 1])

@@ -20,6 +20,8 @@ from ubert.objectives import Prediction
 from ubert.schema.errors import UserError
 from ubert.schema.record import TASKS, Record
 
+SMALLER_IS_BETTER = frozenset({"perplexity", "rmse"})
+
 
 class Metric(Protocol):
     """What the module of a task offers."""

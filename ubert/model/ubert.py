@@ -242,10 +242,12 @@ class UbertModel(PreTrainedModel):
             lora.freeze(model.encoder)  # loading has thawed it
         return cast(UbertModel, model)
 
-    def save(self, directory: Path) -> None:
-        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model back."""
+    def save(self, directory: Path, weights: dict[str, Tensor] | None = None) -> None:
+        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model back.
+
+        `weights`: others than the model's own, by the same names."""
         with quietly():
-            self.save_pretrained(directory)
+            self.save_pretrained(directory, state_dict=weights)
 
 
 def _loaded(encoder: str) -> Any:

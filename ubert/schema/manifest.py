@@ -174,7 +174,8 @@ class ShardManifest(Manifest):
 
 class RunManifest(Manifest):
     """`runs/<name>/manifest.json`: a finished run. `fingerprint` is of recipe and shards; `checkpoint` is relative
-    to the run; `loss` is that of the last step; `seconds` were spent in steps."""
+    to the run, as is `best`, where the recipe keeps one; `loss` is that of the last step; `seconds` were spent in
+    steps."""
 
     recipe: str
     shards: str
@@ -183,6 +184,7 @@ class RunManifest(Manifest):
     seconds: float
     loss: float
     checkpoint: str
+    best: str | None = None
 
 
 class Folder(Protocol):

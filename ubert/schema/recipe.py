@@ -15,11 +15,12 @@ Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
 Precision = Literal["auto", "bf16", "fp32"]
 Trained = Literal["structure", "spanbert", "unilm", "seq2seq"]
+Schedule = Literal["linear", "wsd"]
 SHARE = 0.001  # to which shares of batches are exact
 
 
 class Evaluation(Strict):
-    """A split to measure before and after training."""
+    """A split to measure before and after training, and on the way where `evaluate_every` says so."""
 
     corpus: str = Field(pattern=NAME)
     split: Split = "test"
@@ -63,6 +64,13 @@ class Recipe(Strict):
     texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task
     seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
     share goes around at its own pace.
+
+    `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
+    `decay` of the steps (`wsd`: warm-up, stable, decay). `start_from`: a checkpoint of another run of the store on
+    the same shards, `<run>/step-001000`, with whose weights, optimizer and step this run begins: a stable run has
+    many ends. `ema`: decay of an average of the weights, with which a checkpoint predicts. `evaluate_every`: steps
+    after which `evaluate` is measured. `keep_best`: a metric of it, `<corpus>/<split>/<metric>`, whose best
+    checkpoint stays.
     """
 
     name: str = Field(pattern=NAME)
@@ -88,12 +96,18 @@ class Recipe(Strict):
     loss_scale: LossScale = "sum"  # log: tasks of very different numbers of cells weigh about the same
     lora: int | None = Field(default=None, gt=0)  # rank of adapters; of the encoder, they alone are trained
     weight_decay: float = Field(default=0.01, ge=0)
+    schedule: Schedule = "linear"
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps
+    decay: float = Field(default=0.1, gt=0, le=1)  # share of the steps; of wsd alone
+    start_from: str | None = Field(default=None, pattern=rf"{NAME[:-1]}/step-\d{{6,}}$")
+    ema: float | None = Field(default=None, gt=0, lt=1)
     clip: float = Field(default=1.0, gt=0)  # gradient norm
     precision: Precision = "auto"  # auto: bf16 where the processor has it
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)
     evaluate: list[Evaluation] = Field(default_factory=list)
+    evaluate_every: int | None = Field(default=None, gt=0)  # steps
+    keep_best: str | None = None
 
     @property
     def masks(self) -> bool:
@@ -109,6 +123,23 @@ class Recipe(Strict):
     def _one_length(self) -> Recipe:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("expected exactly one of `steps` and `epochs`")
+        return self
+
+    @model_validator(mode="after")
+    def _stable(self) -> Recipe:
+        if self.schedule == "wsd" and self.warmup + self.decay > 1:
+            raise ValueError(f"warmup {self.warmup:g} and decay {self.decay:g} are more than all steps")
+        return self
+
+    @model_validator(mode="after")
+    def _measured(self) -> Recipe:
+        if self.evaluate_every and not self.evaluate:
+            raise ValueError("evaluate_every: expected something to `evaluate`")
+        if self.keep_best and not self.evaluate_every:
+            raise ValueError("keep_best: expected `evaluate_every`, after which it is measured")
+        prefixes = tuple(f"{wanted.corpus}/{wanted.split}/" for wanted in self.evaluate)
+        if self.keep_best and not self.keep_best.startswith(prefixes):
+            raise ValueError(f"keep_best: expected a metric of one of {', '.join(prefixes)}")
         return self
 
     @field_validator("objectives")

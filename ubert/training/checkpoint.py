@@ -2,7 +2,8 @@
 
 <run>/checkpoints/step-000500/
     config.json, model.safetensors, tokenizer files    all that a prediction needs
-    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/...
+    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/..., and, where
+                                                       the model is an average, weight/...: those that are trained
     state.json                                         where the run was, and the hash of each file above
 """
 
@@ -13,19 +14,23 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from blake3 import blake3
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
+from ubert.evaluation import SMALLER_IS_BETTER
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.schema.yaml_file import Strict
+from ubert.training.average import Average
 
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
@@ -39,22 +44,44 @@ class State(Strict):
     """Where a run was. `step` counts finished steps, and is the loader's position: batches are a function of it.
 
     `tokens` and `seconds` were spent so far, over all workers; `loss` is that of the last step, None before the
-    first. `shards` is their fingerprint, `tokenizer` its hash, `files` the blake3 of each file of the checkpoint.
+    first; `metrics` were measured at this step, if they were. `shards` is their fingerprint, `tokenizer` its hash,
+    `files` the blake3 of each file of the checkpoint.
     """
 
     step: int
     tokens: int
     seconds: float
     loss: float | None
+    metrics: dict[str, float] = Field(default_factory=dict)
     recipe: Recipe
     shards: str
     tokenizer: str
     files: dict[str, str] = Field(default_factory=dict)
 
 
-def save(
-    run: Path, model: UbertModel, tokenizer: Tokenizer, optimizer: torch.optim.Optimizer, state: State
-) -> Path:
+class Tensors(NamedTuple):
+    """Of a checkpoint: the weights to predict with, and what only training needs."""
+
+    weights: dict[str, Tensor]
+    states: dict[str, Tensor]
+
+
+def tensors(model: UbertModel, optimizer: torch.optim.Optimizer, average: Average | None = None) -> Tensors:
+    """The tensors that a checkpoint has, as they are: not copied."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    states = {
+        f"{kind}/{names[parameter]}": tensor.contiguous()
+        for parameter, kinds in optimizer.state.items()
+        for kind, tensor in kinds.items()
+    }
+    weights: dict[str, Tensor] = model.state_dict()
+    if average is None:
+        return Tensors(weights, states)
+    trained = {f"weight/{name}": weights[name] for name in average}
+    return Tensors(weights | average, states | trained)
+
+
+def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> Path:
     """Write a checkpoint under a temporary name, and rename it once it is on the disk: nobody sees half of it,
     also if power fails.
 
@@ -66,9 +93,9 @@ def save(
     try:
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True)
-        model.save(half)
+        model.save(half, tensors.weights)
         tokenizer.save(half)
-        save_file(_tensors(model, optimizer), half / OPTIMIZER)
+        save_file(tensors.states, half / OPTIMIZER)
         whole = state.model_copy(update={"files": {path.name: _hash(path) for path in sorted(half.iterdir())}})
         (half / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
         for path in (*half.iterdir(), half):
@@ -108,17 +135,42 @@ def latest(run: Path) -> Path | None:
     return None
 
 
+def check(directory: Path) -> None:
+    """Refuse a checkpoint that is missing or damaged.
+
+    Raises:
+        UserError: what is wrong with it.
+    """
+    if damage := _damage(directory):
+        raise UserError(f"{directory}: not a whole checkpoint ({damage}); give another")
+
+
 def remove_halves(run: Path) -> None:
     """Remove what killed processes left half-written."""
     for half in (run / "checkpoints").glob(f"{_HALF}*"):
         shutil.rmtree(half)
 
 
-def prune(run: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints. Step 0, the model before training, stays to compare with."""
-    for directory in list(_newest_first(run))[keep:]:
-        if _step(directory) > 0:
+def prune(run: Path, keep: int, metric: str | None = None) -> None:
+    """Remove all but the newest `keep` checkpoints, the best by `metric`, and the first, to compare with."""
+    best = best_by(run, metric) if metric else None
+    for directory in list(_newest_first(run))[keep:-1]:
+        if directory != best:
             shutil.rmtree(directory)
+
+
+def first(run: Path) -> Path:
+    """The checkpoint that a run began with."""
+    return list(_newest_first(run))[-1]
+
+
+def best_by(run: Path, metric: str) -> Path | None:
+    """The best checkpoint of a run by a metric, the newest of equal ones; None where none was measured."""
+    sign = -1 if metric.rpartition("/")[2] in SMALLER_IS_BETTER else 1
+    whole = [directory for directory in _newest_first(run) if _damage(directory) is None]
+    measured = {directory: read_state(directory).metrics for directory in whole}
+    values = {directory: sign * found[metric] for directory, found in measured.items() if metric in found}
+    return max(values, key=values.__getitem__) if values else None
 
 
 def read_state(directory: Path) -> State:
@@ -134,10 +186,13 @@ def read_state(directory: Path) -> State:
         raise UserError(f"{directory / STATE}: {reason}; give a checkpoint that training wrote") from None
 
 
-def load_optimizer(directory: Path, model: UbertModel, optimizer: torch.optim.Optimizer) -> None:
-    """Give `optimizer`, freshly made for `model`, the state that a checkpoint holds."""
+def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Optimizer) -> None:
+    """Give `optimizer`, freshly made for `model`, the state that a checkpoint holds; and `model`, if it is an
+    average, the weights that are trained."""
     tensors = load_file(directory / OPTIMIZER)
-    if not tensors:  # before the first step
+    trained = {name.removeprefix("weight/"): t for name, t in tensors.items() if name.startswith("weight/")}
+    model.load_state_dict(trained, strict=False)
+    if not any(name.startswith("step/") for name in tensors):  # before the first step
         return
     names = {parameter: name for name, parameter in model.named_parameters()}
     order = [names[p] for group in optimizer.param_groups for p in group["params"]]
@@ -147,15 +202,6 @@ def load_optimizer(directory: Path, model: UbertModel, optimizer: torch.optim.Op
         if f"step/{name}" in tensors  # what no step has trained yet has no state
     }
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _tensors(model: UbertModel, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {
-        f"{kind}/{names[parameter]}": tensor.contiguous()
-        for parameter, kinds in optimizer.state.items()
-        for kind, tensor in kinds.items()
-    }
 
 
 def _newest_first(run: Path) -> Iterator[Path]:

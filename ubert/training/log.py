@@ -32,6 +32,7 @@ class Row(NamedTuple):
     tokens: int
     tokens_per_second: float
     seconds: float
+    metrics: dict[str, float] | None = None  # where they were measured after it
 
 
 Tell = Callable[[Row], None]
@@ -45,7 +46,7 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
         UserError: the log cannot be written, or its disk is full.
     """
     path = run / JSONL
-    kept = [json.dumps(row._asdict()) for row in read(run)[0] if row.step <= done]
+    kept = [_line(row) for row in read(run)[0] if row.step <= done]
     with _written(run):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(f"{line}\n" for line in kept))
@@ -54,9 +55,11 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
 
         def tell(row: Row) -> None:
             with _written(run):
-                file.write(json.dumps(row._asdict()).encode() + b"\n")
+                file.write(_line(row).encode() + b"\n")
                 for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
                     writer.add_scalar(name, getattr(row, name), row.step)
+                for name, value in (row.metrics or {}).items():
+                    writer.add_scalar(name, value, row.step)
 
         try:
             yield tell
@@ -74,6 +77,10 @@ def _written(run: Path) -> Iterator[None]:
             f"{run / JSONL.parent}: the log cannot be written ({error.strerror or error}); make room, then run "
             "the same command again: it goes on from the last checkpoint"
         ) from None
+
+
+def _line(row: Row) -> str:
+    return json.dumps({name: value for name, value in row._asdict().items() if value is not None})
 
 
 def read(run: Path, start: int = 0) -> tuple[list[Row], int]:

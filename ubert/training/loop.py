@@ -8,8 +8,8 @@ texts fall on workers and micro-batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -29,11 +29,14 @@ from ubert.model.masked_lm import MaskedBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
+from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, not_finite, run_directory
+from ubert.training.average import Average, advance, in_place, start
 from ubert.training.checkpoint import State
 from ubert.training.loader import Loader, Step
-from ubert.training.optimizer import adamw, set_rates, share_of_peak
+from ubert.training.optimizer import adamw, decay_start, set_rates, share_of_peak
+from ubert.training.saving import Writer
 from ubert.training.shards import open_shards
 
 
@@ -64,7 +67,13 @@ class Training:
     model: UbertModel
     optimizer: torch.optim.AdamW
     score: nn.Module  # batch -> summed losses
+    average: Average | None
     state: State
+    writer: Writer
+
+
+Measure = Callable[[UbertModel, Tokenizer], dict[str, float]]
+"""Metrics of a model, by `<corpus>/<split>/<metric>`."""
 
 
 class Totals(NamedTuple):
@@ -76,7 +85,15 @@ class Totals(NamedTuple):
     stop: bool
 
 
-def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, resume: bool = False) -> Path:
+def train(
+    recipe: Recipe,
+    *,
+    shards: Path,
+    run: Path,
+    worker: Worker = ALONE,
+    resume: bool = False,
+    measure: Measure | None = None,
+) -> Path:
     """Train to the recipe's last step, from the run's last checkpoint where it has one.
 
     Stopped and started again, a run sees the same batches and takes the same steps, dropout included, as one that
@@ -86,6 +103,7 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
         shards: a directory of shards.
         run: the run's directory.
         resume: go on from a checkpoint, which has to be there; `steps` and `epochs` may differ from before.
+        measure: what measures the model, where the recipe has `evaluate_every`.
 
     Returns:
         The directory of the last checkpoint.
@@ -95,8 +113,15 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
         KeyboardInterrupt: it was asked to stop (SIGINT, SIGTERM, or a file `stop` in the run's directory), and has
             written a checkpoint.
     """
-    with run_directory.locked(run) if worker.rank == 0 else nullcontext():
+    if recipe.evaluate_every and measure is None:
+        raise UserError(
+            f"recipe {recipe.name}: evaluate_every needs a store's corpora; train with `ubert pretrain`"
+        )
+    with ExitStack() as stack:
+        if worker.rank == 0:
+            stack.enter_context(run_directory.locked(run))
         training = set_up(recipe, shards, run, worker, resume)
+        stack.callback(training.writer.close)
         total = training.loader.total_steps
         with _telling(training) as tell, run_directory.stopping(run) as asked:
             started = perf_counter()
@@ -104,11 +129,14 @@ def train(recipe: Recipe, *, shards: Path, run: Path, worker: Worker = ALONE, re
                 loss, tokens, stop = accumulate(training, index, step, stop=asked())
                 norm, rate = update(training, index, step)
                 done, seconds = index + 1, perf_counter() - started
-                training.state = _advanced(training.state, loss, tokens, seconds)
-                tell(log.Row(done, total, loss, rate, norm, tokens, tokens / seconds, seconds))
-                if stop or done == total or done % recipe.checkpoint_every == 0:
+                metrics = _measured(training, done, measure)
+                training.state = _advanced(training.state, loss, tokens, seconds, metrics)
+                tell(log.Row(done, total, loss, rate, norm, tokens, tokens / seconds, seconds, metrics))
+                if stop or done == total or done % recipe.checkpoint_every == 0 or (metrics and recipe.keep_best):
                     save(training)
+                training.writer.check()
                 if stop and done < total:
+                    training.writer.wait()
                     raise KeyboardInterrupt(f"stopped after step {done} of {total}; the same command goes on")
                 started = perf_counter()
         return _finish(training)
@@ -124,12 +152,14 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         run_directory.start(run, recipe)
     if worker.world > 1:
         dist.barrier()
-    directory = checkpoint.latest(run)
+    began = checkpoint.latest(run)
+    directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer)
     model.to(worker.device).train()  # type: ignore[arg-type]
     optimizer = adamw(model, recipe)
+    average = start(model) if recipe.ema else None
     if directory:
-        checkpoint.load_optimizer(directory, model, optimizer)
+        checkpoint.load_training(directory, model, optimizer)
         state = checkpoint.read_state(directory).model_copy(update={"recipe": recipe})
     else:
         state = State(
@@ -154,11 +184,26 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         optimizer=optimizer,
         # each objective leaves the other's head without a gradient
         score=DistributedDataParallel(score, find_unused_parameters=recipe.masks) if worker.world > 1 else score,
+        average=average,
         state=state,
+        writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best),
     )
-    if directory is None:
+    if began is None:
+        _check_start(training)
         save(training)  # the model before training, to compare with
+        training.writer.wait()
     return training
+
+
+def _check_start(training: Training) -> None:
+    """Refuse to begin with a step that the recipe would train otherwise."""
+    recipe, step, total = training.recipe, training.state.step, training.loader.total_steps
+    last = decay_start(total, recipe) if recipe.schedule == "wsd" else total - 1
+    if step > last:
+        raise UserError(
+            f"recipe {recipe.name}: start_from {recipe.start_from} is after step {last}, the last of {total} "
+            f"before the {'decay' if recipe.schedule == 'wsd' else 'end'}; raise steps or lower decay"
+        )
 
 
 class SummedLoss(nn.Module):
@@ -222,9 +267,11 @@ def update(training: Training, index: int, step: Step) -> tuple[float, float]:
     if not math.isfinite(norm):
         what = f"the gradient's norm is {norm}"
         raise not_finite.error(recipe, index, step, training.worker.device, what)
-    rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe.warmup))
+    rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe))
     optimizer.step()
     optimizer.zero_grad()
+    if training.average is not None and recipe.ema:
+        advance(training.average, training.model, recipe.ema, index + 1)
     return norm, rate
 
 
@@ -246,10 +293,10 @@ def keyed_seed(*parts: int) -> int:
 
 
 def save(training: Training) -> None:
-    """Write a checkpoint, and remove those that are too many."""
+    """Have a checkpoint written, by rank 0."""
     if training.worker.rank == 0:
-        checkpoint.save(training.run, training.model, training.tokenizer, training.optimizer, training.state)
-        checkpoint.prune(training.run, training.recipe.keep_checkpoints)
+        tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
+        training.writer.save(training.model, training.tokenizer, tensors, training.state)
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
@@ -269,9 +316,22 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
     )
 
 
-def _advanced(state: State, loss: float, tokens: int, seconds: float) -> State:
+def _measured(training: Training, done: int, measure: Measure | None) -> dict[str, float] | None:
+    """Metrics after step `done`, where the recipe wants them, of rank 0; the others go on to the next step."""
+    every, best = training.recipe.evaluate_every, training.recipe.keep_best
+    if training.worker.rank > 0 or measure is None or every is None or done % every:
+        return None
+    with in_place(training.average, training.model):
+        metrics = measure(training.model, training.tokenizer)
+    training.model.train()
+    if best and best not in metrics:
+        raise UserError(f"keep_best: {best} is not measured; expected one of {', '.join(metrics)}")
+    return metrics
+
+
+def _advanced(state: State, loss: float, tokens: int, seconds: float, metrics: dict[str, float] | None) -> State:
     spent = {"tokens": state.tokens + tokens, "seconds": state.seconds + seconds}
-    return state.model_copy(update={"step": state.step + 1, "loss": loss, **spent})
+    return state.model_copy(update={"step": state.step + 1, "loss": loss, "metrics": metrics or {}, **spent})
 
 
 @contextmanager
@@ -292,6 +352,7 @@ def _telling(training: Training) -> Iterator[log.Tell]:
 
 def _finish(training: Training) -> Path:
     directory = training.run / "checkpoints" / f"step-{training.state.step:06}"
+    training.writer.wait()
     if training.worker.rank == 0:
         run_directory.finish(training.run, training.state, directory)
     if training.worker.world > 1:

@@ -1,4 +1,4 @@
-"""AdamW with two peak learning rates, warmed up and decayed linearly as a pure function of the step."""
+"""AdamW with two peak learning rates, warmed up and decayed as a pure function of the step."""
 
 from __future__ import annotations
 
@@ -29,15 +29,25 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, fused=True)  # also on a CPU: a seventh of the time of the loop over tensors
 
 
-def share_of_peak(step: int, total: int, warmup: float) -> float:
+def share_of_peak(step: int, total: int, recipe: Recipe) -> float:
     """Learning rate of step 0 <= `step` < `total` as a share of its peak, in (0, 1].
 
-    It rises linearly over the first `warmup` share of the steps, then falls linearly and would reach 0 at `total`.
+    It rises linearly over the first `warmup` share of the steps. Then it falls linearly and would reach 0 at
+    `total`; or, with wsd, it stays, and falls over the last `decay` share by a square root (Hägele et al. 2024,
+    "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", the cooldown 1-sqrt).
     """
-    rising = math.ceil(warmup * total)
+    rising = math.ceil(recipe.warmup * total)
     if step < rising:
         return (step + 1) / rising
-    return (total - step) / (total - rising)
+    if recipe.schedule == "linear":
+        return (total - step) / (total - rising)
+    stable = decay_start(total, recipe)
+    return 1 - math.sqrt((step - stable) / (total - stable)) if step > stable else 1.0
+
+
+def decay_start(total: int, recipe: Recipe) -> int:
+    """The last step (from 0) of wsd that has the whole rate."""
+    return max(math.ceil(recipe.warmup * total), total - math.ceil(recipe.decay * total))
 
 
 def set_rates(optimizer: torch.optim.Optimizer, share: float) -> float:

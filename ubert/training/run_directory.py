@@ -27,8 +27,16 @@ from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 
 STOP = "stop"  # a file of this name asks the run to stop after its step
-INDIFFERENT = {"description", "checkpoint_every", "keep_checkpoints", "evaluate"}
+INDIFFERENT = {
+    "description",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "evaluate",
+    "evaluate_every",
+    "keep_best",
+}
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
+ENDING = LENGTH | {"name", "start_from", "schedule", "decay"}  # may differ from the run that another starts from
 
 
 def directory(root: Path, name: str) -> Path:
@@ -132,11 +140,7 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
             raise UserError(f"{run}: no checkpoint to resume from; train without --resume first")
         return
     state = checkpoint.read_state(directory)
-    differing = [
-        *_differences(state.recipe, recipe, INDIFFERENT | LENGTH if resume else INDIFFERENT),
-        *([f"shards {state.shards} -> {shards}"] if shards != state.shards else []),
-        *([f"tokenizer {state.tokenizer[:16]} -> {tokenizer[:16]}"] if tokenizer != state.tokenizer else []),
-    ]
+    differing = _differing(state, recipe, shards, tokenizer, INDIFFERENT | LENGTH if resume else INDIFFERENT)
     if not differing:
         return
     longer = " (or --resume, to train for longer)" if _only_length(state.recipe, recipe) else ""
@@ -144,6 +148,26 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
         f"{run}: step {state.step} was trained with other settings: {'; '.join(differing)}; "
         f"set them back, or start afresh under another name{longer}"
     )
+
+
+def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | None:
+    """The checkpoint of another run that this one starts from, or None.
+
+    Raises:
+        UserError: it isn't there, is damaged, or was made of something else.
+    """
+    if recipe.start_from is None:
+        return None
+    name, step = recipe.start_from.split("/")
+    directory = run.parent / name / "checkpoints" / step
+    checkpoint.check(directory)
+    state = checkpoint.read_state(directory)
+    if differing := _differing(state, recipe, shards, tokenizer, INDIFFERENT | ENDING):
+        raise UserError(
+            f"recipe {recipe.name}: start_from {recipe.start_from} was trained with other settings: "
+            f"{'; '.join(differing)}; set them as they were there"
+        )
+    return directory
 
 
 def start(run: Path, recipe: Recipe) -> None:
@@ -158,6 +182,8 @@ def finish(run: Path, state: State, directory: Path) -> None:
     """Write the manifest of a run, at its end."""
     recipe = fingerprint(state.recipe.model_dump())
     assert state.loss is not None
+    metric = state.recipe.keep_best
+    best = checkpoint.best_by(run, metric) if metric else None
     manifest = RunManifest(
         name=run.name,
         fingerprint=fingerprint(recipe, state.shards),
@@ -169,8 +195,18 @@ def finish(run: Path, state: State, directory: Path) -> None:
         seconds=state.seconds,
         loss=state.loss,
         checkpoint=str(directory.relative_to(run)),
+        best=str(best.relative_to(run)) if best else None,
     )
     write_whole(run / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+
+
+def _differing(state: State, recipe: Recipe, shards: str, tokenizer: str, but: set[str]) -> list[str]:
+    """What of recipe, shards and tokeniser isn't as it was at a checkpoint."""
+    return [
+        *_differences(state.recipe, recipe, but),
+        *([f"shards {state.shards} -> {shards}"] if shards != state.shards else []),
+        *([f"tokenizer {state.tokenizer[:16]} -> {tokenizer[:16]}"] if tokenizer != state.tokenizer else []),
+    ]
 
 
 def _differences(before: Recipe, now: Recipe, but: set[str]) -> list[str]:

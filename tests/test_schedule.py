@@ -1,0 +1,196 @@
+"""Schedules, runs that start from another's checkpoint, averages of weights, and metrics on the way."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_run import World, losses, make_recipe, make_world
+
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training.optimizer import share_of_peak
+
+QUIET = loop.Worker(progress=False)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def trained(world: World) -> Callable[..., Path]:
+    def train(name: str, **changed: object) -> Path:
+        recipe = make_recipe(world.encoder, name=name, **changed)
+        loop.train(recipe, shards=world.shards, run=world.run(name), worker=QUIET)
+        return world.run(name)
+
+    return train
+
+
+@given(st.integers(1, 500), st.floats(0, 0.5), st.floats(0.01, 0.5))
+def test_wsd_rises_stays_and_falls(total: int, warmup: float, decay: float) -> None:
+    recipe = make_recipe(Path("unused"), schedule="wsd", warmup=warmup, decay=decay)
+    shares = [share_of_peak(step, total, recipe) for step in range(total)]
+    assert max(shares) == 1.0 and min(shares) > 0
+    peak = shares.index(1.0)
+    assert shares[: peak + 1] == sorted(shares[: peak + 1])
+    assert shares[peak:] == sorted(shares[peak:], reverse=True)
+    assert shares.count(1.0) >= total * (1 - warmup - decay) - 1
+
+
+def test_wsd_is_what_its_paper_says() -> None:
+    """f = 1 - sqrt((n - N_start) / N_decay): frozen, for a decay of the last 4 of 10 steps."""
+    recipe = make_recipe(Path("unused"), schedule="wsd", warmup=0.2, decay=0.4)
+    expected = [0.5, 1, 1, 1, 1, 1, 1, 0.5, 0.292893, 0.133975]
+    assert [share_of_peak(step, 10, recipe) for step in range(10)] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_run_that_starts_from_anothers_stable_step_ends_as_one_run(trained: Callable[..., Path]) -> None:
+    """The stable phase of 30 steps and of 8 is the same: a decay from its step 3 is what 8 steps would be."""
+    wsd = {"schedule": "wsd", "warmup": 0.0}
+    whole = trained("whole", **wsd, decay=0.5)
+    trained("stable", **wsd, steps=6, decay=0.01)
+    ended = trained("ended", **wsd, decay=0.5, start_from="stable/step-000003")
+    assert [row.step for row in log.read(ended)[0]] == [4, 5, 6, 7, 8]
+    assert [row.loss for row in log.read(ended)[0]] == losses(whole)[3:]
+    assert_equal(ended, whole, "model.safetensors", "optimizer.safetensors")
+    assert checkpoint.first(ended).name == "step-000003"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"seed": 7}, r"start_from base/step-000006 was trained with other settings: seed 0 -> 7; set them"),
+        (
+            {"decay": 0.5},
+            r"start_from base/step-000006 is after step 4, the last of 8 before the decay; raise steps",
+        ),
+        ({"start_from": "base/step-000007"}, r"step-000007: not a whole checkpoint .* give another"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(
+    trained: Callable[..., Path], world: World, changed: dict[str, object], said: str
+) -> None:
+    if not world.run("base").exists():
+        trained("base", schedule="wsd", warmup=0.0, decay=0.01)
+    with pytest.raises(UserError, match=said):
+        trained("late", **{"schedule": "wsd", "warmup": 0.0, "start_from": "base/step-000006"} | changed)
+
+
+def test_an_average_is_what_a_checkpoint_predicts_with(trained: Callable[..., Path]) -> None:
+    """Computed again, in float64, from the weights of every step."""
+    run = trained("average", ema=0.5, checkpoint_every=1, keep_checkpoints=9)
+    name = min(model(run, 0))
+    expected = model(run, 0)[name].double()
+    for step in range(1, 9):
+        decay = min(0.5, (1 + step) / (10 + step))
+        weight = load_file(run / f"checkpoints/step-{step:06}/optimizer.safetensors")[f"weight/{name}"]
+        expected = decay * expected + (1 - decay) * weight.double()
+        torch.testing.assert_close(model(run, step)[name].double(), expected, atol=1e-6, rtol=0)
+        assert not torch.equal(model(run, step)[name], weight)
+
+
+def test_with_an_average_training_is_the_same_and_resumes_bit_by_bit(
+    trained: Callable[..., Path], world: World
+) -> None:
+    plain, run = trained("plain"), trained("averaged", ema=0.9)
+    assert losses(run) == losses(plain)
+    again = world.run("averaged-again")
+    shutil.copytree(run, again)
+    shutil.rmtree(again / "checkpoints/step-000008")
+    recipe = make_recipe(world.encoder, name="averaged", ema=0.9)
+    loop.train(recipe, shards=world.shards, run=again, worker=QUIET)
+    assert losses(again) == losses(run)
+    assert_equal(again, run, "model.safetensors", "optimizer.safetensors")
+
+
+def test_metrics_on_the_way_are_logged_and_the_best_checkpoint_stays(world: World) -> None:
+    values = iter([0.5, 0.9, 0.2, 0.3])
+    seen: list[bool] = []
+
+    def measure(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
+        seen.append(model.eval().training)  # as a predictor leaves it
+        return {"people/test/span_f1": next(values)}
+
+    evaluating = {"evaluate": [{"corpus": "people"}], "evaluate_every": 2, "keep_best": "people/test/span_f1"}
+    recipe = make_recipe(world.encoder, name="best", **evaluating, checkpoint_every=100, keep_checkpoints=1)
+    run, plain = world.run("best"), world.run("without")
+    loop.train(recipe, shards=world.shards, run=run, worker=QUIET, measure=measure)
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {
+        "step-000000",
+        "step-000004",
+        "step-000008",
+    }
+    assert run_directory.finished(run).best == "checkpoints/step-000004"  # type: ignore[union-attr]
+    found = {row.step: row.metrics for row in log.read(run)[0] if row.metrics}
+    assert found == {
+        step: {"people/test/span_f1": v} for step, v in zip((2, 4, 6, 8), (0.5, 0.9, 0.2, 0.3), strict=True)
+    }
+    events = EventAccumulator(str(run / "logs")).Reload()
+    assert [event.step for event in events.Scalars("people/test/span_f1")] == [2, 4, 6, 8]
+    loop.train(make_recipe(world.encoder), shards=world.shards, run=plain, worker=QUIET)
+    assert losses(run) == losses(plain), "measuring leaves training as it is"
+
+
+def test_of_errors_the_smallest_is_the_best(tmp_path: Path, world: World) -> None:
+    evaluating = {"evaluate": [{"corpus": "people"}], "evaluate_every": 4, "keep_best": "people/test/rmse"}
+    recipe = make_recipe(world.encoder, **evaluating, keep_checkpoints=1)
+    values = iter([0.1, 0.4])
+    loop.train(
+        recipe, shards=world.shards, run=tmp_path / "run", worker=QUIET,
+        measure=lambda *_: {"people/test/rmse": next(values)},
+    )  # fmt: skip
+    assert checkpoint.best_by(tmp_path / "run", "people/test/rmse") == tmp_path / "run/checkpoints/step-000004"
+
+
+def test_a_metric_that_is_not_measured_is_refused(tmp_path: Path, world: World) -> None:
+    evaluating = {"evaluate": [{"corpus": "people"}], "evaluate_every": 1, "keep_best": "people/test/accuracy"}
+    recipe = make_recipe(world.encoder, **evaluating)
+    measured = {"people/test/span_f1": 0.0}
+    with pytest.raises(UserError, match=r"accuracy is not measured; expected one of people/test/span_f1"):
+        loop.train(recipe, shards=world.shards, run=tmp_path, worker=QUIET, measure=lambda *_: measured)
+    with pytest.raises(UserError, match="evaluate_every needs a store's corpora; train with `ubert pretrain`"):
+        loop.train(recipe, shards=world.shards, run=tmp_path, worker=QUIET)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schedule": "wsd", "warmup": 0.6, "decay": 0.5}, "warmup 0.6 and decay 0.5 are more than all steps"),
+        ({"evaluate_every": 5}, "expected something to `evaluate`"),
+        ({"evaluate": [{"corpus": "a"}], "keep_best": "a/test/f1"}, "keep_best: expected `evaluate_every`"),
+        (
+            {"evaluate": [{"corpus": "a"}], "evaluate_every": 5, "keep_best": "b/test/f1"},
+            "expected a metric of one of a/test/",
+        ),
+        ({"start_from": "../up/step-000001"}, "start_from"),
+    ],
+)
+def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Recipe.model_validate(make_recipe(Path("unused")).model_dump() | changed)
+
+
+def model(run: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(run / f"checkpoints/step-{step:06}/model.safetensors")
+
+
+def assert_equal(run: Path, other: Path, *files: str) -> None:
+    """Of the last checkpoints, bit by bit."""
+    for file in files:
+        mine, theirs = (load_file(one / "checkpoints/step-000008" / file) for one in (run, other))
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items()), file

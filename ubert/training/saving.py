@@ -1,0 +1,89 @@
+"""Checkpoints beside training: the loop waits for a copy in memory, a thread writes it to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.training import checkpoint
+from ubert.training.checkpoint import State, Tensors
+
+
+class Writer:
+    """Writes the checkpoints of one run, one after another; the last copy stays in memory to be written over.
+
+    Args:
+        keep: newest checkpoints that stay.
+        best: the metric whose best checkpoint stays, too.
+    """
+
+    def __init__(self, run: Path, keep: int, best: str | None = None) -> None:
+        self._run, self._keep, self._best = run, keep, best
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+        self._copies: dict[str, Tensor] = {}
+
+    def save(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
+        """Write a checkpoint, and remove those that are too many. Returns once all tensors are copied.
+
+        Raises:
+            UserError: the checkpoint before this one could not be written.
+        """
+        self.wait()
+        with _one_thread():
+            copied = Tensors(self._copied("model/", tensors.weights), self._copied("", tensors.states))
+        self._writing = self._thread.submit(self._write, model, tokenizer, copied, state)
+
+    def check(self) -> None:
+        """Raise what has gone wrong with the last checkpoint, if it has come to that.
+
+        Raises:
+            UserError: it could not be written.
+        """
+        if self._writing and self._writing.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Hold until all is written.
+
+        Raises:
+            UserError: the last checkpoint could not be written.
+        """
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def close(self) -> None:
+        """End the thread, when it has written what it was given."""
+        self._thread.shutdown()
+
+    def _write(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
+        checkpoint.save(self._run, model, tokenizer, tensors, state)
+        checkpoint.prune(self._run, self._keep, self._best)
+
+    def _copied(self, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self._copy(prefix + name, tensor) for name, tensor in tensors.items()}
+
+    def _copy(self, name: str, tensor: Tensor) -> Tensor:
+        if name not in self._copies:
+            self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+        return self._copies[name].copy_(tensor)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads that share a copy wait for each other after each tensor: where others use the processor too, that
+    takes a hundred times as long as the copies."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
