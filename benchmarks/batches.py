@@ -38,7 +38,6 @@ from transformers import AutoTokenizer
 
 from pipelines.shard import run_unit
 from pipelines.shard_files import Unit, write
-from ubert.model.batch import Batch
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import ShardManifest
@@ -103,21 +102,21 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
     return Shards(directory, manifest)
 
 
-def train(loader: Loader) -> tuple[int, int, int]:
-    """Build every batch of `EPOCHS` epochs; returns tokens without padding and with it, and bytes."""
-    real = padded = size = 0
+def train(loader: Loader) -> tuple[int, int]:
+    """Build every batch of `EPOCHS` epochs; returns tokens without padding and with it."""
+    real = padded = 0
     for i in range(loader.total_steps):
         for batch in loader.step(i).batches:
             real += int(batch.mask_BL.sum())
             padded += batch.mask_BL.numel()
-            size += sum(value.nbytes for value in tensors(batch))
-    return real, padded, size
+    return real, padded
 
 
-def tensors(batch: Batch) -> list[torch.Tensor]:
-    """The tensors of a batch."""
-    values = (getattr(batch, f.name) for f in fields(batch))
-    return [value for value in values if isinstance(value, torch.Tensor)]
+def size(loader: Loader) -> int:
+    """Bytes of the tensors of all batches."""
+    batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
+    values = [getattr(batch, f.name) for batch in batches for f in fields(batch)]
+    return sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
 
 
 def against_public(case: str, texts: int, categories: int, sentences: int, max_length: int, n: int) -> None:
@@ -141,11 +140,11 @@ def against_public(case: str, texts: int, categories: int, sentences: int, max_l
             budget = {"tokens_per_batch": most, "tokens_per_step": most, "packs_per_batch": 1}
             recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, layout=layout, **budget)
             loader = Loader(shards, recipe, special, 512)
-            tokens, _, size = train(loader)
+            tokens, _ = train(loader)
             ours_s, theirs_s = seconds(partial(train, loader), theirs, n)
             where = f"{case}, {layout}"
             report("batches", where, 1e3 * ours_s / seen, 1e3 * theirs_s / texts, "ms/text", n)
-            report("batches", f"{where}, size", size / seen, their_bytes / texts, "bytes/text", 1)
+            report("batches", f"{where}, size", size(loader) / seen, their_bytes / texts, "bytes/text", 1)
             if layout == "stacked":  # the same pieces, so the same tokens
                 report("batches", where, tokens / ours_s, their_tokens / theirs_s, "tokens/s", n, more=True)
     ours_s, theirs_s = seconds(partial(shard_once, records, max_length), theirs, n)
@@ -167,7 +166,7 @@ def against_datasets(texts: int, n: int) -> None:
         budget = {"tokens_per_batch": BUDGET, "tokens_per_step": BUDGET, "packs_per_batch": 1}
         recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, **budget)
         loader = Loader(shard(records, Path(folder), 512), recipe, tokenizer.special, 512)
-        real, padded, _ = train(loader)
+        real, padded = train(loader)
         for how in (map_style, streaming):
             made = how(dataset, tokenizer.special, BUDGET * EPOCHS * texts // padded)
             their_real, their_padded = consumed(made)

@@ -16,7 +16,7 @@ from pipelines.evaluate import read_records
 from pipelines.store import Store
 from ubert.evaluation.round_trip import total
 from ubert.model.tokenizer import load_tokenizer
-from ubert.objectives import objective, objectives
+from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.recipe import Recipe
@@ -27,7 +27,7 @@ COUNTED = ("records", "exact", "annotations")
 
 
 def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[str]]]:
-    """The counts of `ubert.evaluation.round_trip` for each ingested corpus whose task is trainable and has labels.
+    """The counts of `ubert.evaluation.round_trip` for each ingested corpus whose annotations are cells.
 
     Raises:
         UserError: the encoder isn't there.
@@ -35,7 +35,7 @@ def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[s
     store, tokenizer = Store(root), load_tokenizer(encoder)
     found = []
     for directory, manifest in (store.current("corpora", name) for name in store.names("corpora")):
-        if manifest.task in objectives() and not objective(manifest.task).blocks:
+        if objective(manifest.task).tabular:
             records = (r for split in SPLITS for r in read_records(directory, manifest, split, None))
             found.append((manifest, total(records, tokenizer)))
     return found

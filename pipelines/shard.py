@@ -94,7 +94,7 @@ def shard(
         report: is told what had to be made for it.
 
     Raises:
-        UserError: mixture, corpus or encoder is missing, a task is not trainable, or the store can't be written.
+        UserError: mixture, corpus or encoder is missing, or the store can't be written.
     """
     planned = plan(Store(root.absolute()), mixture, encoder, max_tokens)
     store = Store(on_disk(root))
@@ -127,7 +127,7 @@ def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
     """The parts of the mixture's corpora, as they were when it was drawn, and the name of their shards.
 
     Raises:
-        UserError: mixture, corpus or encoder is missing, or a task is not trainable.
+        UserError: mixture, corpus or encoder is missing.
     """
     place, mixed = store.current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
+import resource
 import shutil
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -250,6 +253,32 @@ def test_the_order_beside_the_shards_is_made_once_and_leaves_no_residue(tmp_path
     assert len(list(folder.glob("order-*"))) == 2
     loader(open_shards(folder), batches="by_task")
     assert len(list(folder.glob("order-*"))) == 4
+
+
+def in_little_memory(folder: Path, room: int) -> None:
+    """Exit with 0 where an order larger than the memory that is left can be used, and could not be read whole."""
+    [data] = re.findall(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    resource.setrlimit(resource.RLIMIT_DATA, (1024 * int(data) + room,) * 2)
+    train = loader(open_shards(folder), epochs=1)
+    for i in (0, train.total_steps // 2, train.total_steps - 1):
+        assert train.step(i).records
+    try:
+        np.array(train.plans["structure"].row_M)
+    except MemoryError:
+        sys.exit(0)
+    sys.exit("all of it was read")
+
+
+def test_an_index_larger_than_memory_is_used_from_the_disk(tmp_path: Path) -> None:
+    people = [ner(i, i % 30) for i in range(100)]
+    copies = dict.fromkeys((record.record_id for record in people), 80_000)
+    folder = make_shards(tmp_path, {"people": people}, copies=copies, max_tokens=128)
+    order = loader(open_shards(folder), epochs=1).plans["structure"].row_M
+    assert order.nbytes == 32_000_000
+    child = multiprocessing.get_context("spawn").Process(target=in_little_memory, args=(folder, 24_000_000))
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
 
 
 def test_the_seed_changes_the_order(shards: Shards) -> None:

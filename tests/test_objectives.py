@@ -25,11 +25,10 @@ from ubert.objectives import (
     SpanPrediction,
     merge,
     objective,
-    objectives,
     passes,
 )
 from ubert.schema.errors import UserError
-from ubert.schema.record import TASKS, Record, Span
+from ubert.schema.record import Record, Span
 
 TOKENIZER = load_tokenizer(ENCODER)
 NAMES = ["person", "place", "firm"]
@@ -234,7 +233,7 @@ def test_a_question_whose_answer_is_lost_is_not_called_unanswerable() -> None:
     assert not len(targets.gold_anchors) and not len(targets.gold_cells) and len(targets.lost) == 1
 
 
-@pytest.mark.parametrize("task", sorted({*TASKS, "_common", "no such task"} - set(objectives())))
+@pytest.mark.parametrize("task", ["_common", "no such task"])
 def test_other_tasks_are_refused(task: str) -> None:
-    with pytest.raises(UserError, match="not trainable yet; expected one of choice, classification"):
+    with pytest.raises(UserError, match=r"there is no task .*; expected one of choice, classification"):
         objective(task)

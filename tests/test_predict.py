@@ -175,7 +175,7 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"categories": []}, "no entity to look for; task ner needs at least one, such as --categories"),
         ({"categories": ["a", "b", "a"]}, "category 'a' is given twice"),
         ({"categories": ["a", ""]}, "category 2 is empty"),
-        ({"task": "poetry"}, "task 'poetry' is not trainable yet; expected one of"),
+        ({"task": "poetry"}, "there is no task 'poetry'; expected one of"),
         ({"task": "pair"}, "task pair needs a second text"),
         ({"task": "pair", "pairs": ["x", "y"]}, "2 second texts for 1 texts"),
         ({"threshold": 1.0}, "threshold is 1.0, expected a probability between 0 and 1"),

@@ -17,7 +17,7 @@ from pipelines.specs import dataset_names, dataset_spec, file_options, specs_fol
 from pipelines.units import plan, source_folder
 from ubert.evaluation.round_trip import round_trip, total
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
-from ubert.objectives import objective, objectives
+from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.schema.spec import DatasetSpec
@@ -38,8 +38,7 @@ def tokenizer() -> Tokenizer:
 
 
 def trainable() -> list[str]:
-    tasks = [task for task in objectives() if not objective(task).blocks]
-    return [name for name in dataset_names(SPECS) if dataset_spec(name, SPECS).task in tasks]
+    return [name for name in dataset_names(SPECS) if objective(dataset_spec(name, SPECS).task).tabular]
 
 
 def records(spec: DatasetSpec, limit: int | None) -> Iterator[Record]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from handmade import ENCODER, PLACES, make_shards, ner, question, record, sentiment, write_mixture
+from handmade import ENCODER, make_shards, ner, question, record, sentiment, write_mixture
 
 from pipelines.shard import Work, plan, run_unit, shard, units
 from pipelines.shard_files import CATEGORY_TOKENS
@@ -247,14 +247,6 @@ def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytes
             and np.array_equal(a.gold_cells, b.gold_cells)
             and np.array_equal(a.regions, b.regions)
         )
-
-
-def test_a_task_that_cannot_be_trained_is_refused_before_any_work(tmp_path: Path) -> None:
-    generated = record("words", 0, "seq2seq", f"Ada went to {PLACES[0]}", [])
-    write_mixture(tmp_path, "made", {"words": [generated]})
-    with pytest.raises(UserError, match="'seq2seq' is not trainable yet"):
-        shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
-    assert not (tmp_path / "shards").exists()
 
 
 def test_a_mixture_that_draws_nothing_is_refused(tmp_path: Path) -> None:

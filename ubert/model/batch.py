@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntFlag
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -248,7 +250,8 @@ def padded(columns: Sequences, special: Special, examples: int) -> Batch:
     tokens: list[Ids] = []
     for prompt, text, pair in zip(columns.prompt, columns.text, columns.pair, strict=True):
         tokens += (prompt.ids, pair, sep, text, sep) if len(pair) else (prompt.ids, text, sep)
-    prompt_B = np.array([len(prompt.ids) for prompt in columns.prompt])
+    runs = [list(run) for _, run in groupby(columns.prompt, id)]  # neighbours mostly share their prompt
+    prompt_B = np.repeat([len(run[0].ids) for run in runs], list(map(len, runs)))
     pair_B = np.array([len(pair) for pair in columns.pair])
     text_length_B = np.array([len(text) for text in columns.text])
     length_B = prompt_B + pair_B + (pair_B > 0) + text_length_B + 1
@@ -259,10 +262,12 @@ def padded(columns: Sequences, special: Special, examples: int) -> Batch:
     second_B = prompt_B if special.types else length_B
     types_BL = mask_BL & (position_L >= second_B[:, None])
     example_B = np.array(columns.example)
-    tables_B = [len(prompt.anchors) for prompt in columns.prompt]
+    tables_B = np.repeat([len(run[0].anchors) for run in runs], list(map(len, runs)))
     piece_T = np.repeat(np.arange(len(tables_B)), tables_B)
-    category_T = np.concatenate([prompt.categories for prompt in columns.prompt]).astype(np.int64)
-    anchor_T = np.concatenate([prompt.anchors for prompt in columns.prompt]).astype(np.int64)
+    category_T, anchor_T, region_T = (
+        np.concatenate([np.tile(of_tables(run[0]), len(run)) for run in runs]).astype(np.int64)
+        for of_tables in (attrgetter("categories"), attrgetter("anchors"), attrgetter("regions"))
+    )
     gold_anchor_T, gold_cells_G3 = _gold(columns, example_B[piece_T], category_T)
     return Batch(
         ids_BL=torch.from_numpy(ids_BL),
@@ -274,7 +279,7 @@ def padded(columns: Sequences, special: Special, examples: int) -> Batch:
         piece_T=torch.from_numpy(piece_T),
         anchor_T=torch.from_numpy(anchor_T),
         category_T=torch.from_numpy(category_T),
-        region_T=torch.from_numpy(np.concatenate([prompt.regions for prompt in columns.prompt]).astype(np.int64)),
+        region_T=torch.from_numpy(region_T),
         gold_anchor_T=torch.from_numpy(gold_anchor_T),
         gold_cells_G3=torch.from_numpy(gold_cells_G3),
         examples=examples,

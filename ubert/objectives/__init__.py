@@ -192,6 +192,11 @@ class Objective:
     blocks: bool = False
     generates: bool = False
 
+    @property
+    def tabular(self) -> bool:
+        """Whether its annotations are cells of structure tables."""
+        return not (self.blocks or self.generates)
+
     def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
         """The first question about a text."""
         return Query(task, instruction, text, pair, self.tables(categories), given=categories)
@@ -207,10 +212,10 @@ def objective(task: str) -> Objective:
     """The objective of a task.
 
     Raises:
-        UserError: the task is not trainable yet.
+        UserError: there is no such task.
     """
     if task not in objectives():
-        raise UserError(f"task {task!r} is not trainable yet; expected one of {', '.join(objectives())}")
+        raise UserError(f"there is no task {task!r}; expected one of {', '.join(objectives())}")
     return cast(Objective, import_module(f"{__name__}.{task}").OBJECTIVE)
 
 
