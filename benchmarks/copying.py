@@ -1,8 +1,8 @@
 """Texts that a checkpoint writes (ours), against words that are copied from their sources (theirs).
 
 Theirs is the sentence of the source that has the record's second text, such as an answer; of a record without one
-the first sentence. It is copied whole, or so many of its first words; of these copies the best one counts, for each
-metric by itself.
+the first sentence. It is copied whole, or so many of its first words; of these copies the best one counts, for
+each metric by itself.
 
     python benchmarks/copying.py questions --corpus squad2_questions --split validation --limit 300 --root store
 """
