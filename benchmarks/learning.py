@@ -76,7 +76,7 @@ def show(case: str, ours: float, theirs: float | None, metric: str, n: int) -> N
 
 def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against: list[str]) -> None:
     seed = changed["seed"]
-    own_name = "-".join([name, *(f"{key}-{value}" for key, value in changed.items())]).lower()
+    own_name = "-".join([name, *(f"{key}-{value}" for key, value in changed.items())]).lower().replace("/", "-")
     recipe = Recipe(**load_recipe(name, specs).model_dump() | changed | {"name": own_name})
     checkpoint, seconds = ours(recipe, root, specs)
     for wanted in recipe.evaluate:

@@ -131,7 +131,8 @@ def train(
                 done, seconds = index + 1, perf_counter() - started
                 metrics = _measured(training, done, measure)
                 training.state = _advanced(training.state, loss, tokens, seconds, metrics)
-                tell(log.Row(done, total, loss, rate, norm, tokens, tokens / seconds, seconds, metrics))
+                numbers = loss, rate, norm, tokens, tokens / seconds, seconds, metrics
+                tell(log.Row(done, total, step.objective, *numbers))
                 if stop or done == total or done % recipe.checkpoint_every == 0 or (metrics and recipe.keep_best):
                     save(training)
                 training.writer.check()
