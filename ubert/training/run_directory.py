@@ -34,6 +34,7 @@ INDIFFERENT = {
     "evaluate",
     "evaluate_every",
     "keep_best",
+    "parallel",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {"name", "start_from", "schedule", "decay"}  # may differ from the run that another starts from
