@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -28,7 +28,7 @@ from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
-from ubert.model.ubert import Shape, UbertModel
+from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, not_finite, parallel, run_directory
@@ -345,7 +345,7 @@ def _measured(training: Training, done: int, measure: Measure | None) -> dict[st
     weights = {name: parallel.whole(tensor) for name, tensor in tensors.weights.items()}
     if training.worker.rank > 0:
         return None
-    copy = UbertModel(deepcopy(training.model.config))
+    copy = UbertModel(deepcopy(cast(UbertConfig, training.model.config)))
     copy.load_state_dict(weights)
     metrics = measure(copy.to(training.worker.device), training.tokenizer)  # type: ignore[arg-type]
     if best and best not in metrics:

@@ -37,7 +37,8 @@ def spread(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, 
     mesh = init_device_mesh(device.type, (world,))
     for layer in _layers(encoder):
         fully_shard(layer, mesh=mesh)
-    return fully_shard(score, mesh=mesh)
+    fully_shard(score, mesh=mesh)
+    return score
 
 
 def _layers(encoder: nn.Module) -> Iterator[nn.Module]:
@@ -58,7 +59,7 @@ def together(score: nn.Module) -> bool:
 
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor of which this worker may have a part; then all workers have to call this."""
-    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor  # type: ignore[no-untyped-call]
+    full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full
 
 

@@ -31,8 +31,8 @@ class Writer:
         self._copies: dict[str, Tensor] = {}
 
     def save(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
-        """Write a checkpoint, and remove those that are too many. Returns once all tensors are copied, one after the
-        other: of those that are in parts no more than one is gathered.
+        """Write a checkpoint, and remove those that are too many. Returns once all tensors are copied; of those
+        that are in parts one is whole at a time.
 
         Raises:
             UserError: the checkpoint before this one could not be written.
