@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -149,7 +150,7 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
         if now < workers:
             errors.print(f"there is room for {now} of {workers} workers; all go on when there is for all")
         try:
-            stopped = _fit(work, run, now, kind, lambda now=now: now < workers <= _there(kind))
+            stopped = _fit(work, run, now, kind, partial(_is_roomier, now, workers, kind))
         except WorkerGroupError as error:
             failures = list(error.worker_failures.values())
             for failure in failures:
@@ -172,6 +173,11 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
             raise KeyboardInterrupt(
                 f"stopped; {checkpoint.latest(run)} is written, and the same command goes on from there"
             )
+
+
+def _is_roomier(now: int, workers: int, kind: str) -> bool:
+    """Whether fewer workers are at work than were asked for, and Ray has processors for all by now."""
+    return now < workers <= _there(kind)
 
 
 def _there(kind: str) -> int:

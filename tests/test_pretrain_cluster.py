@@ -88,11 +88,12 @@ def cluster() -> Iterator[Head]:
         node = psutil.Popen(
             [
                 *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--num-cpus=2"),
+                "--node-ip-address=127.0.0.1",
                 f"--address={started.gcs}",
                 f"--dashboard-agent-listen-port={ports[0]}",
                 f"--dashboard-agent-grpc-port={ports[1]}",
             ],
-            env=environment(started.home),
+            env=environment(started.home) | {"RAY_AUTH_MODE": "token"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -105,14 +106,16 @@ def cluster() -> Iterator[Head]:
 @pytest.fixture(scope="module")
 def uninterrupted(root: Path, cluster: Head) -> list[float]:
     """Losses of a run of two workers to which nothing happened."""
-    code, _, said = cluster.ubert(*command(root, "uninterrupted", "--workers", "2"), RAY_ADDRESS=cluster.gcs)
+    code, _, said = cluster.ubert(
+        *command(root, "uninterrupted", "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token"
+    )
     assert code == 0, said
     return losses(root / "runs/uninterrupted")
 
 
 def started(root: Path, cluster: Head, name: str) -> tuple[Path, subprocess.Popen[str]]:
     """A run of two workers that has taken a hundred steps, and the command that trains it."""
-    process = cluster.popen(*command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs)
+    process = cluster.popen(*command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token")
     run = root / "runs" / name
     deadline = time.monotonic() + 200
     while len(log.read(run)[0]) < 100:
@@ -123,7 +126,9 @@ def started(root: Path, cluster: Head, name: str) -> tuple[Path, subprocess.Pope
 
 def finish(root: Path, cluster: Head, name: str) -> None:
     """Run the same command again."""
-    code, _, said = cluster.ubert(*command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs)
+    code, _, said = cluster.ubert(
+        *command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token"
+    )
     assert code == 0, said
 
 

@@ -104,6 +104,7 @@ class Recipe(Strict):
     ema: float | None = Field(default=None, gt=0, lt=1)
     clip: float = Field(default=1.0, gt=0)  # gradient norm
     precision: Precision = "auto"  # auto: bf16 where the processor has it
+    compile: bool = False  # the encoder's layers, by torch.compile, once for sequences of all lengths
     parallel: Parallel = "ddp"  # fsdp: weights and optimizer in parts, one on each worker
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)

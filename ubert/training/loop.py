@@ -167,6 +167,9 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer)
     model.to(worker.device).train()  # type: ignore[arg-type]
+    if recipe.compile:
+        for layer in parallel.layers(model.encoder):
+            layer.compile(dynamic=True)  # sizes are variables of one graph, which the layers share
     score = parallel.spread(
         SummedLoss(model, recipe),
         model.encoder,

@@ -35,13 +35,13 @@ def spread(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, 
         return DistributedDataParallel(score, find_unused_parameters=unused)
     device = next(score.parameters()).device
     mesh = init_device_mesh(device.type, (world,))
-    for layer in _layers(encoder):
+    for layer in layers(encoder):
         fully_shard(layer, mesh=mesh)
     fully_shard(score, mesh=mesh)
     return score
 
 
-def _layers(encoder: nn.Module) -> Iterator[nn.Module]:
+def layers(encoder: nn.Module) -> Iterator[nn.Module]:
     """The layers of any encoder: they are its longest list of modules."""
     lists = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     yield from max(lists, key=len, default=nn.ModuleList())

@@ -35,6 +35,7 @@ INDIFFERENT = {
     "evaluate_every",
     "keep_best",
     "parallel",
+    "compile",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {"name", "start_from", "schedule", "decay"}  # may differ from the run that another starts from
