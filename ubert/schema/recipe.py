@@ -108,6 +108,7 @@ class Recipe(Strict):
     parallel: Parallel = "ddp"  # fsdp: weights and optimizer in parts, one on each worker
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)
+    mlflow: bool = False  # numbers for MLflow, too
     evaluate: list[Evaluation] = Field(default_factory=list)
     evaluate_every: int | None = Field(default=None, gt=0)  # steps
     keep_best: str | None = None

@@ -35,6 +35,7 @@ class Row(NamedTuple):
     metrics: dict[str, float] | None = None  # where they were measured after it
 
 
+NUMBERS = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # which are drawn as curves
 Tell = Callable[[Row], None]
 
 
@@ -56,7 +57,7 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
         def tell(row: Row) -> None:
             with _written(run):
                 file.write(_line(row).encode() + b"\n")
-                for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second"):
+                for name in NUMBERS:
                     writer.add_scalar(name, getattr(row, name), row.step)
                 for name, value in (row.metrics or {}).items():
                     writer.add_scalar(name, value, row.step)

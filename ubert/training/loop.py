@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, not_finite, parallel, run_directory
+from ubert.training import checkpoint, log, mlflow_log, not_finite, parallel, run_directory
 from ubert.training.average import Average, advance, start
 from ubert.training.checkpoint import State
 from ubert.training.loader import Loader, Step
@@ -367,12 +367,16 @@ def _telling(training: Training) -> Iterator[log.Tell]:
     if training.worker.rank > 0:
         yield lambda row: None
         return
-    shown = log.progress() if training.worker.progress else nullcontext(lambda row: None)
-    with log.logging_to(training.run, training.state.step) as write, shown as show:
+    with ExitStack() as stack:
+        tells = [stack.enter_context(log.logging_to(training.run, training.state.step))]
+        if training.recipe.mlflow:
+            tells.append(stack.enter_context(mlflow_log.logging_to(training.run, training.recipe)))
+        if training.worker.progress:
+            tells.append(stack.enter_context(log.progress()))
 
         def tell(row: log.Row) -> None:
-            write(row)
-            show(row)
+            for each in tells:
+                each(row)
 
         yield tell
 

@@ -36,6 +36,7 @@ INDIFFERENT = {
     "keep_best",
     "parallel",
     "compile",
+    "mlflow",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {"name", "start_from", "schedule", "decay"}  # may differ from the run that another starts from
