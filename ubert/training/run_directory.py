@@ -34,6 +34,9 @@ INDIFFERENT = {
     "evaluate",
     "evaluate_every",
     "keep_best",
+    "parallel",
+    "compile",
+    "mlflow",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {"name", "start_from", "schedule", "decay"}  # may differ from the run that another starts from
