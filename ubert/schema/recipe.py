@@ -14,7 +14,7 @@ Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
 Precision = Literal["auto", "bf16", "fp32"]
-Trained = Literal["structure", "spanbert", "unilm", "seq2seq"]
+Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
 SHARE = 0.001  # to which shares of batches are exact
 
@@ -60,7 +60,8 @@ class Recipe(Strict):
     `epochs` is given.
 
     `objectives`: the share of global batches that each objective has: `structure`, the structure table over
-    labelled records; `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
+    labelled records, or in its place `spexbert`, a pointer at one choice or answer (classification, pair, choice,
+    regression and qa); `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
     texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task
     seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
     share goes around at its own pace.
@@ -112,7 +113,12 @@ class Recipe(Strict):
     @property
     def masks(self) -> bool:
         """Whether an objective masks words."""
-        return self.objectives.keys() != {"structure"}
+        return not self.objectives.keys() <= {"structure", "spexbert"}
+
+    @property
+    def points(self) -> bool:
+        """Whether labelled records are learnt by pointing at spans, not by structure tables."""
+        return "spexbert" in self.objectives
 
     @property
     def generates(self) -> bool:
@@ -123,6 +129,19 @@ class Recipe(Strict):
     def _one_length(self) -> Recipe:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("expected exactly one of `steps` and `epochs`")
+        return self
+
+    @model_validator(mode="after")
+    def _one_head(self) -> Recipe:
+        if self.points and "structure" in self.objectives:
+            raise ValueError(
+                "objectives: structure and spexbert are two models of the same records; expected one of them: to "
+                "compare them, train a run of each"
+            )
+        if self.points and (self.layout, self.loss) != ("joint", "bce"):
+            raise ValueError(
+                "layout and loss are of the structure table; leave them out of a recipe with spexbert"
+            )
         return self
 
     @model_validator(mode="after")

@@ -20,13 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ubert.model.pointer import Phrases
+from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe, Trained
 from ubert.schema.record import TASKS, Task
 from ubert.training.permutation import Longs
 from ubert.training.shards import Shards
-from ubert.training.sizes import Sizes, TextSizes, tasks_of
+from ubert.training.sizes import SizesOf, sizes_of, tasks_of
 
 _BITS = 24  # of a number of sequences, and of a length, in a key
 _LARGEST = (1 << _BITS) - 1
@@ -46,11 +48,14 @@ class Index(NamedTuple):
     task_K: Longs
 
 
-def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) -> Index:
+def index(
+    shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None = None
+) -> Index:
     """The index of a set of shards for a recipe's packs of one objective.
 
     Args:
         most_tokens: the encoder's number of positions.
+        phrases: what SpEx-BERT's sources are written with, where it is the objective.
 
     Raises:
         UserError: the objective has no rows, or rows have no objective; a row alone is larger than a batch or a
@@ -63,9 +68,7 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) 
     places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
     if not all(place.exists() for place in places):
         _all_trained(shards, recipe)
-        structure = objective == "structure"
-        sizes = Sizes(shards, recipe, most_tokens) if structure else TextSizes(shards, most_tokens, objective)
-        _build(shards, sizes, tasks, by_task, *places)
+        _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), tasks, by_task, *places)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
     if not len(key_E):
@@ -85,25 +88,30 @@ _TRAINS = {"text": "spanbert or unilm", "seq2seq": "seq2seq"}
 
 
 def _wanted(objective: Trained) -> str:
-    wanted = {"structure": "any labelled task", "seq2seq": "task seq2seq"}
+    wanted = {
+        "structure": "any labelled task",
+        "spexbert": f"task {', '.join(DECODE)}",
+        "seq2seq": "task seq2seq",
+    }
     return wanted.get(objective, "task text, or, with masking.texts: all, any task")
 
 
 def _all_trained(shards: Shards, recipe: Recipe) -> None:
     """Refuse a mixture with records of a task that no objective of the recipe trains on."""
     trained = set[str]().union(*(tasks_of(recipe, objective) for objective in recipe.objectives))
+    instead = " in place of spexbert" if recipe.points else ""
     for file in shards.files:
         drawn = np.unique(file.task[file.copies.any(axis=1)]).tolist()
         if left := {file.tasks[number] for number in drawn} - trained:
             raise UserError(
                 f"recipe {recipe.name}: the mixture {recipe.mixture} has records of task {min(left)}, which none "
                 f"of the objectives {', '.join(recipe.objectives)} trains on; give "
-                f"{_TRAINS.get(min(left), 'structure')} a share, or leave them out of the mixture"
+                f"{_TRAINS.get(min(left), 'structure')} a share{instead}, or leave them out of the mixture"
             )
 
 
 def _build(
-    shards: Shards, sizes: Sizes | TextSizes, tasks: set[Task], by_task: bool, sizes_file: Path, rows_file: Path
+    shards: Shards, sizes: SizesOf, tasks: set[Task], by_task: bool, sizes_file: Path, rows_file: Path
 ) -> None:
     """Count the copies of each size, and put the rows in that order: a counting sort in two passes."""
     counts: Counter[int] = Counter()
@@ -132,7 +140,7 @@ def _build(
 
 
 def _keyed(
-    shards: Shards, sizes: Sizes | TextSizes, wanted: set[Task], by_task: bool
+    shards: Shards, sizes: SizesOf, wanted: set[Task], by_task: bool
 ) -> Iterator[tuple[Longs, Longs, Longs]]:
     """The rows of wanted tasks that are drawn, their keys (phase, task, then sequences, then length: the largest
     first) and their copies, a part of a shard at a time."""

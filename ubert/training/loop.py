@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-from ubert.model import cells
+from ubert.model import cells, pointer
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
+from ubert.model.pointer import PointerBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
@@ -34,7 +35,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, not_finite, run_directory
 from ubert.training.average import Average, advance, in_place, start
 from ubert.training.checkpoint import State
-from ubert.training.loader import Loader, Step
+from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import adamw, decay_start, set_rates, share_of_peak
 from ubert.training.saving import Writer
 from ubert.training.shards import open_shards
@@ -179,6 +180,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             worker.rank,
             worker.world,
             words=tokenizer.for_masking() if recipe.masks else None,
+            phrases=tokenizer.for_pointing() if recipe.points else None,
         ),
         model=model,
         optimizer=optimizer,
@@ -214,8 +216,10 @@ class SummedLoss(nn.Module):
         self.model = model
         self.recipe = recipe
 
-    def forward(self, batch: Batch | MaskedBatch | ClozeBatch) -> Tensor:
-        """The losses of a micro-batch [1 or 2], each summed over its texts or masked tokens."""
+    def forward(self, batch: AnyBatch) -> Tensor:
+        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
+        if isinstance(batch, PointerBatch):
+            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
         if isinstance(batch, ClozeBatch):
             return self.model.cloze_loss(batch).reshape(1)
         if isinstance(batch, MaskedBatch):
@@ -276,12 +280,13 @@ def update(training: Training, index: int, step: Step) -> tuple[float, float]:
 
 
 def _counts(step: Step, worker: Worker) -> Tensor:
-    """What each loss of a step is divided by, over all workers: texts; or masked tokens, and one more than those
-    that are predicted from boundaries (as SpanBERT's released code has it: there may be none)."""
+    """What each loss of a step is divided by, over all workers: texts; or sequences that are pointed into; or
+    masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has it:
+    there may be none)."""
     if step.objective == "structure":
         return torch.tensor([step.examples], device=worker.device)
-    masked = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
-    counts = torch.tensor(masked, device=worker.device).sum(dim=0)
+    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
+    counts = torch.tensor(of_each, device=worker.device).sum(dim=0)
     if worker.world > 1:
         dist.all_reduce(counts)
     return counts + torch.arange(len(counts), device=worker.device)
@@ -310,6 +315,7 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
             recipe.lora,
             recipe.masks,
             recipe.generates,
+            recipe.points,
         ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),

@@ -16,6 +16,7 @@ from bisect import bisect_right
 
 import numpy as np
 
+from ubert.model.pointer import Phrases
 from ubert.schema.recipe import Recipe, Trained
 from ubert.training.index import index
 from ubert.training.permutation import Longs, permuted
@@ -32,8 +33,15 @@ class Plan:
         UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes.
     """
 
-    def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained = "structure") -> None:
-        found = index(shards, recipe, most_tokens, objective)
+    def __init__(
+        self,
+        shards: Shards,
+        recipe: Recipe,
+        most_tokens: int,
+        objective: Trained = "structure",
+        phrases: Phrases | None = None,
+    ) -> None:
+        found = index(shards, recipe, most_tokens, objective, phrases)
         self.key = int(shards.manifest.fingerprint, 16), recipe.seed
         self.row_M = found.row_M
         self._shards, self._phase_K = shards, found.phase_K
