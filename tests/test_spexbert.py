@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import handmade
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from handmade import PEOPLE, PLACES, record
+from handmade import PEOPLE, PLACES, ner, record
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from tiny_run import losses, make_encoder, make_recipe
 from torch import Tensor
 
 from pipelines.evaluate import evaluate
 from ubert.inference.pointing import best
+from ubert.inference.predictor import Predictor
+from ubert.inference.windows import Window, whole
 from ubert.model.batch import Example, Ids, Special, regions
 from ubert.model.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
-from ubert.model.tokenizer import Encoding
+from ubert.model.tokenizer import Encoding, load_tokenizer
+from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction
 from ubert.objectives._spexbert import DECODE
-from ubert.schema.recipe import LossScale
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import LossScale, Recipe
 from ubert.schema.record import Category, Record, Span
 from ubert.training import loop
+from ubert.training.loader import Loader, Step
+from ubert.training.shards import open_shards
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 PHRASES = Phrases(between=9, no_answer=np.array([7, 8], np.int32))
@@ -208,6 +216,23 @@ def test_an_answer_has_to_beat_unanswerable(nothing: float, threshold: float, fo
     assert [answer.text for answer in answers] == found  # type: ignore[union-attr]
 
 
+def test_of_several_windows_the_best_span_is_the_answer() -> None:
+    """Of tokens 0 to 3 and 2 to 5; "unanswerable" scores as where it scores lowest."""
+    encoding = Encoding(ids(*range(6)), ids(0, 2, 4, 6, 8, 10), ids(1, 3, 5, 7, 9, 11))
+    parts = [
+        (Window(0, 4, 0, 3), Scored(floats(3.0), Cells(ids(0), ids(1), ids(1), floats(2.0)))),
+        (Window(2, 6, 3, 6), Scored(floats(1.0), Cells(ids(0), ids(2), ids(3), floats(5.0)))),
+    ]
+    asked = query("qa", "a b c d e f", "what?", kind="question")
+    [answer] = DECODE["qa"](asked, encoding, whole(parts, asked.region), threshold=0.0, overlap="highest")
+    assert (answer.text, answer.start) == ("e f", 8)  # type: ignore[union-attr]
+    assert answer.score == pytest.approx(1 / (1 + math.exp(-4)))  # type: ignore[union-attr]
+
+
+def floats(*values: float) -> npt.NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
 # ---- a tiny world
 
 
@@ -268,7 +293,7 @@ def shards(root: Path, encoder: Path) -> Path:
 @pytest.fixture(scope="module")
 def trained(root: Path, encoder: Path, shards: Path) -> Path:
     chosen = make_recipe(
-        encoder, **SPEX, steps=250, learning_rate=3e-3, checkpoint_every=500, tokens_per_batch=1024
+        encoder, **SPEX, steps=150, learning_rate=4e-3, checkpoint_every=500, tokens_per_batch=1024
     )
     return loop.train(chosen, shards=shards, run=root / "runs/spex", worker=QUIET)
 
@@ -284,3 +309,103 @@ def test_it_learns_every_task_and_evaluates_as_any_checkpoint_does(root: Path, t
     )
     assert measured["regression"]["rmse"] == pytest.approx(math.sqrt((0.2**2 + 0.1**2) / 2), abs=0.1)
     assert measured["qa"]["exact_match"] > 0.9
+
+
+def loader(shards: Path, recipe: Recipe, rank: int = 0, world: int = 1) -> Loader:
+    tokenizer = load_tokenizer(recipe.encoder)
+    phrases = tokenizer.for_pointing()
+    return Loader(open_shards(shards), recipe, tokenizer.special, 64, rank, world, phrases=phrases)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_every_world_sees_the_same_sequences(shards: Path, encoder: Path, world: int) -> None:
+    chosen = make_recipe(encoder, **SPEX)
+    alone, ranks = loader(shards, chosen), [loader(shards, chosen, rank, world) for rank in range(world)]
+    for i in range(5):
+        step, parts = alone.step(i), [rank.step(i) for rank in ranks]
+        assert seen([step]) == seen(parts)
+        assert sum(batch.counts[0] for part in parts for batch in part.batches) == len(seen([step]))  # type: ignore[union-attr]
+
+
+def seen(steps: list[Step]) -> list[tuple[object, ...]]:
+    """Each sequence of some steps as the model sees it, with its gold."""
+    found = []
+    for batch in (batch for step in steps for batch in step.batches):
+        assert isinstance(batch, PointerBatch)
+        for row, mask, gold in zip(batch.ids_BL, batch.mask_BL, batch.gold_B2, strict=True):
+            found.append((tuple(row[mask].tolist()), tuple(gold.tolist())))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("scale", ["sum", "log"])
+def test_small_batches_add_up_to_the_whole(root: Path, shards: Path, encoder: Path, scale: str) -> None:
+    """The same loss and the same gradients, beside another objective, too."""
+    found = []
+    for size in (8192, 64):
+        chosen = make_recipe(encoder, **SPEX, tokens_per_step=size, packs_per_batch=1, loss_scale=scale)
+        training = loop.set_up(chosen, shards, root / f"micro-{scale}-{size}", loop.ALONE, resume=False)
+        step = training.loader.step(0)
+        assert (len(step.batches) > 1) == (size == 64)
+        totals = loop.accumulate(training, 0, step)
+        found.append((totals.loss, {name: p.grad for name, p in training.model.named_parameters()}))
+    (loss_of_whole, whole), (loss_of_parts, parts) = found
+    assert loss_of_parts == pytest.approx(loss_of_whole, rel=1e-5)
+    assert all(gradient is not None for gradient in whole.values())
+    for name, gradient in whole.items():
+        torch.testing.assert_close(parts[name], gradient, atol=1e-5, rtol=1e-3)
+
+
+def test_many_choices_are_drawn_with_the_right_one_among_them(root: Path, encoder: Path) -> None:
+    many = {"many": [handmade.sentiment(i, 12, "many") for i in range(24)]}
+    folder = handmade.make_shards(root, many, encoder=str(encoder), max_tokens=32, name="many")
+    train = loader(folder, make_recipe(encoder, **SPEX, categories_per_piece=3))
+    gold = load_tokenizer(str(encoder)).encode(["opinion number 0"])[0].ids
+    for i in range(4):
+        for batch in train.step(i).batches:
+            assert isinstance(batch, PointerBatch)
+            assert batch.source_B.tolist() == [3 * len(gold) + 2] * len(batch.source_B)
+            assert (batch.gold_B2 != NOWHERE).all()
+
+
+def test_predictions_come_in_order_whatever_their_batches(trained: Path) -> None:
+    predictor = Predictor.load(trained)
+    texts = [record.text + " and slept" * (i % 4) for i, record in enumerate(corpora()["spex_classification"])]
+    asked: dict[str, Any] = {"task": "classification", "categories": PLACES[:2]}
+    together = predictor.predict(texts, **asked)
+    for text, found in zip(texts, together, strict=True):
+        [[alone]] = predictor.predict([text], **asked)
+        assert alone.category == found[0].category  # type: ignore[union-attr]
+        assert alone.score == pytest.approx(found[0].score, abs=1e-4)  # type: ignore[union-attr]
+
+
+def test_tasks_that_are_no_one_span_are_refused(root: Path, encoder: Path, trained: Path) -> None:
+    predictor = Predictor.load(trained)
+    with pytest.raises(UserError, match="a SpEx-BERT, which points at one choice or answer: it can't do task ner"):
+        predictor.predict(["Ada slept"], task="ner", categories=["person"])
+    folder = handmade.make_shards(
+        root, {"people": [ner(i) for i in range(4)]}, encoder=str(encoder), max_tokens=32, name="people"
+    )
+    with pytest.raises(
+        UserError, match="task ner, which none of the objectives spexbert trains on; give structure a"
+    ):
+        loader(folder, make_recipe(encoder, **SPEX))
+    with pytest.raises(
+        UserError, match="which has no structure table; train it with structure in place of spexbert"
+    ):
+        UbertModel.load(trained).structure_table()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"objectives": {"structure": 0.5, "spexbert": 0.5}},
+            "two models of the same records; expected one of them",
+        ),
+        ({"layout": "stacked"} | SPEX, "layout and loss are of the structure table"),
+        ({"loss": "zlpr"} | SPEX, "layout and loss are of the structure table"),
+    ],
+)
+def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        make_recipe(Path("unused"), **changed)

@@ -23,6 +23,7 @@ from ubert.objectives import (
     qa,
     regression,
 )
+from ubert.objectives._common import best_first
 from ubert.schema.errors import UserError
 
 
@@ -49,8 +50,10 @@ def bucket(
 def answer(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
-    """The best span of each question, where it beats "unanswerable" by more than `threshold`."""
-    cells = scored.cells
+    """The best span of each question over all windows, where it beats "unanswerable" by more than `threshold`."""
+    order = best_first(scored.cells)
+    _, first = np.unique(scored.cells.category[order], return_index=True)
+    cells = scored.cells.only(order[first])
     relative = cells._replace(score=cells.score - scored.anchor[cells.category])
     return qa.decode(
         query, encoding, Scored(np.zeros_like(scored.anchor), relative), threshold=threshold, overlap=overlap

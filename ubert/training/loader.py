@@ -121,7 +121,7 @@ class Loader:
         for copies in self.share(packs):
             row_R = plan.row_M[copies]
             order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
-            mine = row_R[order].astype(np.int64), copies[order], turn // plan.steps
+            mine = row_R[order].astype(np.int64), copies[order], plan.epoch(turn)
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
         return Step(objective, batches, sum(map(len, packs)), rows, self.shards)
@@ -275,8 +275,8 @@ def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     if (fewest := min(plan.fewest for plan in plans)) < world:
         raise UserError(
             f"recipe {recipe.name}: the smallest phase of mixture {recipe.mixture} (with batches: by_task, the "
-            f"smallest task of one) has {fewest} texts, fewer than the {world} workers; use fewer, or give it "
-            "more draws"
+            f"smallest task of one; with cycle, the smallest corpus) has {fewest} texts, fewer than the {world} "
+            "workers; use fewer, or give it more draws"
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(
