@@ -22,10 +22,11 @@ import xxhash
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from ubert.model import cells
+from ubert.model import cells, pointer
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
+from ubert.model.pointer import PointerBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel
@@ -34,7 +35,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, mlflow_log, not_finite, parallel, run_directory
 from ubert.training.average import Average, advance, start
 from ubert.training.checkpoint import State
-from ubert.training.loader import Loader, Step
+from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import adamw, decay_start, set_rates, share_of_peak
 from ubert.training.saving import Writer
 from ubert.training.shards import open_shards
@@ -166,7 +167,8 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         dist.barrier()
     began = checkpoint.latest(run)
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
-    model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer)
+    ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
+    model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.to(worker.device).train()  # type: ignore[arg-type]
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
@@ -185,7 +187,14 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         state = checkpoint.read_state(directory).model_copy(update={"recipe": recipe})
     else:
         state = State(
-            step=0, tokens=0, seconds=0.0, loss=None, recipe=recipe, shards=made_of, tokenizer=tokenizer.hash
+            step=0,
+            tokens=0,
+            seconds=0.0,
+            loss=None,
+            recipe=recipe,
+            shards=made_of,
+            tokenizer=tokenizer.hash,
+            ancestry=run_directory.ancestry(ancestor) if ancestor else [],
         )
     training = Training(
         recipe=recipe,
@@ -200,6 +209,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             worker.rank,
             worker.world,
             words=tokenizer.for_masking() if recipe.masks else None,
+            phrases=tokenizer.for_pointing() if recipe.points else None,
         ),
         model=model,
         optimizer=optimizer,
@@ -222,8 +232,8 @@ def _check_start(training: Training) -> None:
     last = decay_start(total, recipe) if recipe.schedule == "wsd" else total - 1
     if step > last:
         raise UserError(
-            f"recipe {recipe.name}: start_from {recipe.start_from} is after step {last}, the last of {total} "
-            f"before the {'decay' if recipe.schedule == 'wsd' else 'end'}; raise steps or lower decay"
+            f"recipe {recipe.name}: continue_from {recipe.continue_from} is after step {last}, the last of "
+            f"{total} before the {'decay' if recipe.schedule == 'wsd' else 'end'}; raise steps or lower decay"
         )
 
 
@@ -235,8 +245,10 @@ class SummedLoss(nn.Module):
         self.model = model
         self.recipe = recipe
 
-    def forward(self, batch: Batch | MaskedBatch | ClozeBatch) -> Tensor:
-        """The losses of a micro-batch [1 or 2], each summed over its texts or masked tokens."""
+    def forward(self, batch: AnyBatch) -> Tensor:
+        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
+        if isinstance(batch, PointerBatch):
+            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
         if isinstance(batch, ClozeBatch):
             return self.model.cloze_loss(batch).reshape(1)
         if isinstance(batch, MaskedBatch):
@@ -277,10 +289,11 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
 
 
 def agree(training: Training, step: Step, stop: bool) -> Agreed:
-    """What all workers have to know of a step. Losses are divided by texts; or by masked tokens, and one more than
-    those that are predicted from boundaries (as SpanBERT's released code has it: there may be none)."""
-    masked = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
-    counts = [sum(of_loss) for of_loss in zip(*masked, strict=True)]
+    """What all workers have to know of a step. Losses are divided by texts; or by sequences that are pointed into; or
+    by masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has it:
+    there may be none)."""
+    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
+    counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
     tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
     every = parallel.gathered([tokens, len(step.batches), stop, *counts], training.group)
     tokens_W, batches_W, stop_W, *counts_W = zip(*every, strict=True)
@@ -322,9 +335,10 @@ def save(training: Training) -> None:
         parallel.whole(tensor)
 
 
-def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
+def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:
+    """At step 0: the recipe's encoder with new heads, or an ancestor's weights."""
     return UbertModel.new(
-        encoder_path(recipe.encoder),
+        str(ancestor or encoder_path(recipe.encoder)),
         Shape(
             recipe.layout,
             recipe.table_size,
@@ -333,6 +347,7 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
             recipe.lora,
             recipe.masks,
             recipe.generates,
+            recipe.points,
         ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
