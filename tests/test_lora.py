@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_training import World, assert_same_run
-from tiny_run import make_encoder, make_recipe, make_shards
+from tiny_run import losses, make_encoder, make_recipe, make_shards
 
 import ubert
 from ubert.model import lora
@@ -53,6 +53,7 @@ def test_adapters_and_head_change_and_nothing_else(finished: Path) -> None:
     assert len(adapters) == 2 * 6 * 2, "two matrices for each of the six linear layers of two blocks"
     assert adapters < changed
     assert {name for name in changed - adapters if not name.startswith("table.")} == set()
+    assert sum(losses(finished)[4:]) < sum(losses(finished)[:4])
 
 
 def test_only_what_trains_has_optimizer_state(finished: Path) -> None:

@@ -41,6 +41,16 @@ class Row(NamedTuple):
 Tell = Callable[[Row], None]
 
 
+def curves(row: Row) -> dict[str, float]:
+    """What is drawn of a step, by name; losses of several objectives are no one curve."""
+    return {
+        f"loss/{row.objective}": row.loss,
+        "learning_rate": row.learning_rate,
+        "gradient_norm": row.gradient_norm,
+        "tokens_per_second": row.tokens_per_second,
+    } | (row.metrics or {})
+
+
 @contextmanager
 def logging_to(run: Path, done: int) -> Iterator[Tell]:
     """Write rows to `<run>/logs`. What is there of steps after `done`, which are done again, goes.
@@ -59,10 +69,7 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
         def tell(row: Row) -> None:
             with _written(run):
                 file.write(_line(row).encode() + b"\n")
-                writer.add_scalar(f"loss/{row.objective}", row.loss, row.step)  # losses of several are no curve
-                for name in ("learning_rate", "gradient_norm", "tokens_per_second"):
-                    writer.add_scalar(name, getattr(row, name), row.step)
-                for name, value in (row.metrics or {}).items():
+                for name, value in curves(row).items():
                     writer.add_scalar(name, value, row.step)
 
         try:
