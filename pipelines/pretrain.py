@@ -33,6 +33,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training.step import Worker
 
 ATTEMPTS = 3  # at a run whose workers die; each goes on from the last checkpoint
 POLL = 0.5  # seconds between two looks at the log of a run
@@ -238,7 +239,7 @@ def _work(work: dict[str, Any]) -> None:
 
     context = ray.train.get_context()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
-    worker = loop.Worker(
+    worker = Worker(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
         device=ray.train.torch.get_device(),
