@@ -69,6 +69,7 @@ class Loader:
     Args:
         most_tokens: the encoder's number of positions.
         words: what masking knows of the tokenizer, where the recipe has an objective that masks.
+        pin: batches are for a GPU, which copies them from pinned memory while it computes.
 
     Raises:
         UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
@@ -84,9 +85,10 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         words: Words | None = None,
+        pin: bool = False,
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
-        self.rank, self.world, self.words = rank, world, words
+        self.rank, self.world, self.words, self.pin = rank, world, words, pin
         self.turns = Turns(recipe.objectives)
         self.plans = {name: Plan(shards, recipe, most_tokens, name) for name in recipe.objectives}
         leading = "structure" if "structure" in self.plans else next(iter(self.plans))
@@ -117,6 +119,8 @@ class Loader:
             mine = row_R[order].astype(np.int64), copies[order], turn // plan.steps
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
+        if self.pin:
+            batches = [batch.pinned() for batch in batches]
         return Step(objective, batches, sum(map(len, packs)), rows, self.shards)
 
     def share(self, packs: list[Longs]) -> list[Longs]:

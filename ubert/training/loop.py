@@ -139,6 +139,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             worker.rank,
             worker.world,
             words=tokenizer.for_masking() if recipe.masks else None,
+            pin=worker.device.type == "cuda",
         ),
         model=model,
         optimizer=optimizer,
