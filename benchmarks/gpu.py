@@ -6,8 +6,8 @@ fused AdamW. `roofline`: tokens a second if all operations ran at the peak of th
 optimizer moved its bytes at full bandwidth (`flops.py`); its ratio is ours as a share of that. `MFU`: operations a
 second as a share of the peak, attention counted; theirs is 1. `head share`: of the step's time, tables and loss;
 theirs is the share of the operations. `memory`: the step's peak. `head memory`: of tables and loss alone, at 512,
-1024 and 2048 tokens, against dense tables and BCE in torch. While steps are timed, whatever waits for the device is
-an error, and with `--compile` whatever is compiled.
+1024 and 2048 tokens, against dense tables and BCE in torch. While steps are timed, whatever waits for the device
+is an error, and with `--compile` whatever is compiled.
 
     python benchmarks/gpu.py [--quick] [--compile]
 """
@@ -120,9 +120,7 @@ def head_memory(tokens: int) -> None:
         torch.cuda.reset_peak_memory_stats()
         with torch.device(CUDA):
             there = batch.to(CUDA)
-            loss: Tensor = (
-                dense_loss(table, hidden, there) if dense else cells.loss(table(hidden, there), there)[0]
-            )
+            loss = dense_loss(table, hidden, there) if dense else cells.loss(table(hidden, there), there)[0]
         loss.backward()
         torch.cuda.synchronize()
         peaks.append((torch.cuda.max_memory_allocated() - before) / 2**20)
