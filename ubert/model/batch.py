@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import IntFlag
+from functools import cached_property
 from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -116,13 +117,18 @@ class SpanGroup(NamedTuple):
     triangle: bool  # start <= end only
 
 
-@dataclass(slots=True)
-class Batch:
-    """Pieces, padded. Positions count from the piece's first token; cells from the first token of its text.
+class Work(NamedTuple):
+    """How much there is to do of a batch; known before it is moved, so that no device is asked for it."""
 
-    What decides how much work there is, `groups`, `anchored` and `tokens`, is known where the batch is made: no
-    device is asked for it.
-    """
+    groups: list[SpanGroup]
+    table_S: Tensor  # int64: the span tables, by piece; its triangles before its rectangles
+    anchored: bool  # a table is trained at its anchor
+    tokens: int  # without padding
+
+
+@dataclass
+class Batch:
+    """Pieces, padded. Positions count from the piece's first token; cells from the first token of its text."""
 
     ids_BL: Tensor  # int64
     mask_BL: Tensor  # bool
@@ -137,15 +143,12 @@ class Batch:
     gold_anchor_T: Tensor  # float32: 1 where the category holds at its anchor
     gold_cells_G3: Tensor  # int64: table, start, end (inclusive)
     examples: int  # texts in the batch: what a loss is divided by
-    table_S: Tensor = field(init=False)  # int64: the span tables, by piece; its triangles before its rectangles
-    groups: list[SpanGroup] = field(init=False)
-    anchored: bool = field(init=False)  # a table is trained at its anchor
-    tokens: int = field(init=False)  # without padding
 
-    def __post_init__(self) -> None:
-        self.groups, self.table_S = _span_groups(self)
-        self.anchored = bool((self.region_T & Region.ANCHOR).any())
-        self.tokens = int(self.mask_BL.sum())
+    @cached_property
+    def work(self) -> Work:
+        """What there is to do."""
+        anchored = bool((self.region_T & Region.ANCHOR).any())
+        return Work(*_span_groups(self), anchored, int(self.mask_BL.sum()))
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`; copies overlap where memory is pinned."""
@@ -158,6 +161,7 @@ class Batch:
     def moved(self, move: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch, of moved tensors."""
         moved = copy(self)
+        moved.work = self.work._replace(table_S=move(self.work.table_S))
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, Tensor):

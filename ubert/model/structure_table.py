@@ -75,7 +75,7 @@ class StructureTable(nn.Module):
         marker_TD = self._markers(hidden_BLD, batch)
         condition = self._condition(marker_TD, shift_d, weight_d)
         anchor_T = at_least_float32(self._anchors(marker_TD, bilinear_dd, *condition))
-        groups, table_S = batch.groups, batch.table_S
+        groups, table_S = batch.work.groups, batch.work.table_S
         if not groups:
             none = hidden_BLD.new_empty(0, len(shift_d))
             return Scores(anchor_T, none, none, bilinear_dd, none, none, none, bias, table_S, groups)
@@ -123,7 +123,7 @@ class StructureTable(nn.Module):
 
     def _markers(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
         """The encoder's output at each table's anchor; zeros where no score depends on it."""
-        if self.condition is None and not batch.anchored:
+        if self.condition is None and not batch.work.anchored:
             # the gradient of a gather is as large as what it gathers from
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
         return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)

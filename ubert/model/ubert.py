@@ -94,7 +94,7 @@ class UbertModel(PreTrainedModel):
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
-        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.work.tokens)
         scores: Scores = self.structure_table()(hidden_BLD, batch)
         return scores
 
