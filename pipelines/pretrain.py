@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -132,51 +133,70 @@ def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
 
 
 def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
-    """Run the loop on Ray's workers. Where one dies, all start again from the last checkpoint."""
-    import ray
+    """Run the loop on Ray's workers. Where one dies, as many of them as there is room for go on from the last
+    checkpoint with the same global batches; and all of them, once there is room for all."""
     from ray.exceptions import RayActorError
     from ray.train import WorkerGroupError
 
-    cpus = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-    if workers > cpus:
-        raise UserError(f"--workers {workers}: Ray has {cpus} CPUs, and a worker needs one; ask for fewer")
-    for attempt in range(1, ATTEMPTS + 1):
+    kind = "GPU" if _there("GPU") else "CPU"
+    if workers > (there := _there(kind)):
+        raise UserError(
+            f"--workers {workers}: Ray has {there} {kind}s, and a worker needs one; ask for fewer"
+            + (", or start Ray with --num-gpus 0 to train without" if kind == "GPU" else "")
+        )
+    deaths, reached = 0, checkpoint.latest(run)
+    while True:
+        now = max(1, min(workers, _there(kind)))
+        if now < workers:
+            errors.print(f"there is room for {now} of {workers} workers; all go on when there is for all")
         try:
-            _fit(work, run, workers)
+            stopped = _fit(work, run, now, kind, partial(_is_roomier, now, workers, kind))
         except WorkerGroupError as error:
             failures = list(error.worker_failures.values())
             for failure in failures:
                 if isinstance(failure, UserError):
                     raise UserError(str(failure)) from None
-            died = any(isinstance(getattr(f, "health_check_failure", f), RayActorError) for f in failures)
-            if not died:
+            if not any(isinstance(getattr(f, "health_check_failure", f), RayActorError) for f in failures):
                 raise
-            errors.print(f"a worker died; attempt {attempt} of {ATTEMPTS} ends at the last checkpoint")
+            before, reached = reached, checkpoint.latest(run)
+            deaths = deaths + 1 if reached == before else 1
+            if deaths == ATTEMPTS:
+                raise UserError(
+                    f"{run}: a worker died {ATTEMPTS} times after the same checkpoint, most likely for want of "
+                    "memory; lower tokens_per_step or ask for fewer --workers; the same command goes on from there"
+                ) from None
+            errors.print(f"a worker died; the others stop, and the run goes on from {reached and reached.name}")
             continue
         if finished := run_directory.finished(run):
             return run / finished.checkpoint
-        raise KeyboardInterrupt(
-            f"stopped; {checkpoint.latest(run)} is written, and the same command goes on from there"
-        )
-    raise UserError(
-        f"{run}: a worker died {ATTEMPTS} times, most likely for want of memory; lower tokens_per_step or ask for "
-        "fewer --workers; the same command goes on from the last checkpoint"
-    )
+        if stopped:
+            raise KeyboardInterrupt(
+                f"stopped; {checkpoint.latest(run)} is written, and the same command goes on from there"
+            )
 
 
-def _fit(work: dict[str, Any], run: Path, workers: int) -> None:
-    """One attempt under Ray Train, which ends when the run is finished or has been stopped."""
+def _is_roomier(now: int, workers: int, kind: str) -> bool:
+    """Whether fewer workers are at work than were asked for, and Ray has processors for all by now."""
+    return now < workers <= _there(kind)
+
+
+def _there(kind: str) -> int:
+    """Processors of a kind, CPU or GPU, that Ray has now, busy or not."""
     import ray
+
+    return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
+
+
+def _fit(work: dict[str, Any], run: Path, workers: int, kind: str, roomier: Callable[[], bool]) -> bool:
+    """One attempt under Ray Train, which ends when the run is finished or has been stopped; returns whether a user
+    stopped it, and not that it has become `roomier`."""
     from ray.train import LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
     trainer = TorchTrainer(
         _work,
         train_loop_config=work,
-        scaling_config=ScalingConfig(
-            num_workers=workers,
-            use_gpu=ray.cluster_resources().get("GPU", 0) >= workers,  # type: ignore[no-untyped-call]
-        ),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=kind == "GPU"),
         run_config=RunConfig(  # type: ignore[call-arg]  # its static type is that of V1
             # a name that comes again makes Ray Train go on with what it knows of it
             name=f"{run.name}-{fingerprint(work, now())}",
@@ -188,22 +208,27 @@ def _fit(work: dict[str, Any], run: Path, workers: int) -> None:
     )
     with ThreadPoolExecutor(1, "ray-train") as thread, run_directory.stopping(run) as asked:
         fitting = thread.submit(trainer.fit)
-        _show(run, fitting, asked)
+        stops = _show(run, fitting, asked, roomier)
         fitting.result()
+    return stops
 
 
-def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool]) -> None:
-    """Show the run's log as it grows, and pass a signal to stop on to the workers, as a file."""
+def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
+    """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
+    not for room alone."""
+    grows = False
     _, seen = log.read(run)
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
-            if asked():
+            grows = grows or roomier()
+            if grows or asked():
                 (run / run_directory.STOP).touch()
             rows, seen = log.read(run, seen)
             for row in rows:
                 show(row)
         for row in log.read(run, seen)[0]:
             show(row)
+    return asked() or not grows
 
 
 def _work(work: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def dense_table(head: StructureTable, hidden_BLD: Tensor, batch: Batch, table: i
         scale, shift, weight = head.condition(h_LD[marker]).chunk(3)
         plain = plain + (query @ head.U[:-1, :-1] * scale) @ key.T + key @ shift + (query @ weight)[:, None]
     text = slice(start, start + length)
-    return plain[text, text], plain[marker, marker] - head.U[-1, -1] + head.anchor_bias
+    return plain[text, text], plain[marker, marker] - head.U[-1, -1] + head.anchor_bias[0]
 
 
 def valid(region: int, length: int) -> Tensor:

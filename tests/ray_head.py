@@ -24,9 +24,11 @@ SECONDS = 300.0  # that a head may take to start, and any command to end
 
 @dataclass(frozen=True)
 class Head:
-    """`home` has the token of the cluster; `folder` is where Ray keeps what it unpacks and logs."""
+    """`address` takes jobs, `gcs` nodes and drivers. `home` has the token of the cluster; `folder` is where Ray
+    keeps what it unpacks and logs."""
 
     address: str
+    gcs: str
     home: Path
     folder: Path
 
@@ -72,7 +74,7 @@ def head() -> Iterator[Head]:
                 stderr=output,
             )
         try:
-            started = Head(f"http://127.0.0.1:{ports['dashboard-port']}", home, ray)
+            started = Head(f"http://127.0.0.1:{ports['dashboard-port']}", f"127.0.0.1:{ports['port']}", home, ray)
             wait_until(lambda: started.ubert("jobs")[0] == 0, process, log)
             yield started
         finally:

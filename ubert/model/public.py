@@ -79,7 +79,7 @@ def read(source: str) -> UbertModel:
     )
     model = UbertModel.around(public.bert, shape)
     biaffine = public.biaffine_query_key_cls["U"].squeeze(1)
-    tensors = {"U": biaffine, "anchor_bias": biaffine[-1, -1]}
+    tensors = {"U": biaffine, "anchor_bias": biaffine[-1, -1:]}
     for ours, theirs in (("start", public.query_layer[0]), ("end", public.key_layer[0])):
         tensors |= {f"{ours}.{name}": tensor for name, tensor in theirs.named_parameters()}
     model.structure_table().load_state_dict(tensors)

@@ -68,7 +68,7 @@ class StructureTable(nn.Module):
         self.start = nn.Linear(width, size)
         self.end = nn.Linear(width, size)
         self.U = nn.Parameter(torch.zeros(size + 1, size + 1))
-        self.anchor_bias = nn.Parameter(torch.zeros(()))
+        self.anchor_bias = nn.Parameter(torch.zeros(1))  # FSDP takes no scalars
         self.condition = nn.Linear(width, 3 * size) if conditioned else None
         self._initialise(size)
 

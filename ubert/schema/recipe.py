@@ -17,6 +17,7 @@ Batches = Literal["mixed", "by_task", "cycle"]
 Precision = Literal["auto", "bf16", "fp32"]
 Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
+Parallel = Literal["ddp", "fsdp"]
 SHARE = 0.001  # to which shares of batches are exact
 
 
@@ -116,8 +117,11 @@ class Recipe(Strict):
     ema: float | None = Field(default=None, gt=0, lt=1)
     clip: float = Field(default=1.0, gt=0)  # gradient norm
     precision: Precision = "auto"  # auto: bf16 where the processor has it
+    compile: bool = False  # the encoder's layers, by torch.compile, once for sequences of all lengths
+    parallel: Parallel = "ddp"  # fsdp: weights and optimizer in parts, one on each worker
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)
+    mlflow: bool = False  # numbers for MLflow, too
     evaluate: list[Evaluation] = Field(default_factory=list)
     evaluate_every: int | None = Field(default=None, gt=0)  # steps
     keep_best: str | None = None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 
@@ -27,22 +24,3 @@ def advance(average: Average, model: nn.Module, decay: float, step: int) -> None
     trained = dict(model.named_parameters())
     share = 1 - min(decay, (1 + step) / (10 + step))
     torch._foreach_lerp_(list(average.values()), [trained[name] for name in average], share)
-
-
-@contextmanager
-def in_place(average: Average | None, model: nn.Module) -> Iterator[None]:
-    """The model with the average as its weights, for as long as it is measured."""
-    if average is None:
-        yield
-        return
-    trained = dict(model.named_parameters())
-
-    def swap() -> None:
-        for name, other in average.items():
-            average[name], trained[name].data = trained[name].data, other
-
-    swap()
-    try:
-        yield
-    finally:
-        swap()

@@ -31,6 +31,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor
 from ubert.schema.recipe import Recipe
 from ubert.schema.yaml_file import Strict
+from ubert.training import parallel
 from ubert.training.average import Average
 
 STATE = "state.json"
@@ -69,7 +70,7 @@ class Tensors(NamedTuple):
 
 
 def tensors(model: UbertModel, optimizer: torch.optim.Optimizer, average: Average | None = None) -> Tensors:
-    """The tensors that a checkpoint has, as they are: not copied."""
+    """The tensors that a checkpoint has, as they are: not copied, and perhaps this worker's parts of them."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     states = {
         f"{kind}/{names[parameter]}": tensor.contiguous()
@@ -190,16 +191,21 @@ def read_state(directory: Path) -> State:
 
 def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Optimizer) -> None:
     """Give `optimizer`, freshly made for `model`, the state that a checkpoint holds; and `model`, if it is an
-    average, the weights that are trained."""
+    average, the weights that are trained. Of those that are in parts, this worker's."""
     tensors = load_file(directory / OPTIMIZER)
-    trained = {name.removeprefix("weight/"): t for name, t in tensors.items() if name.startswith("weight/")}
+    parameters = dict(model.named_parameters())
+    weights = {name: p for name, p in parameters.items() if f"weight/{name}" in tensors}
+    trained = {name: parallel.part(tensors[f"weight/{name}"], p) for name, p in weights.items()}
     model.load_state_dict(trained, strict=False)
     if not any(name.startswith("step/") for name in tensors):  # before the first step
         return
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names = {parameter: name for name, parameter in parameters.items()}
     order = [names[p] for group in optimizer.param_groups for p in group["params"]]
     state = {
-        index: {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
+        index: {
+            kind: parallel.part(tensors[f"{kind}/{name}"], parameters[name])
+            for kind in ("step", "exp_avg", "exp_avg_sq")
+        }
         for index, name in enumerate(order)
         if f"step/{name}" in tensors  # what no step has trained yet has no state
     }

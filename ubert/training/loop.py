@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 import xxhash
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from ubert.model import cells, pointer
@@ -29,11 +29,11 @@ from ubert.model.masked_lm import MaskedBatch
 from ubert.model.pointer import PointerBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
-from ubert.model.ubert import Shape, UbertModel
+from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, not_finite, run_directory
-from ubert.training.average import Average, advance, in_place, start
+from ubert.training import checkpoint, log, mlflow_log, not_finite, parallel, run_directory
+from ubert.training.average import Average, advance, start
 from ubert.training.checkpoint import State
 from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import adamw, decay_start, set_rates, share_of_peak
@@ -68,6 +68,7 @@ class Training:
     model: UbertModel
     optimizer: torch.optim.AdamW
     score: nn.Module  # batch -> summed losses
+    group: dist.ProcessGroup | None  # of all workers' processors; None of one alone
     average: Average | None
     state: State
     writer: Writer
@@ -83,6 +84,16 @@ class Totals(NamedTuple):
 
     loss: float
     tokens: int
+    stop: bool
+
+
+class Agreed(NamedTuple):
+    """Of one step, over all workers, and known before it: what each loss is divided by, tokens without padding,
+    micro-batches of the worker that has most, whether anyone asks to stop."""
+
+    counts: list[int]
+    tokens: int
+    batches: int
     stop: bool
 
 
@@ -132,7 +143,8 @@ def train(
                 done, seconds = index + 1, perf_counter() - started
                 metrics = _measured(training, done, measure)
                 training.state = _advanced(training.state, loss, tokens, seconds, metrics)
-                tell(log.Row(done, total, loss, rate, norm, tokens, tokens / seconds, seconds, metrics))
+                numbers = loss, rate, norm, tokens, tokens / seconds, seconds, metrics
+                tell(log.Row(done, total, step.objective, *numbers))
                 if stop or done == total or done % recipe.checkpoint_every == 0 or (metrics and recipe.keep_best):
                     save(training)
                 training.writer.check()
@@ -158,6 +170,16 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.to(worker.device).train()  # type: ignore[arg-type]
+    if recipe.compile:
+        for layer in parallel.layers(model.encoder):
+            layer.compile(dynamic=True)  # sizes are variables of one graph, which the layers share
+    score = parallel.spread(
+        SummedLoss(model, recipe),
+        model.encoder,
+        recipe.parallel,
+        worker.world,
+        unused=recipe.masks,  # each objective leaves the other's head without a gradient
+    )
     optimizer = adamw(model, recipe)
     average = start(model) if recipe.ema else None
     if directory:
@@ -174,7 +196,6 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             tokenizer=tokenizer.hash,
             ancestry=run_directory.ancestry(ancestor) if ancestor else [],
         )
-    score: nn.Module = SummedLoss(model, recipe)
     training = Training(
         recipe=recipe,
         run=run,
@@ -192,8 +213,8 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         ),
         model=model,
         optimizer=optimizer,
-        # each objective leaves the other's head without a gradient
-        score=DistributedDataParallel(score, find_unused_parameters=recipe.masks) if worker.world > 1 else score,
+        score=score,
+        group=dist.new_group(backend="gloo") if worker.world > 1 else None,
         average=average,
         state=state,
         writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best),
@@ -217,7 +238,7 @@ def _check_start(training: Training) -> None:
 
 
 class SummedLoss(nn.Module):
-    """Model and loss in one forward pass, of which DDP has to see the whole."""
+    """Model and loss in one forward pass, of which DDP and FSDP have to see the whole."""
 
     def __init__(self, model: UbertModel, recipe: Recipe) -> None:
         super().__init__()
@@ -242,30 +263,42 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
         UserError: the loss is not finite.
     """
     recipe, worker = training.recipe, training.worker
-    parallel = training.score if isinstance(training.score, DistributedDataParallel) else None
     half = runs_bf16(recipe.precision, worker.device)
-    counts = _counts(step, worker)
+    agreed = agree(training, step, stop)
+    counts = torch.tensor(agreed.counts, device=worker.device)
     losses: list[Tensor] = []
-    totals = torch.zeros(2, dtype=torch.float64, device=worker.device)
-    for number, batch in enumerate(step.batches):
+    batches = agreed.batches if parallel.together(training.score) else len(step.batches)
+    for number in range(batches):
+        own = number < len(step.batches)
+        batch = step.batches[number if own else -1]  # once more and for nothing, while others have work
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
-        last = number + 1 == len(step.batches)
-        with nullcontext() if last or parallel is None else parallel.no_sync():
+        with parallel.added_up(training.score, last=number + 1 == batches):
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
                 summed = training.score(batch.to(worker.device))
-            # DDP takes the mean over workers, of sums that are divided by the numbers of all workers
-            (summed * (worker.world / counts)).sum().backward()
-        losses.append(summed.detach())
-        totals[0] += int(batch.mask_BL.sum())
-    totals[1] = float(stop)
-    totals = torch.cat([torch.stack(losses).double().sum(dim=0), totals])
+            # gradients are the mean over workers, of sums that are divided by the numbers of all workers
+            (summed * (own * worker.world / counts)).sum().backward()
+        if own:
+            losses.append(summed.detach())
+    total = torch.stack(losses).double().sum(dim=0)
     if worker.world > 1:
-        dist.all_reduce(totals)
-    *_, tokens, stops = totals.tolist()
-    loss = float((totals[:-2] / counts).sum())
+        dist.all_reduce(total)
+    loss = float((total / counts).sum())
     if not math.isfinite(loss):
         raise not_finite.error(recipe, index, step, worker.device, f"the loss is {loss}", losses)
-    return Totals(loss, int(tokens), stops > 0)
+    return Totals(loss, agreed.tokens, agreed.stop)
+
+
+def agree(training: Training, step: Step, stop: bool) -> Agreed:
+    """What all workers have to know of a step. Losses are divided by texts; or by sequences that are pointed into;
+    or by masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has
+    it: there may be none)."""
+    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
+    counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
+    tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
+    every = parallel.gathered([tokens, len(step.batches), stop, *counts], training.group)
+    tokens_W, batches_W, stop_W, *counts_W = zip(*every, strict=True)
+    counts = [sum(of_loss) + more for more, of_loss in enumerate(counts_W)]
+    return Agreed(counts or [step.examples], sum(tokens_W), max(batches_W), any(stop_W))
 
 
 def update(training: Training, index: int, step: Step) -> tuple[float, float]:
@@ -275,7 +308,7 @@ def update(training: Training, index: int, step: Step) -> tuple[float, float]:
         UserError: a gradient is not finite; no weight has changed.
     """
     recipe, optimizer = training.recipe, training.optimizer
-    norm = float(clip_grad_norm_(training.model.parameters(), recipe.clip))
+    norm = float(parallel.whole(clip_grad_norm_(training.model.parameters(), recipe.clip)))
     if not math.isfinite(norm):
         what = f"the gradient's norm is {norm}"
         raise not_finite.error(recipe, index, step, training.worker.device, what)
@@ -287,29 +320,19 @@ def update(training: Training, index: int, step: Step) -> tuple[float, float]:
     return norm, rate
 
 
-def _counts(step: Step, worker: Worker) -> Tensor:
-    """What each loss of a step is divided by, over all workers: texts; or sequences that are pointed into; or
-    masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has it:
-    there may be none)."""
-    if step.objective == "structure":
-        return torch.tensor([step.examples], device=worker.device)
-    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
-    counts = torch.tensor(of_each, device=worker.device).sum(dim=0)
-    if worker.world > 1:
-        dist.all_reduce(counts)
-    return counts + torch.arange(len(counts), device=worker.device)
-
-
 def keyed_seed(*parts: int) -> int:
     """A 63-bit seed that depends on all parts and on nothing else."""
     return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1
 
 
 def save(training: Training) -> None:
-    """Have a checkpoint written, by rank 0."""
+    """Have a checkpoint written by rank 0, to whom the others hand their parts."""
+    tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
     if training.worker.rank == 0:
-        tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
         training.writer.save(training.model, training.tokenizer, tensors, training.state)
+        return
+    for tensor in (*tensors.weights.values(), *tensors.states.values()):
+        parallel.whole(tensor)
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:
@@ -332,13 +355,18 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> U
 
 
 def _measured(training: Training, done: int, measure: Measure | None) -> dict[str, float] | None:
-    """Metrics after step `done`, where the recipe wants them, of rank 0; the others go on to the next step."""
+    """Metrics after step `done`, where the recipe wants them, of a copy on rank 0; the others go on to the next
+    step."""
     every, best = training.recipe.evaluate_every, training.recipe.keep_best
-    if training.worker.rank > 0 or measure is None or every is None or done % every:
+    if measure is None or every is None or done % every:
         return None
-    with in_place(training.average, training.model):
-        metrics = measure(training.model, training.tokenizer)
-    training.model.train()
+    tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
+    weights = {name: parallel.whole(tensor) for name, tensor in tensors.weights.items()}
+    if training.worker.rank > 0:
+        return None
+    copy = UbertModel(deepcopy(cast(UbertConfig, training.model.config)))
+    copy.load_state_dict(weights)
+    metrics = measure(copy.to(training.worker.device), training.tokenizer)  # type: ignore[arg-type]
     if best and best not in metrics:
         raise UserError(f"keep_best: {best} is not measured; expected one of {', '.join(metrics)}")
     return metrics
@@ -355,12 +383,16 @@ def _telling(training: Training) -> Iterator[log.Tell]:
     if training.worker.rank > 0:
         yield lambda row: None
         return
-    shown = log.progress() if training.worker.progress else nullcontext(lambda row: None)
-    with log.logging_to(training.run, training.state.step) as write, shown as show:
+    with ExitStack() as stack:
+        tells = [stack.enter_context(log.logging_to(training.run, training.state.step))]
+        if training.recipe.mlflow:
+            tells.append(stack.enter_context(mlflow_log.logging_to(training.run, training.recipe)))
+        if training.worker.progress:
+            tells.append(stack.enter_context(log.progress()))
 
         def tell(row: log.Row) -> None:
-            write(row)
-            show(row)
+            for each in tells:
+                each(row)
 
         yield tell
 

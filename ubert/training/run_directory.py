@@ -35,6 +35,9 @@ INDIFFERENT = {
     "evaluate",
     "evaluate_every",
     "keep_best",
+    "parallel",
+    "compile",
+    "mlflow",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.training import checkpoint
+from ubert.training import checkpoint, parallel
 from ubert.training.checkpoint import State, Tensors
 
 
@@ -31,7 +31,8 @@ class Writer:
         self._copies: dict[str, Tensor] = {}
 
     def save(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
-        """Write a checkpoint, and remove those that are too many. Returns once all tensors are copied.
+        """Write a checkpoint, and remove those that are too many. Returns once all tensors are copied; of those
+        that are in parts one is whole at a time.
 
         Raises:
             UserError: the checkpoint before this one could not be written.
@@ -74,7 +75,7 @@ class Writer:
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
         if name not in self._copies:
             self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-        return self._copies[name].copy_(tensor)
+        return self._copies[name].copy_(parallel.whole(tensor))
 
 
 @contextmanager

@@ -1,0 +1,82 @@
+"""What Ray Train costs: steps a second of a recipe under it, against the bare loop (`python -m ubert.training`).
+
+Ours and theirs are the same loop on the same shards, of invented entities, with a pretrained MiniLM: ours in a
+worker of Ray Train, theirs in a process of its own, in turn. Each run's rate is that of its median step, from its
+log; the first five warm up. Starting up is a case of its own: seconds that a run takes beside its steps.
+
+    python benchmarks/train_wrapper.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+from measure import report
+
+from pipelines.ingest import ingest
+from pipelines.pretrain import pretrain
+from pipelines.samples.generate import generate_files
+from pipelines.specs import specs_folder
+from pipelines.tasks import session
+from ubert.schema.recipe import Recipe
+from ubert.training import log
+
+DATASET = "sample_entities"
+WARM_UP = 5  # steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one run of each side, of 25 steps: about a minute")
+    runs, steps = (1, 25) if parser.parse_args().quick else (5, 100)
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # of both sides
+    rates: tuple[list[float], list[float]] = ([], [])
+    starts: tuple[list[float], list[float]] = ([], [])
+    with tempfile.TemporaryDirectory() as folder, session(None, dashboard=True):
+        root, specs = Path(folder) / "store", Path(folder) / "specs"
+        prepare(root, specs)
+        for run in range(runs):
+            for side, train in enumerate((under_ray, bare)):
+                recipe = Recipe(name=f"run-{run}-{side}", mixture="timed", steps=steps, tokens_per_batch=512)
+                start = time.perf_counter()
+                train(recipe, root, specs)
+                whole = time.perf_counter() - start
+                seconds = [row.seconds for row in log.read(root / "runs" / recipe.name)[0]]
+                rates[side].append(1 / statistics.median(seconds[WARM_UP:]))
+                starts[side].append(whole - sum(seconds))
+    report("train_wrapper", "training", *map(statistics.median, rates), "steps/s", runs, more=True)
+    report("train_wrapper", "starting up", *map(statistics.median, starts), "s", runs)
+
+
+def prepare(root: Path, specs: Path) -> None:
+    """A corpus, and a mixture of it alone."""
+    shutil.copytree(specs_folder(None) / "datasets", specs / "datasets")
+    (specs / "mixtures").mkdir()
+    mixture = {"name": "timed", "sources": [{"corpus": DATASET}]}
+    (specs / "mixtures/timed.yaml").write_text(yaml.safe_dump(mixture), encoding="utf-8")
+    list(generate_files(500, 0, root.parent / "world"))
+    ingest([DATASET], specs=specs, data=root.parent / "world", root=root)
+
+
+def under_ray(recipe: Recipe, root: Path, specs: Path) -> None:
+    pretrain(recipe, root=root, specs=specs)
+
+
+def bare(recipe: Recipe, root: Path, specs: Path) -> None:
+    path = specs / f"{recipe.name}.yaml"
+    path.write_text(yaml.safe_dump(recipe.model_dump(exclude_none=True)), encoding="utf-8")
+    command = [sys.executable, "-m", "ubert.training", str(path), "--root", str(root), "--specs", str(specs)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""One run, whatever the number of workers and whether each has the whole model (DDP) or a part of it (FSDP2)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import World, losses, make_recipe, make_world, start
+
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, loop
+
+pytestmark = pytest.mark.slow
+STEPS = 50
+QUIET = loop.Worker(progress=False)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Without dropout, whose masks depend on the micro-batch."""
+    return make_world(tmp_path_factory.mktemp("store"), dropout=0.0)
+
+
+def recipe_of(world: World, name: str, **changed: object) -> Recipe:
+    """Micro-batches are small: workers have different numbers of them."""
+    few = {"steps": STEPS, "checkpoint_every": 20, "keep_checkpoints": 9, "tokens_per_step": 96, "ema": 0.9}
+    return make_recipe(world.encoder, name=name, **{**few, **changed})
+
+
+@pytest.fixture(scope="module")
+def alone(world: World) -> Path:
+    run = world.run("alone")
+    loop.train(recipe_of(world, "alone"), shards=world.shards, run=run, worker=QUIET)
+    return run
+
+
+def trained(world: World, recipe: Recipe, workers: int) -> Path:
+    """By that many processes of torchrun."""
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    process = start(world, recipe, *command)
+    _, said = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    return world.run(recipe.name)
+
+
+def assert_same(run: Path, other: Path) -> None:
+    assert losses(run) == pytest.approx(losses(other), abs=1e-4) and len(losses(run)) == STEPS
+    mine, theirs = checkpoint.latest(run), checkpoint.latest(other)
+    assert mine and theirs and mine.name == theirs.name == f"step-{STEPS:06}"
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        tensors, expected = load_file(mine / file), load_file(theirs / file)
+        assert tensors.keys() == expected.keys()
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(tensor, expected[name], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_loss_curves_are_one(world: World, alone: Path, parallel: str, workers: int) -> None:
+    recipe = recipe_of(world, f"{parallel}-{workers}", parallel=parallel)
+    assert_same(trained(world, recipe, workers), alone)
+
+
+@pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", "ddp")])
+def test_either_goes_on_with_the_other_and_with_other_workers(
+    world: World, alone: Path, before: str, after: str
+) -> None:
+    """Checkpoints say nothing of how a model was spread. The run is as a process that died has left it."""
+    name = f"{before}-then-{after}"
+    run = trained(world, recipe_of(world, name, parallel=before), 2)
+    (run / "manifest.json").unlink()
+    for lost in ("step-000040", f"step-{STEPS:06}"):
+        shutil.rmtree(run / "checkpoints" / lost)
+    assert_same(trained(world, recipe_of(world, name, parallel=after), 3), alone)
+
+
+def test_objectives_that_take_turns_train_in_parts(world: World) -> None:
+    """Each leaves the other's head without a gradient."""
+    mixed = {"objectives": {"structure": 0.5, "spanbert": 0.5}, "masking": {"texts": "all"}, "steps": 12}
+    one = trained(world, recipe_of(world, "mixed-1", **mixed), 1)
+    two = trained(world, recipe_of(world, "mixed-2", parallel="fsdp", **mixed), 2)
+    assert losses(two) == pytest.approx(losses(one), abs=1e-4)

@@ -1,0 +1,197 @@
+"""A run on Ray clusters of several nodes, of which workers, nodes and drivers die: it ends as if nothing had."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from handmade import write_mixture
+from ray_head import REPO, Head, environment, free_ports, head, stop
+from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
+
+from ubert.training import checkpoint, log, run_directory
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+STEPS = 1500
+ELASTIC = """
+import json, sys, threading, time
+from pathlib import Path
+from ray.cluster_utils import Cluster
+from pipelines.pretrain import pretrain
+from pipelines.specs import specs_folder
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, log
+
+root, given = Path(sys.argv[1]), json.loads(sys.argv[2])
+recipe = Recipe(**given)
+run = root / "runs" / recipe.name
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+node = cluster.add_node(num_cpus=1)
+
+def until(wanted):
+    while not wanted():
+        time.sleep(0.05)
+
+def steps():
+    return len(log.read(run)[0])
+
+def trouble():
+    until(lambda: steps() > 100)
+    cluster.remove_node(node, allow_graceful=False)
+    at = steps()
+    until(lambda: at < steps())
+    print("fewer", flush=True)
+    cluster.add_node(num_cpus=1)
+
+threading.Thread(target=trouble, daemon=True).start()
+print(pretrain(recipe, root=root, specs=root / "specs", workers=2, address=cluster.address).name, flush=True)
+cluster.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two corpora, and a mixture of them and recipes in the folder of specs."""
+    root = tmp_path_factory.mktemp("store")
+    corpora = make_corpora()
+    write_mixture(root, "unused", corpora)
+    (root / "specs/recipes").mkdir(parents=True)
+    (root / "specs/mixtures").mkdir()
+    mixture = {"name": "tiny", "sources": [{"corpus": name} for name in corpora]}
+    (root / "specs/mixtures/tiny.yaml").write_text(yaml.safe_dump(mixture), encoding="utf-8")
+    make_encoder(root / "encoder", dropout=0.0)
+    return root
+
+
+def command(root: Path, name: str, *more: str, **changed: object) -> list[str]:
+    """`ubert pretrain` of a recipe of that name, which is written."""
+    recipe = make_recipe(root / "encoder", name=name, **{"steps": STEPS, "checkpoint_every": 50, **changed})
+    write_recipe(recipe, root / f"specs/recipes/{name}.yaml")
+    return ["pretrain", name, "--root", str(root), "--specs", str(root / "specs"), *more]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Head]:
+    """A head and another node, each started by `ray start`, with two processors and ports of its own."""
+    with head() as started:
+        ports = free_ports(2)
+        node = psutil.Popen(
+            [
+                *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--num-cpus=2"),
+                "--node-ip-address=127.0.0.1",
+                f"--address={started.gcs}",
+                f"--dashboard-agent-listen-port={ports[0]}",
+                f"--dashboard-agent-grpc-port={ports[1]}",
+            ],
+            env=environment(started.home) | {"RAY_AUTH_MODE": "token"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield started
+        finally:
+            stop(node)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(root: Path, cluster: Head) -> list[float]:
+    """Losses of a run of two workers to which nothing happened."""
+    code, _, said = cluster.ubert(
+        *command(root, "uninterrupted", "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token"
+    )
+    assert code == 0, said
+    return losses(root / "runs/uninterrupted")
+
+
+def started(root: Path, cluster: Head, name: str) -> tuple[Path, subprocess.Popen[str]]:
+    """A run of two workers that has taken a hundred steps, and the command that trains it."""
+    process = cluster.popen(*command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token")
+    run = root / "runs" / name
+    deadline = time.monotonic() + 200
+    while len(log.read(run)[0]) < 100:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    return run, process
+
+
+def finish(root: Path, cluster: Head, name: str) -> None:
+    """Run the same command again."""
+    code, _, said = cluster.ubert(
+        *command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token"
+    )
+    assert code == 0, said
+
+
+def workers(root: Path) -> list[psutil.Process]:
+    """Ray's workers that hold the lock of a run, or map its shards."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "RayTrainWorker" in " ".join(process.info["cmdline"] or []):
+            maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+            found += [process] * (str(root) in maps)
+    return found
+
+
+def test_a_worker_that_is_killed(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    run, process = started(root, cluster, "worker")
+    killed, *_ = workers(root)
+    killed.kill()
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0 and "a worker died" in said, said
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+def test_a_driver_that_is_killed(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    run, process = started(root, cluster, "driver")
+    process.kill()
+    process.communicate(timeout=60)
+    psutil.wait_procs(workers(root), timeout=60)  # Ray ends them
+    assert run_directory.finished(run) is None and checkpoint.latest(run)
+    finish(root, cluster, "driver")
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_driver_that_is_asked_to_stop(
+    root: Path, cluster: Head, uninterrupted: list[float], sent: signal.Signals
+) -> None:
+    name = sent.name.lower()
+    run, process = started(root, cluster, name)
+    process.send_signal(sent)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0 and "the same command goes on from there" in said, said
+    last = checkpoint.latest(run)
+    assert last is not None and checkpoint.read_state(last).step == len(losses(run)) < STEPS
+    finish(root, cluster, name)
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_node_that_is_killed_and_one_that_comes(root: Path, uninterrupted: list[float], parallel: str) -> None:
+    """The run goes on with one worker, and with two again when there is room: of the same global batches."""
+    recipe = make_recipe(
+        root / "encoder", name=f"node-{parallel}", steps=STEPS, checkpoint_every=50, parallel=parallel
+    )
+    with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
+        done = subprocess.run(
+            [sys.executable, "-c", ELASTIC, str(root), json.dumps(recipe.model_dump())],
+            env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["fewer", f"step-{STEPS:06}"], done.stderr
+    assert "there is room for 1 of 2 workers" in done.stderr
+    assert done.stderr.count("step 1500/1500") == 1
+    assert losses(root / "runs" / recipe.name) == pytest.approx(uninterrupted, abs=1e-4)
