@@ -33,8 +33,10 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training.step import Worker
 
-ATTEMPTS = 3  # at a run whose workers die; each goes on from the last checkpoint
+ATTEMPTS = 3  # at going on from one checkpoint, where workers die
+ROLL_CALL = 120.0  # seconds that nodes have to answer; Ray takes half a minute to find that one is dead
 POLL = 0.5  # seconds between two looks at the log of a run
 
 errors = Console(stderr=True)
@@ -166,6 +168,7 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
                     "memory; lower tokens_per_step or ask for fewer --workers; the same command goes on from there"
                 ) from None
             errors.print(f"a worker died; the others stop, and the run goes on from {reached and reached.name}")
+            _call_roll()
             continue
         if finished := run_directory.finished(run):
             return run / finished.checkpoint
@@ -173,6 +176,20 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
             raise KeyboardInterrupt(
                 f"stopped; {checkpoint.latest(run)} is written, and the same command goes on from there"
             )
+
+
+def _call_roll() -> None:
+    """Wait until each node has answered or is known to be dead: until then Ray counts its processors."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    answer = ray.remote(num_cpus=0, max_retries=0)(os.getpid)
+    calls = [
+        answer.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
+    ray.wait(calls, num_returns=len(calls), timeout=ROLL_CALL)
 
 
 def _is_roomier(now: int, workers: int, kind: str) -> bool:
@@ -238,7 +255,7 @@ def _work(work: dict[str, Any]) -> None:
 
     context = ray.train.get_context()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
-    worker = loop.Worker(
+    worker = Worker(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
         device=ray.train.torch.get_device(),

@@ -49,7 +49,7 @@ def trouble():
     until(lambda: steps() > 100)
     cluster.remove_node(node, allow_graceful=False)
     at = steps()
-    until(lambda: at < steps())
+    until(lambda: at + 100 < steps())
     print("fewer", flush=True)
     cluster.add_node(num_cpus=1)
 
