@@ -26,6 +26,7 @@ from ubert.inference.pointing import best
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, whole
 from ubert.model.batch import Example, Ids, Special, regions
+from ubert.model.onnx import export
 from ubert.model.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
@@ -394,6 +395,18 @@ def test_small_batches_add_up_to_the_whole(root: Path, shards: Path, encoder: Pa
         torch.testing.assert_close(parts[name], gradient, atol=1e-5, rtol=1e-3)
 
 
+def test_beside_masked_words_each_step_trains_its_own_head(root: Path, shards: Path, encoder: Path) -> None:
+    shared = {"objectives": {"spexbert": 0.5, "spanbert": 0.5}, "masking": {"texts": "all"}}
+    training = loop.set_up(make_recipe(encoder, **shared), shards, root / "shared", loop.ALONE, resume=False)
+    for i, expected in ((0, "pointer"), (1, "masked"), (2, "pointer")):
+        training.optimizer.zero_grad()
+        step = training.loader.step(i)
+        assert step.objective == {"pointer": "spexbert", "masked": "spanbert"}[expected]
+        assert math.isfinite(loop.accumulate(training, i, step).loss)
+        heads = {name.split(".")[0] for name, p in training.model.named_parameters() if p.grad is not None}
+        assert heads == {"encoder", expected}
+
+
 def test_many_choices_are_drawn_with_the_right_one_among_them(root: Path, encoder: Path) -> None:
     many = {"many": [handmade.sentiment(i, 12, "many") for i in range(24)]}
     folder = handmade.make_shards(root, many, encoder=str(encoder), max_tokens=32, name="many")
@@ -431,7 +444,7 @@ def test_tasks_that_are_no_one_span_are_refused(root: Path, encoder: Path, train
     with pytest.raises(
         UserError, match="which has no structure table; train it with structure in place of spexbert"
     ):
-        UbertModel.load(trained).structure_table()
+        export(UbertModel.load(trained), root / "model.onnx")
 
 
 @pytest.mark.parametrize(
