@@ -22,7 +22,7 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_reci
 from ubert.training import checkpoint, log, run_directory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-STEPS = 1500
+STEPS = 600
 ELASTIC = """
 import json, sys, threading, time
 from pathlib import Path
@@ -46,7 +46,7 @@ def steps():
     return len(log.read(run)[0])
 
 def trouble():
-    until(lambda: steps() > 100)
+    until(lambda: steps() > 60)
     cluster.remove_node(node, allow_graceful=False)
     at = steps()
     until(lambda: at + 100 < steps())
@@ -193,5 +193,5 @@ def test_a_node_that_is_killed_and_one_that_comes(root: Path, uninterrupted: lis
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["fewer", f"step-{STEPS:06}"], done.stderr
     assert "there is room for 1 of 2 workers" in done.stderr
-    assert done.stderr.count("step 1500/1500") == 1
+    assert done.stderr.count(f"step {STEPS}/{STEPS}") == 1
     assert losses(root / "runs" / recipe.name) == pytest.approx(uninterrupted, abs=1e-4)
