@@ -19,6 +19,7 @@ from handmade import write_mixture
 from ray_head import REPO, Head, environment, free_ports, head, stop
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 
+from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, run_directory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -56,6 +57,22 @@ def trouble():
 threading.Thread(target=trouble, daemon=True).start()
 print(pretrain(recipe, root=root, specs=root / "specs", workers=2, address=cluster.address).name, flush=True)
 cluster.shutdown()
+"""
+
+ONE_GPU = """
+import json, sys
+from pathlib import Path
+import ray
+from pipelines.pretrain import pretrain
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+
+root = Path(sys.argv[1])
+ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
+try:
+    pretrain(Recipe(**json.loads(sys.argv[2])), root=root, specs=root / "specs", workers=2)
+except UserError as error:
+    print(error)
 """
 
 
@@ -176,21 +193,32 @@ def test_a_driver_that_is_asked_to_stop(
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_node_that_is_killed_and_one_that_comes(root: Path, uninterrupted: list[float], parallel: str) -> None:
-    """The run goes on with one worker, and with two again when there is room: of the same global batches."""
-    recipe = make_recipe(
-        root / "encoder", name=f"node-{parallel}", steps=STEPS, checkpoint_every=50, parallel=parallel
-    )
+def driven(script: str, root: Path, recipe: Recipe) -> subprocess.CompletedProcess[str]:
+    """What a driver of a Ray of its own says."""
     with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
         done = subprocess.run(
-            [sys.executable, "-c", ELASTIC, str(root), json.dumps(recipe.model_dump())],
+            [sys.executable, "-c", script, str(root), json.dumps(recipe.model_dump())],
             env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
             capture_output=True,
             text=True,
             timeout=500,
         )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_fewer_gpus_than_workers_are_refused(root: Path) -> None:
+    said = driven(ONE_GPU, root, make_recipe(root / "encoder", name="gpus")).stdout
+    assert said.startswith("--workers 2: Ray has 1 GPUs, and a worker needs one; ask for fewer, or start Ray with")
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_node_that_is_killed_and_one_that_comes(root: Path, uninterrupted: list[float], parallel: str) -> None:
+    """The run goes on with one worker, and with two again when there is room: of the same global batches."""
+    recipe = make_recipe(
+        root / "encoder", name=f"node-{parallel}", steps=STEPS, checkpoint_every=50, parallel=parallel
+    )
+    done = driven(ELASTIC, root, recipe)
     assert done.stdout.split() == ["fewer", f"step-{STEPS:06}"], done.stderr
     assert "there is room for 1 of 2 workers" in done.stderr
     assert done.stderr.count(f"step {STEPS}/{STEPS}") == 1
