@@ -58,6 +58,7 @@ def generate(directory: Path, rows: int) -> None:
         pa.DictionaryArray.from_arrays(zero_R, words),
         _lists(length_R, random.integers(1_000, 20_000, int(length_R.sum()))),
         _lists(np.zeros(ROWS, np.int64), np.empty(0)),
+        _lists(np.zeros(ROWS, np.int64), np.empty(0)),
         zero_R,
         _lists(np.zeros(ROWS, np.int64), np.empty(0)),
         pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), cells),

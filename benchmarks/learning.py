@@ -1,29 +1,36 @@
 """What a recipe learns, beside a plain head of the same encoder that is trained for as long, seed by seed.
 
-Ours is the recipe as `ubert pretrain` runs it, with another seed each time; a finished run is only measured.
-Theirs is `transformers` with a head for the one task (`learning_heads.py`), or, for mentions, `gliner` where it is
-installed (`--gliner`, `learning_gliner.py`), on the same training split, for as many seconds as ours trained, and
-measured by the same counts. Both have all processors of the process.
+Ours is the recipe in the loop of `ubert pretrain`, with another seed each time; a run that is finished is only
+measured. Theirs is `transformers` with a head for the one task (`learning_heads.py`), or, for mentions, `gliner`
+where it is installed (`learning_gliner.py`), on the same training split, for as many seconds as ours,
+and measured by the same counts. Seconds are those of the processor, on one thread: a busy machine changes nothing.
 
-    python benchmarks/learning.py trec [--seeds 0 1 2] [--root store] [--gliner] [--quick]
+    python benchmarks/learning.py trec [--seeds 0 1 2] [--against head gliner]
+        [--set layout=stacked] [--root store] [--quick]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import learning_heads
+import torch
+import yaml
 
 from pipelines.evaluate import evaluate, read_records
-from pipelines.pretrain import pretrain
+from pipelines.mix import mix
+from pipelines.shard import shard
+from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
-from ubert.training import log
+from ubert.training import loop
 
 MAIN = {
     "classification": "accuracy",
@@ -40,9 +47,16 @@ MAIN = {
 
 def ours(recipe: Recipe, root: Path, specs: Path) -> tuple[Path, float]:
     """The last checkpoint, and for how many seconds it was trained."""
-    checkpoint = pretrain(recipe, root=root, specs=specs)
-    run = checkpoint.parent.parent
-    return checkpoint, log.read(run)[0][-1].seconds
+    run = root / "runs" / recipe.name
+    took = run / "processor_seconds.json"
+    mix(mixture(recipe.mixture, specs), root=root, encoder=recipe.encoder)
+    shards = shard(recipe.mixture, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=root)
+    began = time.process_time()
+    directory = root / "shards" / shards.name / shards.fingerprint
+    checkpoint = loop.train(recipe, shards=directory, run=run, worker=loop.Worker(progress=False))
+    if not took.exists():
+        took.write_text(json.dumps(time.process_time() - began), encoding="utf-8")
+    return checkpoint, json.loads(took.read_text(encoding="utf-8"))
 
 
 def records(root: Path, corpus: str, split: Split) -> list[Record]:
@@ -60,18 +74,20 @@ def show(case: str, ours: float, theirs: float | None, metric: str, n: int) -> N
     print(json.dumps({"benchmark": "learning", "case": case, **line, "unit": metric, "n": n}), flush=True)
 
 
-def compare(name: str, seed: int, root: Path, specs: Path, quick: bool, gliner: bool) -> None:
-    asked = load_recipe(name, specs)
-    recipe = asked.model_copy(update={"seed": seed, "name": f"{asked.name}-seed{seed}"})
-    if quick:
-        recipe = recipe.model_copy(update={"name": f"{recipe.name}-quick", "epochs": None, "steps": 20})
+def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against: list[str]) -> None:
+    seed = changed["seed"]
+    own_name = "-".join([name, *(f"{key}-{value}" for key, value in changed.items())]).lower().replace("/", "-")
+    recipe = Recipe(**load_recipe(name, specs).model_dump() | changed | {"name": own_name})
     checkpoint, seconds = ours(recipe, root, specs)
     for wanted in recipe.evaluate:
         found = evaluate(checkpoint, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
         task, main = found["task"], MAIN[found["task"]]
-        case = f"{name}, {wanted.corpus}/{wanted.split}, seed {seed}, {seconds:.0f} s"
-        sides = {"head": learning_heads.train} if task in learning_heads.TASKS else {}
-        if gliner and task == "ner":
+        settings = "".join(f", {key} {value}" for key, value in changed.items())
+        case = f"{name}, {wanted.corpus}/{wanted.split}{settings}, {seconds:.0f} s"
+        sides = {}
+        if "head" in against and task in learning_heads.TASKS:
+            sides["head"] = learning_heads.train
+        if "gliner" in against and task == "ner":
             import learning_gliner
 
             sides["gliner"] = learning_gliner.train
@@ -91,12 +107,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--root", type=Path, default=Path("store"))
     parser.add_argument("--specs", type=Path, default=Path("corpus_specs"))
-    parser.add_argument("--gliner", action="store_true")
+    parser.add_argument("--against", nargs="*", default=["head"], choices=["head", "gliner"])
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="what differs from the recipe")
     parser.add_argument("--quick", action="store_true", help="one seed, 20 steps")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    changed = yaml.safe_load("\n".join(item.replace("=", ": ", 1) for item in arguments.set)) or {}
+    if arguments.quick:
+        changed |= {"steps": 20, "epochs": None}
     for name in arguments.recipes:
         for seed in arguments.seeds[:1] if arguments.quick else arguments.seeds:
-            compare(name, seed, arguments.root, arguments.specs, arguments.quick, arguments.gliner)
+            compare(name, changed | {"seed": seed}, arguments.root, arguments.specs, arguments.against)
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ class Until(TrainerCallback):  # type: ignore[misc]
     """Stops when the time is over."""
 
     def __init__(self, seconds: float) -> None:
-        self.end = time.perf_counter() + seconds
+        self.end = time.process_time() + seconds
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
-        control.should_training_stop |= time.perf_counter() > self.end
+        control.should_training_stop |= time.process_time() > self.end
         return control
 
 
@@ -79,7 +79,7 @@ def _fit(model: Any, data: list[dict[str, Any]], steps: int, seconds: float, see
             seed=seed,
             disable_tqdm=True,
         )
-        began = time.perf_counter()
+        began = time.process_time()
         Trainer(
             model=model,
             args=settings,
@@ -88,7 +88,7 @@ def _fit(model: Any, data: list[dict[str, Any]], steps: int, seconds: float, see
             processing_class=model.data_processor.transformer_tokenizer,
             callbacks=[Until(seconds)],
         ).train()
-        return time.perf_counter() - began
+        return time.process_time() - began
 
 
 def _words(record: Record) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Plain heads of `transformers` for one task, trained for a number of seconds.
 
 As its users do it: AdamW at 5e-5 with linear warm-up and decay, batches of 32 texts of about one length, the whole
-encoder trained; for mentions BIO tags of tokens. The learning rate falls with the clock, so that the schedule ends
-when the time does.
+encoder trained; for mentions BIO tags of tokens. The learning rate falls with the processor's
+clock, so that the schedule ends when the time does.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def _fit(
 ) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     model.train()
-    began = time.perf_counter()
+    began = time.process_time()
     for batch in _batches(records, seed):
-        done = (time.perf_counter() - began) / seconds
+        done = (time.process_time() - began) / seconds
         if done >= 1:
             return
         for group in optimizer.param_groups:

@@ -9,7 +9,7 @@ files, mapped into memory in an earlier run, and the ids of what it draws writte
 replacement, drops nothing and its result depends on `numpy`'s generator; so ours is measured without the guard
 against leaks and duplicates (`draw`) and with it (`guarded`). A side runs in a process of its own.
 
-    python benchmarks/mixture.py [--quick] [--records 100000000] [--theirs]
+    python benchmarks/mixture.py [--quick] [--records 100000000] [--theirs] [--plot docs/mixture.svg]
 """
 
 from __future__ import annotations

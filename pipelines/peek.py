@@ -17,6 +17,7 @@ from pipelines.store import Store
 from ubert.model.batch import Batch, Example
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
+from ubert.model.pointer import NOWHERE, PointerBatch
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.checks import covered
@@ -77,9 +78,15 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     shards = open_shards(find_shards(on_disk(root), chosen, tokenizer.hash), verify=False)
     config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
     words = tokenizer.for_masking() if chosen.masks else None
-    loader = Loader(shards, chosen, tokenizer.special, config.max_position_embeddings, words=words)
+    phrases = tokenizer.for_pointing() if chosen.points else None
+    loader = Loader(
+        shards, chosen, tokenizer.special, config.max_position_embeddings, words=words, phrases=phrases
+    )
     step = loader.step(0)
     first = step.batches[0]
+    if isinstance(first, PointerBatch):
+        yield from (_pointed(first, sequence, tokenizer) for sequence in range(min(n, len(first.ids_BL))))
+        return
     if not isinstance(first, Batch):
         for text in range(min(n, len(first.ids_BL))):
             yield _masked(first, text, shards.record_id(step.rows[text]), tokenizer)
@@ -156,6 +163,20 @@ def _piece(batch: Batch, piece: int, record_id: str, example: Example, tokenizer
         for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
             words = tokenizer.words(example.text[start : end + 1])
             lines.append(f"    [{start}, {end}] {words}\n", _colour(category))
+    return lines
+
+
+def _pointed(batch: PointerBatch, sequence: int, tokenizer: Tokenizer) -> Text:
+    """A sequence of a batch, its source, and what is to be pointed at."""
+    ids = batch.ids_BL[sequence][batch.mask_BL[sequence]].numpy().astype(np.int32)
+    start, end = batch.gold_B2[sequence].tolist()
+    lines = Text()
+    for head, value in (
+        ("tokens", " ".join(tokenizer.tokens(ids))),
+        ("source", f"tokens 1 to {int(batch.source_B[sequence])}"),
+        ("gold", "nowhere" if start == NOWHERE else f"[{start}, {end}] {tokenizer.words(ids[start : end + 1])}"),
+    ):
+        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
     return lines
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ubert.inference.windows import around, blocks
+from ubert.inference.windows import about, around, blocks
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
@@ -87,14 +87,14 @@ class Note(NamedTuple):
 def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Window]:
     """Cut a text into windows of at most `most` tokens that overlap by a quarter.
 
-    A cell is in every window that holds it whole. A text that nothing is extracted from has one window, its
-    beginning; a question about a place in it the window around that. A question's anchor, which says that there is
+    A cell is in every window that holds it whole. A text that is classified has one window, its beginning; a
+    question about a place in it the window around that. A question's anchor, which says that there is
     no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window.
     One that is asked nothing is cut into blocks.
     """
     if not tokens:
         return []
-    if query.region == Region.ANCHOR or objective(query.task).generates:
+    if query.region == Region.ANCHOR:
         return [Window(0, min(tokens, most), targets.gold_anchors, targets.gold_cells)]
     cells = targets.gold_cells
     found = []
@@ -198,7 +198,13 @@ class Rows:
         kept_pair = pair.ids[: max(most // 2, most - len(text.ids), 0)]
         tokens = len(text.ids) if query.categories or task.blocks or task.generates else 0
         room = most - len(kept_pair)
-        found = windows(targets, tokens, room, query) if room >= LEAST_TEXT or not len(target) else []
+        if not len(target):
+            found = windows(targets, tokens, room, query)
+        elif not tokens or room < LEAST_TEXT:
+            found = []
+        else:
+            start, stop, *_ = about(text.ids, pair.ids, room)
+            found = [Window(start, stop, targets.gold_anchors, targets.gold_cells)]
         return View(query, targets, pair, kept_pair, target, found)
 
     def _kept(self, record: Record, place: int, text: Encoding, views: Sequence[View]) -> Ids:
@@ -238,7 +244,9 @@ def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, st
     elif not first.windows:
         yield "no token in the text", record.text
     else:
-        text_end, pair_end = first.windows[-1].stop, len(first.kept_pair)
+        text_start, text_end, pair_end = first.windows[0].start, first.windows[-1].stop, len(first.kept_pair)
+        if text_start > 0 and task.generates:
+            yield "text cut", record.text[: int(text.starts[text_start])]
         if text_end < len(text.ids):
             yield "text cut", record.text[int(text.starts[text_end]) :]
         if pair_end < len(first.pair.ids):

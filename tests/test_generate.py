@@ -89,6 +89,16 @@ def test_a_source_is_cut_to_the_room_beside_its_text(predictor: Predictor) -> No
     assert not close(whole, cut)
 
 
+def test_a_text_longer_than_those_learnt_from_is_read_around_its_pair(tmp_path: Path) -> None:
+    predictor = ubert.load(write_checkpoint(tmp_path, unilm=True, max_tokens=24), precision="fp32")
+    before, after = "cold rain " * 40, "late trains " * 40
+    middle = "cold rain " * 5 + "in Ostrava " + "late trains " * 5
+    asked = [before + "in Ostrava " + after, "some " + before + "in Ostrava " + after + "again", middle]
+    whole, longer, alone = predictor.generate(asked, pairs=["Ostrava"] * 3, search=SHORT)
+    assert close(whole, longer) and close(whole, alone)
+    assert not close(whole, predictor.generate([before], pairs=["Ostrava"], search=SHORT)[0])
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_saved_model_writes_as_before(precision: str, checkpoint: Path, tmp_path: Path) -> None:
     predictor = ubert.load(checkpoint, precision=precision)  # type: ignore[arg-type]

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from dense_tables import dense_loss
 from handmade import PEOPLE, PLACES, record
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 
 from pipelines.evaluate import evaluate
@@ -26,10 +28,11 @@ from ubert.inference.windows import blocks
 from ubert.model.batch import Batch
 from ubert.model.masked_lm import MaskedBatch
 from ubert.model.tokenizer import load_tokenizer
+from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Span
-from ubert.training import checkpoint, loop
+from ubert.training import checkpoint, log, loop
 from ubert.training.loader import Loader, Step
 from ubert.training.shards import open_shards
 from ubert.training.step import accumulate
@@ -247,6 +250,63 @@ def test_the_losses_are_sums_divided_once(root: Path, shards: Path, encoder: Pat
         assert of_parts == pytest.approx(loss, rel=1e-5)
         for name, gradient in gradients.items():
             torch.testing.assert_close(parts[name], gradient, atol=1e-5, rtol=1e-3)
+
+
+def test_gradients_add_up_over_steps_of_both_objectives(root: Path, shards: Path, encoder: Path) -> None:
+    """Those of four steps in small batches, labelled texts scaled by log(1 + cells), are those of one loss that is
+    written down over dense tables and all logits."""
+    chosen = recipe(encoder, tokens_per_step=80, packs_per_batch=2, table_size=8, loss_scale="log")
+    training = loop.set_up(chosen, shards, root / "composed", loop.ALONE, resume=False)
+    model = training.model.double()
+    steps = [training.loader.step(i) for i in range(4)]
+    assert Counter(step.objective for step in steps) == {"structure": 3, "spanbert": 1}
+    assert all(len(step.batches) > 1 for step in steps)
+    losses = [loop.accumulate(training, i, step).loss for i, step in enumerate(steps)]
+    accumulated = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    by_hand = [composed(model, step) for step in steps]
+    torch.stack(by_hand).sum().backward()
+    assert losses == pytest.approx([float(loss.detach()) for loss in by_hand], rel=1e-9)
+    assert accumulated.keys() == {name for name, p in model.named_parameters() if p.grad is not None}
+    for name, p in model.named_parameters():
+        if p.grad is not None:
+            # what a loss is divided by is fp32
+            torch.testing.assert_close(accumulated[name], p.grad, atol=1e-8, rtol=1e-6)
+
+
+def composed(model: UbertModel, step: Step) -> torch.Tensor:
+    """The mean loss of a text; or that of a masked word, and of a word told from the tokens beside its span, whose
+    number is one more."""
+    tables: list[torch.Tensor] = []
+    words: list[torch.Tensor] = []
+    for batch in step.batches:
+        hidden_BLD = model.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        if isinstance(batch, Batch):
+            tables.append(dense_loss(model.table, hidden_BLD, batch, "log", "bce"))
+        elif isinstance(batch, MaskedBatch) and model.masked is not None:
+            rows = hidden_BLD.flatten(0, 1)
+            before, after, place = batch.boundary_S3.unbind(1)
+            own = model.masked.from_own(rows, model.word_vectors).log_softmax(1)[batch.position_M]
+            beside = model.masked.from_boundary(rows[before], rows[after], place, model.word_vectors).log_softmax(
+                1
+            )
+            nats = -own.gather(1, batch.target_M[:, None]), -beside.gather(1, batch.boundary_target_S[:, None])
+            words.append(torch.stack([each.sum() for each in nats]))
+    if step.objective == "structure":
+        return torch.stack(tables).sum() / len(step.rows)
+    counts = torch.tensor([batch.counts for batch in step.batches if isinstance(batch, MaskedBatch)]).sum(0)
+    return (torch.stack(words).sum(0) / (counts + torch.tensor([0, 1]))).sum()
+
+
+def test_the_log_names_the_objective_of_each_step(root: Path, shards: Path, encoder: Path) -> None:
+    run = root / "runs/logged"
+    chosen = recipe(encoder, steps=4)
+    loop.train(chosen, shards=shards, run=run, worker=loop.Worker(progress=False))
+    made_by = loader(shards, chosen)
+    assert [row.objective for row in log.read(run)[0]] == [made_by.step(i).objective for i in range(4)]
+    curves = EventAccumulator(str(run / "logs")).Reload()
+    steps = [[event.step for event in curves.Scalars(f"loss/{name}")] for name in MIXED]
+    assert sorted(steps[0] + steps[1]) == [1, 2, 3, 4] and len(steps[1]) == 1
 
 
 def test_a_run_that_is_stopped_goes_on_as_if_it_was_not(root: Path, shards: Path, encoder: Path) -> None:

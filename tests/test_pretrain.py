@@ -19,6 +19,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+REVIEWS = "reviews/train/accuracy"
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +62,16 @@ def test_two_workers_of_ray_equal_one_process(recipe: Recipe, root: Path, run: P
 
 def test_metrics_on_the_way_are_those_of_the_checkpoint(recipe: Recipe, root: Path) -> None:
     """Of two workers and an average of the weights."""
-    best = {"keep_best": "people/train/span_f1", "evaluate_every": 4, "ema": 0.5}
-    measuring = Recipe(**recipe.model_dump() | best | {"name": "measuring"})
+    evaluated = {"evaluate": [{"corpus": "reviews", "split": "train"}], "evaluate_every": 4, "ema": 0.5}
+    measuring = Recipe(**recipe.model_dump() | evaluated | {"name": "measuring", "keep_best": REVIEWS})
     run = pretrained(measuring, root, workers=2).parents[1]
     found = {row.step: row.metrics for row in log.read(run)[0] if row.metrics}
     assert set(found) == {4, 8}
     after = compare(measuring, run, root=root)["after"][0]["metrics"]
-    assert found[8] == pytest.approx({f"people/train/{name}": value for name, value in after.items()})
-    assert (run / "checkpoints/step-000004").exists()
+    assert found[8] == pytest.approx({f"reviews/train/{name}": value for name, value in after.items()})
+    assert found[8][REVIEWS] > 0
+    best = max(found, key=lambda step: (found[step][REVIEWS], step))
+    assert run_directory.finished(run).best == f"checkpoints/step-{best:06}"  # type: ignore[union-attr]
 
 
 def test_a_second_run_of_the_name_is_refused(recipe: Recipe, root: Path) -> None:

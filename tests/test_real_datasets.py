@@ -85,7 +85,7 @@ SOURCE_RECORDS = {
     "ade_corpus_dose": [213],
     "ade_corpus_sentences": [4272, 3000],
     "ag_news_test": [7600],
-    "ag_news_titles": [7600],
+    "ag_news_titles": [6600, 1000],
     "aste_14lap": [906, 219, 328],
     "aste_14res": [1266, 310, 492],
     "atis": [4478, 500, 893],
@@ -181,6 +181,7 @@ SOURCE_RECORDS = {
     "snips": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
     "snips_intent": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
     "squad2_cs224n": [6078, 5915],
+    "squad2_plausible_questions": [6078, 5915],
     "squad2_questions": [6078, 5915],
     "sst": [6920, 872, 1821],
     "sst_fine": [8544, 1101, 2210],
@@ -228,6 +229,7 @@ REJECTED = {
     "squad2_cs224n": {"no answer": 5915},
     "casie_triggers": {"mention isn't in the text": 1},
     "germeval2014_outer": {"wrong column count": 1},
+    "squad2_plausible_questions": {"missing field": 2910 + 5915},
     "squad2_questions": {"missing field": 3168 + 5915},
 }
 

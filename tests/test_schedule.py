@@ -63,7 +63,7 @@ def test_a_run_that_starts_from_anothers_stable_step_ends_as_one_run(trained: Ca
     wsd = {"schedule": "wsd", "warmup": 0.0}
     whole = trained("whole", **wsd, decay=0.5)
     trained("stable", **wsd, steps=6, decay=0.01)
-    ended = trained("ended", **wsd, decay=0.5, start_from="stable/step-000003")
+    ended = trained("ended", **wsd, decay=0.5, continue_from="stable/step-000003")
     assert [row.step for row in log.read(ended)[0]] == [4, 5, 6, 7, 8]
     assert [row.loss for row in log.read(ended)[0]] == losses(whole)[3:]
     assert_equal(ended, whole, "model.safetensors", "optimizer.safetensors")
@@ -73,12 +73,12 @@ def test_a_run_that_starts_from_anothers_stable_step_ends_as_one_run(trained: Ca
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"seed": 7}, r"start_from base/step-000006 was trained with other settings: seed 0 -> 7; set them"),
+        ({"seed": 7}, r"continue_from base/step-000006 was trained with other settings: seed 0 -> 7; set them"),
         (
             {"decay": 0.5},
-            r"start_from base/step-000006 is after step 4, the last of 8 before the decay; raise steps",
+            r"continue_from base/step-000006 is after step 4, the last of 8 before the decay; raise steps",
         ),
-        ({"start_from": "base/step-000007"}, r"step-000007: not a whole checkpoint .* give another"),
+        ({"continue_from": "base/step-000007"}, r"step-000007: not a whole checkpoint .* give another"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused(
@@ -87,7 +87,7 @@ def test_a_start_that_does_not_fit_is_refused(
     if not world.run("base").exists():
         trained("base", schedule="wsd", warmup=0.0, decay=0.01)
     with pytest.raises(UserError, match=said):
-        trained("late", **{"schedule": "wsd", "warmup": 0.0, "start_from": "base/step-000006"} | changed)
+        trained("late", **{"schedule": "wsd", "warmup": 0.0, "continue_from": "base/step-000006"} | changed)
 
 
 def test_an_average_is_what_a_checkpoint_predicts_with(trained: Callable[..., Path]) -> None:
@@ -176,7 +176,7 @@ def test_a_metric_that_is_not_measured_is_refused(tmp_path: Path, world: World) 
             {"evaluate": [{"corpus": "a"}], "evaluate_every": 5, "keep_best": "b/test/f1"},
             "expected a metric of one of a/test/",
         ),
-        ({"start_from": "../up/step-000001"}, "start_from"),
+        ({"continue_from": "../up/step-000001"}, "continue_from"),
     ],
 )
 def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, object], said: str) -> None:

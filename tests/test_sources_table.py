@@ -32,6 +32,15 @@ def test_lines_of_equal_columns_are_one_row_wherever_they_are(tmp_path: Path) ->
 def test_a_file_whose_lines_are_gathered_is_not_cut() -> None:
     assert split_at(Options(columns=["a", "b"])) == "line"
     assert split_at(Options(columns=["a", "b"], group=["a"])) is None
+    assert split_at(Options(columns=["a", "b"], only=(0, 5))) is None
+
+
+def test_rows_part_a_file_without_overlap(tmp_path: Path) -> None:
+    parts = [rows(tmp_path, b"a\nb\nc\nd\n", columns=["text"], only=part) for part in ((0, 1), (1, 3), (3, 9))]
+    assert [[row.line for row in part] for part in parts] == [[1], [2, 3], [4]]
+    for wrong in ((2, 2), (3, 1), (-1, 2)):
+        with pytest.raises(ValueError, match="only"):
+            Options(columns=["text"], only=wrong)
 
 
 def test_a_file_may_stand_for_a_label(tmp_path: Path) -> None:

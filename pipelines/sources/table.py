@@ -6,8 +6,9 @@ import csv
 import io
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,7 +25,8 @@ class Options(Strict):
     ends; none: a quote is a character like any other. `rest`: the last column takes the rest of the line, whatever
     it holds. `constants`: further fields, the same in every row of the file, such as the label that a file stands
     for. `group`: lines that are equal in these columns make up one row, with `rows`, a list of their other
-    fields."""
+    fields. `only`: the first row to take and the one to stop before, counted from 0; so a file can be parted into
+    splits."""
 
     separator: str = Field(default="\t", min_length=1, max_length=1)
     header: bool = False
@@ -34,6 +36,7 @@ class Options(Strict):
     rest: bool = False
     constants: dict[str, str] = Field(default_factory=dict)
     group: list[str] | None = Field(default=None, min_length=1)
+    only: tuple[Annotated[int, Field(ge=0)], int] | None = None
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
@@ -44,12 +47,15 @@ class Options(Strict):
             raise ValueError("a column is named twice")
         if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
             raise ValueError("`rest` needs `columns`, and leaves no room for `quoting: csv` or `optional_columns`")
+        if self.only is not None and self.only[0] >= self.only[1]:
+            raise ValueError("only: expected the first row to take, and a later one to stop before")
         return self
 
 
 def split_at(options: Options) -> Cut:
-    """A line is a record, unless a quoted field may hold a line end, or lines are gathered."""
-    return "line" if options.quoting == "none" and options.group is None else None
+    """A line is a record, unless a quoted field may hold a line end, or lines are gathered or counted."""
+    whole = options.quoting == "csv" or options.group is not None or options.only is not None
+    return None if whole else "line"
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
@@ -65,7 +71,8 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             a file with quotes.
     """
     rows = _by_column(piece, options)
-    return rows if options.group is None else _grouped(rows, options.group)
+    rows = rows if options.group is None else _grouped(rows, options.group)
+    return islice(rows, *(options.only or (None,)))
 
 
 def _grouped(rows: Iterator[RawRow | Reject], group: list[str]) -> Iterator[RawRow | Reject]:

@@ -10,6 +10,7 @@ import torch
 
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
+from ubert.inference.windows import about
 from ubert.model.batch import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -66,7 +67,7 @@ def lexicon(tokenizer: Tokenizer, mask: int) -> Lexicon:
 
 
 def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], longest: int) -> list[Ids]:
-    """[CLS] instruction [SEP] (pair [SEP]) text [SEP] of each; the text is cut where it is too long."""
+    """[CLS] instruction [SEP] (pair [SEP]) text [SEP] of each; a text that is too long is cut around its pair."""
     strings = list(dict.fromkeys(part for one in asked for part in (one.text, one.pair or "")))
     ids = dict(zip(strings, (encoding.ids for encoding in tokenizer.encode(strings)), strict=True))
     most = model.most_tokens - longest - 1  # the [MASK] after the last word
@@ -79,7 +80,11 @@ def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], lo
                 f"{len(pair)} leave {max(room, 0)} of {model.most_tokens} positions to the text, expected "
                 f"{LEAST_TEXT} or more; write fewer words, or give shorter texts"
             )
-        sources.append(source_of(instruction, pair, ids[one.text][:room], tokenizer.special))
+        # no longer than what the model has learnt from
+        start, stop, *_ = about(
+            ids[one.text], pair, min(room, max(LEAST_TEXT, model.shape.max_tokens - len(pair)))
+        )
+        sources.append(source_of(instruction, pair, ids[one.text][start:stop], tokenizer.special))
     return sources
 
 

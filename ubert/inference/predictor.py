@@ -17,6 +17,7 @@ from ubert.inference.beam import Search
 from ubert.inference.bounds import bounded
 from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap
 from ubert.inference.generation import Asked, generate
+from ubert.inference.pointing import point
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, around, whole, windows
@@ -24,7 +25,8 @@ from ubert.model.batch import Example, regions
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
+from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
+from ubert.objectives._spexbert import decoder
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
@@ -77,6 +79,7 @@ class Predictor:
         self.left_out: Counter[str] = Counter()
         self._instruction = lru_cache(tokenizer.instruction)  # one of a call's texts is that of all
         self.bf16 = runs_bf16(precision, next(model.parameters()).device)
+        self._phrases = tokenizer.for_pointing() if model.shape.points else None
 
     @classmethod
     def load(cls, directory: Path, *, precision: Precision = "auto") -> Predictor:
@@ -210,13 +213,14 @@ class Predictor:
     def _answer(
         self, chunk: list[Query], logits: list[list[float]], overlap: Overlaps
     ) -> Iterator[list[list[Prediction]]]:
+        decode = {task: self._decode(task) for task in {query.task for query in chunk}}
         encoded = self._encode(chunk)
         scored = self._scored(chunk, encoded, min(map(min, logits)))
         found, asked = [], []
         for query, thresholds, scores in zip(chunk, logits, scored, strict=True):
             task, encoding = objective(query.task), encoded[query.text]
             decoded = [
-                task.decode(query, encoding, scores, threshold=threshold, overlap=overlap)
+                decode[query.task](query, encoding, scores, threshold=threshold, overlap=overlap)
                 for threshold in thresholds
             ]
             found.append(decoded)
@@ -244,16 +248,7 @@ class Predictor:
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
         """Scores of the whole text of each query, in order."""
         views = [self._views(query, encoded) for query in queries]
-        scored, full = score(
-            self.model,
-            self.tokenizer.special,
-            [example for of_query in views for _, example in of_query],
-            threshold=threshold,
-            batch_tokens=BATCH_TOKENS,
-            bf16=self.bf16,
-        )
-        self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
-        remaining = iter(scored)
+        remaining = iter(self._score([example for of_query in views for _, example in of_query], threshold))
         found = []
         for query, of_query in zip(queries, views, strict=True):
             merged = whole([(window, next(remaining)) for window, _ in of_query], query.region)
@@ -261,6 +256,21 @@ class Predictor:
             self.left_out["mentions"] += beyond
             found.append(kept)
         return found
+
+    def _score(self, examples: Sequence[Example], threshold: float) -> list[Scored]:
+        """Scores of examples by the model's head: its structure table, or its pointer."""
+        model, special = self.model, self.tokenizer.special
+        if self._phrases is not None:
+            return point(model, special, self._phrases, examples, batch_tokens=BATCH_TOKENS, bf16=self.bf16)
+        scored, full = score(
+            model, special, examples, threshold=threshold, batch_tokens=BATCH_TOKENS, bf16=self.bf16
+        )
+        self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
+        return scored
+
+    def _decode(self, task: str) -> Decode:
+        """How the model's answers to a task are decoded."""
+        return decoder(task) if self._phrases is not None else objective(task).decode
 
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Every distinct string of a chunk, tokenised once."""
@@ -305,6 +315,7 @@ class Predictor:
     ) -> tuple[int, int]:
         """Most tokens of a window of the text, and of the second text; both whole where they fit."""
         room = self.model.most_tokens - instruction - 4 - (pair > 0)
+        room -= len(self._phrases.no_answer) if self._phrases is not None else 0
         markers = [size + 1 for size in categories]
         room -= max(min(sum(markers), room // PROMPT_SHARE), *markers, 0)
         if room < 2 * LEAST_TEXT:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ubert.model.batch import Region
+from ubert.model.batch import Ids, Region
 from ubert.objectives import Scored, merge
 
 
@@ -57,6 +57,17 @@ def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
     start = max(0, min((place[0] + place[1] + 1 - most) // 2, tokens - most))
     stop = min(tokens, start + most)
     return Window(start, stop, start, stop)
+
+
+def about(text: Ids, pair: Ids, most: int) -> Window:
+    """The window of at most `most` tokens of a text that another is written from: around the first place where it
+    has the words of its second text, such as an answer; its beginning where it lacks them."""
+    size = len(pair)
+    if not 0 < size <= len(text):
+        return around(len(text), most, (0, 0))
+    found = np.flatnonzero((np.lib.stride_tricks.sliding_window_view(text, size) == pair).all(axis=1))
+    first = int(found[0]) if len(found) else 0
+    return around(len(text), most, (first, first + size - 1))
 
 
 def own(window: Window, scored: Scored) -> Scored:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from enum import IntFlag
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -278,18 +278,18 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
 def padded(columns: Sequences, special: Special, examples: int) -> Batch:
     """Pad sequences to the longest of them and number their tables."""
     sep = np.array([special.sep], np.int32)
-    tokens: list[Ids] = []
-    for prompt, text, pair in zip(columns.prompt, columns.text, columns.pair, strict=True):
-        tokens += (prompt.ids, pair, sep, text, sep) if len(pair) else (prompt.ids, text, sep)
+    pair_B, text_length_B = (np.fromiter(map(len, ids), np.int64) for ids in (columns.pair, columns.text))
+    columns_of_ids: list[Iterable[Ids]] = [[prompt.ids for prompt in columns.prompt]]
+    if pair_B.any():
+        columns_of_ids += [columns.pair, [sep if length else sep[:0] for length in pair_B.tolist()]]
+    tokens = chain.from_iterable(zip(*columns_of_ids, columns.text, repeat(sep), strict=False))
     runs = [list(run) for _, run in groupby(columns.prompt, id)]  # neighbours mostly share their prompt
     prompt_B = np.repeat([len(run[0].ids) for run in runs], list(map(len, runs)))
-    pair_B = np.array([len(pair) for pair in columns.pair])
-    text_length_B = np.array([len(text) for text in columns.text])
     length_B = prompt_B + pair_B + (pair_B > 0) + text_length_B + 1
     position_L = np.arange(length_B.max())
     mask_BL = position_L < length_B[:, None]
     ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
-    ids_BL[mask_BL] = np.concatenate(tokens)
+    ids_BL[mask_BL] = np.concatenate(list(tokens))
     second_B = prompt_B if special.types else length_B
     types_BL = mask_BL & (position_L >= second_B[:, None])
     example_B = np.array(columns.example)

@@ -32,7 +32,7 @@ class _Dense(nn.Module):
     def forward(
         self, ids: Tensor, mask: Tensor, types: Tensor, piece: Tensor, anchor: Tensor
     ) -> tuple[Tensor, Tensor]:
-        anchors, cells = self.model.table.dense(self.model.encode(ids, mask, types), piece, anchor)
+        anchors, cells = self.model.structure_table().dense(self.model.encode(ids, mask, types), piece, anchor)
         return anchors, cells
 
 

@@ -82,5 +82,5 @@ def read(source: str) -> UbertModel:
     tensors = {"U": biaffine, "anchor_bias": biaffine[-1, -1:]}
     for ours, theirs in (("start", public.query_layer[0]), ("end", public.key_layer[0])):
         tensors |= {f"{ours}.{name}": tensor for name, tensor in theirs.named_parameters()}
-    model.table.load_state_dict(tensors)
+    model.structure_table().load_state_dict(tensors)
     return model

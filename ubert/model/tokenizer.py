@@ -20,6 +20,7 @@ from blake3 import blake3
 
 from ubert.model.batch import Ids, Special
 from ubert.model.masking import Words
+from ubert.model.pointer import BETWEEN, NO_ANSWER, Phrases
 from ubert.schema.errors import UserError
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"
@@ -108,6 +109,11 @@ class Tokenizer:
         else:
             starts = [not token.startswith(CONTINUED) for token in tokens]
         return Words(mask, np.array(starts, np.bool_))
+
+    def for_pointing(self) -> Phrases:
+        """What sources of SpEx-BERT are written with."""
+        between, no_answer = (encoding.ids for encoding in self.encode([BETWEEN, NO_ANSWER]))
+        return Phrases(int(between[0]) if len(between) == 1 else self.special.marker, no_answer)
 
     def words(self, ids: Ids) -> str:
         """About the text that the tokens were, to be looked at."""

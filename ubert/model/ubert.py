@@ -19,12 +19,14 @@ from ubert.model import cloze, lora, unpadded
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, MaskedHead
+from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+HEADS = ("table", "pointer", "masked")  # of which a model has those of its shape
 # families whose positions begin after the padding id
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
@@ -34,7 +36,7 @@ class Shape:
     """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
     `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
     is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too; `unilm`: it
-    knows UniLM's segments, and generates."""
+    knows UniLM's segments, and generates; `points`: it points at spans (SpEx-BERT), and has no structure table."""
 
     layout: Layout = "joint"
     table_size: int = 128
@@ -43,6 +45,7 @@ class Shape:
     lora: int | None = None
     masked: bool = False
     unilm: bool = False
+    points: bool = False
 
 
 class UbertConfig(PreTrainedConfig):
@@ -55,7 +58,7 @@ class UbertConfig(PreTrainedConfig):
 
 
 class UbertModel(PreTrainedModel):
-    """Encoder and structure table (UBERT, section 3)."""
+    """Encoder and structure table (UBERT, section 3), or pointer (SpEx-BERT, section 3)."""
 
     config_class = UbertConfig
 
@@ -68,7 +71,8 @@ class UbertModel(PreTrainedModel):
         self.encoder: Any = _without_pooler(encoder)
         unpadded.prepare(self.encoder)
         width = self.encoder.config.hidden_size
-        self.table = StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
+        self.table = None if self.shape.points else self._new_table(width)
+        self.pointer = Pointer(width) if self.shape.points else None
         self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked or self.shape.unilm else None
         self.post_init()  # type: ignore[no-untyped-call]
         if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
@@ -91,8 +95,30 @@ class UbertModel(PreTrainedModel):
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
         hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
-        scores: Scores = self.table(hidden_BLD, batch)
+        scores: Scores = self.structure_table()(hidden_BLD, batch)
         return scores
+
+    def structure_table(self) -> StructureTable:
+        """The head that scores tables.
+
+        Raises:
+            UserError: the model has none.
+        """
+        if self.table is None:
+            raise UserError(
+                "the model is a SpEx-BERT, which has no structure table; train it with structure in place of "
+                "spexbert among its recipe's objectives"
+            )
+        return self.table
+
+    def _new_table(self, width: int) -> StructureTable:
+        return StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
+
+    def pointed(self, batch: PointerBatch) -> Tensor:
+        """Logits of starts and ends [B, L, 2]; see `Pointer`."""
+        assert self.pointer is not None
+        logits_BL2: Tensor = self.pointer(self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL), batch.source_B)
+        return logits_BL2
 
     @property
     def word_vectors(self) -> Tensor:
@@ -196,15 +222,16 @@ class UbertModel(PreTrainedModel):
                 cloze.learn_segments(pretrained)
             model = cls.around(pretrained, shape)
         if start:
-            if (start.shape.layout, start.shape.table_size) != (shape.layout, shape.table_size):
+            both = start.table is not None and model.table is not None
+            if both and (start.shape.layout, start.shape.table_size) != (shape.layout, shape.table_size):
                 raise UserError(
                     f"checkpoint {encoder} has a table of layout {start.shape.layout} and size "
                     f"{start.shape.table_size}; expected {shape.layout} and {shape.table_size}: give the recipe "
                     "the checkpoint's `layout` and `table_size`"
                 )
-            model.table = start.table
-            if start.masked is not None and model.masked is not None:
-                model.masked = start.masked
+            for head in HEADS:
+                if getattr(start, head) is not None and getattr(model, head) is not None:
+                    setattr(model, head, getattr(start, head))
         return model
 
     @classmethod

@@ -172,10 +172,18 @@ class ShardManifest(Manifest):
     alignment: list[Alignment]
 
 
+class Ancestor(Strict):
+    """A checkpoint that a run began with: its run, its step, and the blake3 of its weights."""
+
+    run: str
+    step: int
+    weights: str
+
+
 class RunManifest(Manifest):
-    """`runs/<name>/manifest.json`: a finished run. `fingerprint` is of recipe and shards; `checkpoint` is relative
-    to the run, as is `best`, where the recipe keeps one; `loss` is that of the last step; `seconds` were spent in
-    steps."""
+    """`runs/<name>/manifest.json`: a finished run. `fingerprint` is of recipe, shards and ancestors; `checkpoint`
+    is relative to the run, as is `best`, where the recipe keeps one; `loss` is that of the last step; `seconds`
+    were spent in steps; `ancestry`: the chain of runs that gave it its weights, the oldest first."""
 
     recipe: str
     shards: str
@@ -185,6 +193,7 @@ class RunManifest(Manifest):
     loss: float
     checkpoint: str
     best: str | None = None
+    ancestry: list[Ancestor] = Field(default_factory=list)
 
 
 class Folder(Protocol):

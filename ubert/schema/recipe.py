@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
 from ubert.schema.record import Split
 from ubert.schema.spec import NAME
@@ -13,8 +13,9 @@ from ubert.schema.yaml_file import Strict
 Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
 LossScale = Literal["sum", "log"]
+Batches = Literal["mixed", "by_task", "cycle"]
 Precision = Literal["auto", "bf16", "fp32"]
-Trained = Literal["structure", "spanbert", "unilm", "seq2seq"]
+Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
 Parallel = Literal["ddp", "fsdp"]
 SHARE = 0.001  # to which shares of batches are exact
@@ -56,23 +57,30 @@ class Recipe(Strict):
     paper). `categories_per_piece`: most categories of one joint sequence; in training, gold ones and a keyed draw
     of the others. `tokens_per_batch` are about the padded tokens of one global batch (all workers together). It is
     made of `packs_per_batch` packs (1: all texts of about one length, and the fewest forward passes), of any tasks
-    (`batches: mixed`) or of one (by_task); a pack has texts of about one length, or a single larger one.
+    (`batches: mixed`), of one (by_task), or of one corpus (cycle: the corpora take turns, and an epoch is one of
+    the largest); a pack has texts of about one length, or a single larger one.
     `tokens_per_step` bounds the padded tokens of one forward pass on one worker. Exactly one of `steps` and
     `epochs` is given.
 
     `objectives`: the share of global batches that each objective has: `structure`, the structure table over
-    labelled records; `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
+    labelled records, or in its place `spexbert`, a pointer at one choice or answer (classification, pair, choice,
+    regression and qa); `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
     texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task
     seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
     share goes around at its own pace.
 
     `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
-    `decay` of the steps (`wsd`: warm-up, stable, decay). `start_from`: a checkpoint of another run of the store on
-    the same shards, `<run>/step-001000`, with whose weights, optimizer and step this run begins: a stable run has
-    many ends. `ema`: decay of an average of the weights, with which a checkpoint predicts. `evaluate_every`: steps
-    after which `evaluate` is measured. `keep_best`: a metric of it, `<corpus>/<split>/<metric>`, whose best
-    checkpoint stays.
+    `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
+    checkpoint predicts. `evaluate_every`: steps after which `evaluate` is measured. `keep_best`: a metric of it,
+    `<corpus>/<split>/<metric>`, whose best checkpoint stays.
+
+    A run may begin where another of the store is. `from`: a finished run, or a checkpoint, `<run>/step-001000`,
+    whose weights this run begins with, encoder and heads, at step 0 and with a fresh optimizer, on any mixture
+    (STILTs); chains of runs are made so. `continue_from`: a checkpoint on the same shards, with whose weights,
+    optimizer and step this run goes on: a stable run has many ends.
     """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python's
 
     name: str = Field(pattern=NAME)
     description: str = ""
@@ -86,7 +94,7 @@ class Recipe(Strict):
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
     packs_per_batch: int = Field(default=4, gt=0)
-    batches: Literal["mixed", "by_task"] = "mixed"
+    batches: Batches = "mixed"
     tokens_per_step: int = Field(default=8192, gt=0)
     steps: int | None = Field(default=None, gt=0)
     epochs: float | None = Field(default=None, gt=0)
@@ -100,7 +108,12 @@ class Recipe(Strict):
     schedule: Schedule = "linear"
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps
     decay: float = Field(default=0.1, gt=0, le=1)  # share of the steps; of wsd alone
-    start_from: str | None = Field(default=None, pattern=rf"{NAME[:-1]}/step-\d{{6,}}$")
+    ancestor: str | None = Field(default=None, alias="from", pattern=rf"{NAME[:-1]}(/step-\d{{6,}})?$")
+    continue_from: str | None = Field(
+        default=None,
+        pattern=rf"{NAME[:-1]}/step-\d{{6,}}$",
+        validation_alias=AliasChoices("continue_from", "start_from"),  # as checkpoints had it before
+    )
     ema: float | None = Field(default=None, gt=0, lt=1)
     clip: float = Field(default=1.0, gt=0)  # gradient norm
     precision: Precision = "auto"  # auto: bf16 where the processor has it
@@ -116,7 +129,12 @@ class Recipe(Strict):
     @property
     def masks(self) -> bool:
         """Whether an objective masks words."""
-        return self.objectives.keys() != {"structure"}
+        return not self.objectives.keys() <= {"structure", "spexbert"}
+
+    @property
+    def points(self) -> bool:
+        """Whether labelled records are learnt by pointing at spans, not by structure tables."""
+        return "spexbert" in self.objectives
 
     @property
     def generates(self) -> bool:
@@ -127,6 +145,27 @@ class Recipe(Strict):
     def _one_length(self) -> Recipe:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("expected exactly one of `steps` and `epochs`")
+        return self
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Recipe:
+        if self.ancestor and self.continue_from:
+            raise ValueError(
+                "expected one of `from` (weights alone) and `continue_from` (optimizer and step, too)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_head(self) -> Recipe:
+        if self.points and "structure" in self.objectives:
+            raise ValueError(
+                "objectives: structure and spexbert are two models of the same records; expected one of them: to "
+                "compare them, train a run of each"
+            )
+        if self.points and (self.layout, self.loss) != ("joint", "bce"):
+            raise ValueError(
+                "layout and loss are of the structure table; leave them out of a recipe with spexbert"
+            )
         return self
 
     @model_validator(mode="after")

@@ -28,6 +28,7 @@ from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
+from ubert.schema.manifest import Ancestor
 from ubert.schema.recipe import Recipe
 from ubert.schema.yaml_file import Strict
 from ubert.training import parallel
@@ -46,7 +47,7 @@ class State(Strict):
 
     `tokens` and `seconds` were spent so far, over all workers; `loss` is that of the last step, None before the
     first; `metrics` were measured at this step, if they were. `shards` is their fingerprint, `tokenizer` its hash,
-    `files` the blake3 of each file of the checkpoint.
+    `ancestry` the chain of runs that gave the first weights, `files` the blake3 of each file of the checkpoint.
     """
 
     step: int
@@ -57,6 +58,7 @@ class State(Strict):
     recipe: Recipe
     shards: str
     tokenizer: str
+    ancestry: list[Ancestor] = Field(default_factory=list)
     files: dict[str, str] = Field(default_factory=dict)
 
 

@@ -20,13 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ubert.model.pointer import Phrases
+from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.recipe import Batches, Recipe, Trained
 from ubert.schema.record import TASKS, Task
 from ubert.training.permutation import Longs
-from ubert.training.shards import Shards
-from ubert.training.sizes import Sizes, TextSizes, tasks_of
+from ubert.training.shards import Columns, Shards
+from ubert.training.sizes import SizesOf, sizes_of, tasks_of
 
 _BITS = 24  # of a number of sequences, and of a length, in a key
 _LARGEST = (1 << _BITS) - 1
@@ -37,35 +39,35 @@ NARROW = 0.96  # rows share a bucket down to this part of its longest, so that l
 class Index(NamedTuple):
     """`row_M`: the row of each copy, bucket by bucket; copies of one row are neighbours. Bucket k is
     row_M[start_K[k] : start_K[k + 1]], and `most_K` of its copies make up a pack at most. `phase_K` is its phase;
-    `task_K` numbers its task where tasks are kept apart, else it is 0."""
+    `group_K` numbers its task or corpus where these are kept apart, else it is 0."""
 
     row_M: npt.NDArray[np.unsignedinteger]
     start_K: Longs
     most_K: Longs
     phase_K: Longs
-    task_K: Longs
+    group_K: Longs
 
 
-def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) -> Index:
+def index(
+    shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None = None
+) -> Index:
     """The index of a set of shards for a recipe's packs of one objective.
 
     Args:
         most_tokens: the encoder's number of positions.
+        phrases: what SpEx-BERT's sources are written with, where it is the objective.
 
     Raises:
         UserError: the objective has no rows, or rows have no objective; a row alone is larger than a batch or a
             forward pass may be, or than the encoder takes; or the order can't be written beside the shards.
     """
-    by_task = recipe.batches == "by_task"
-    tasks = tasks_of(recipe, objective)
-    made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, by_task
+    tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe.batches)
+    made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
     name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives))
     places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
     if not all(place.exists() for place in places):
         _all_trained(shards, recipe)
-        structure = objective == "structure"
-        sizes = Sizes(shards, recipe, most_tokens) if structure else TextSizes(shards, most_tokens, objective)
-        _build(shards, sizes, tasks, by_task, *places)
+        _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), tasks, groups, *places)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
     if not len(key_E):
@@ -77,37 +79,63 @@ def index(shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) 
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
     first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
-    phase_K, task_K = np.divmod(key_E[first_E] >> 2 * _BITS, len(TASKS))
-    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, task_K)
+    phase_K, group_K = np.divmod(key_E[first_E] >> 2 * _BITS, len(groups.names))
+    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, group_K)
+
+
+class _Groups(NamedTuple):
+    """Rows that are kept apart: all of a task, all of a corpus, or none. Their number is part of a key."""
+
+    by: Batches
+    names: list[str]
+
+    @classmethod
+    def make(cls, shards: Shards, by: Batches) -> _Groups:
+        """Those of a set of shards."""
+        if by == "cycle":
+            return cls(by, sorted({name for file in shards.files for name in file.corpora}))
+        return cls(by, list(TASKS) if by == "by_task" else ["all"])
+
+    def of(self, file: Columns, row_R: Longs) -> Longs:
+        """The number of each row's group."""
+        if self.by == "mixed":
+            return np.zeros(len(row_R), np.int64)
+        column, names = (file.task, file.tasks) if self.by == "by_task" else (file.corpus, file.corpora)
+        return np.array([self.names.index(name) for name in names], np.int64)[column[row_R]]
 
 
 _TRAINS = {"text": "spanbert or unilm", "seq2seq": "seq2seq"}
 
 
 def _wanted(objective: Trained) -> str:
-    wanted = {"structure": "any labelled task", "seq2seq": "task seq2seq"}
+    wanted = {
+        "structure": "any labelled task",
+        "spexbert": f"task {', '.join(DECODE)}",
+        "seq2seq": "task seq2seq",
+    }
     return wanted.get(objective, "task text, or, with masking.texts: all, any task")
 
 
 def _all_trained(shards: Shards, recipe: Recipe) -> None:
     """Refuse a mixture with records of a task that no objective of the recipe trains on."""
     trained = set[str]().union(*(tasks_of(recipe, objective) for objective in recipe.objectives))
+    instead = " in place of spexbert" if recipe.points else ""
     for file in shards.files:
         drawn = np.unique(file.task[file.copies.any(axis=1)]).tolist()
         if left := {file.tasks[number] for number in drawn} - trained:
             raise UserError(
                 f"recipe {recipe.name}: the mixture {recipe.mixture} has records of task {min(left)}, which none "
                 f"of the objectives {', '.join(recipe.objectives)} trains on; give "
-                f"{_TRAINS.get(min(left), 'structure')} a share, or leave them out of the mixture"
+                f"{_TRAINS.get(min(left), 'structure')} a share{instead}, or leave them out of the mixture"
             )
 
 
 def _build(
-    shards: Shards, sizes: Sizes | TextSizes, tasks: set[Task], by_task: bool, sizes_file: Path, rows_file: Path
+    shards: Shards, sizes: SizesOf, tasks: set[Task], groups: _Groups, sizes_file: Path, rows_file: Path
 ) -> None:
     """Count the copies of each size, and put the rows in that order: a counting sort in two passes."""
     counts: Counter[int] = Counter()
-    for _, key_R, copies_R in _keyed(shards, sizes, tasks, by_task):
+    for _, key_R, copies_R in _keyed(shards, sizes, tasks, groups):
         key_E, place_R = np.unique(key_R, return_inverse=True)
         count_E = np.bincount(place_R, weights=copies_R).astype(np.int64)
         counts.update(dict(zip(key_E.tolist(), count_E.tolist(), strict=True)))
@@ -117,7 +145,7 @@ def _build(
     with _whole(rows_file) as path:
         row_M = np.lib.format.open_memmap(path, mode="w+", dtype=number, shape=(int(count_E.sum()),))
         free_E = np.cumsum(count_E) - count_E
-        for row_R, key_R, copies_R in _keyed(shards, sizes, tasks, by_task):
+        for row_R, key_R, copies_R in _keyed(shards, sizes, tasks, groups):
             size_R = np.searchsorted(key_E, key_R)
             order_R = np.argsort(size_R, kind="stable")
             dealt = np.repeat(row_R[order_R], copies_R[order_R])
@@ -132,12 +160,11 @@ def _build(
 
 
 def _keyed(
-    shards: Shards, sizes: Sizes | TextSizes, wanted: set[Task], by_task: bool
+    shards: Shards, sizes: SizesOf, wanted: set[Task], groups: _Groups
 ) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """The rows of wanted tasks that are drawn, their keys (phase, task, then sequences, then length: the largest
+    """The rows of wanted tasks that are drawn, their keys (phase, group, then sequences, then length: the largest
     first) and their copies, a part of a shard at a time."""
     for file in shards.files:
-        tasks = np.array([TASKS.index(task) if by_task else 0 for task in file.tasks], np.int64)
         is_wanted = np.array([task in wanted for task in file.tasks], np.bool_)
         for start, phase in product(range(0, len(file), CHUNK), range(file.copies.shape[1])):
             copies_R = file.copies[start : start + CHUNK, phase]
@@ -145,7 +172,7 @@ def _keyed(
             drawn_R = drawn_R[is_wanted[file.task[drawn_R]]]
             length_R, pieces_R = sizes(file, drawn_R)
             size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
-            group_R = phase * len(TASKS) + tasks[file.task[drawn_R]]
+            group_R = phase * len(groups.names) + groups.of(file, drawn_R)
             yield file.first + drawn_R, (group_R << 2 * _BITS) + size_R, copies_R[drawn_R - start].astype(np.int64)
 
 

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ubert.model import cloze
+from ubert.model import cloze, pointer
 from ubert.model.batch import Batch, Ids, Prompt, Sequences, Special, groups, padded, prompt
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
+from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
@@ -37,6 +38,8 @@ from ubert.training.turns import Turns
 PROMPTS_KEPT = 4096
 AHEAD = 4  # steps that are prepared in advance
 
+AnyBatch = Batch | PointerBatch | MaskedBatch | ClozeBatch
+
 
 @dataclass(slots=True, frozen=True)
 class Step:
@@ -45,7 +48,7 @@ class Step:
     are."""
 
     objective: Trained
-    batches: list[Batch | MaskedBatch | ClozeBatch]
+    batches: list[AnyBatch]
     examples: int
     rows: list[int]
     shards: Shards
@@ -69,6 +72,7 @@ class Loader:
     Args:
         most_tokens: the encoder's number of positions.
         words: what masking knows of the tokenizer, where the recipe has an objective that masks.
+        phrases: what SpEx-BERT's sources are written with, where it is one of the recipe's objectives.
         pin: batches are for a GPU, which copies them from pinned memory while it computes.
 
     Raises:
@@ -85,13 +89,15 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         words: Words | None = None,
+        phrases: Phrases | None = None,
         pin: bool = False,
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
-        self.rank, self.world, self.words, self.pin = rank, world, words, pin
+        self.rank, self.world, self.words, self.phrases, self.pin = rank, world, words, phrases, pin
         self.turns = Turns(recipe.objectives)
-        self.plans = {name: Plan(shards, recipe, most_tokens, name) for name in recipe.objectives}
-        leading = "structure" if "structure" in self.plans else next(iter(self.plans))
+        self.plans = {name: Plan(shards, recipe, most_tokens, name, phrases) for name in recipe.objectives}
+        self.labelled: Trained = "spexbert" if recipe.points else "structure"
+        leading = self.labelled if self.labelled in self.plans else next(iter(self.plans))
         self.steps_per_epoch = self.turns.until(leading, self.plans[leading].steps)
         _enough(self.plans.values(), recipe, world)
         epochs = recipe.epochs or 0.0
@@ -105,18 +111,19 @@ class Loader:
         objective, turn = self.turns(i)
         plan = self.plans[objective]
         packs = plan.packs(turn)
-        make: dict[Trained, Callable[..., Iterator[Batch | MaskedBatch | ClozeBatch]]] = {
+        make: dict[Trained, Callable[..., Iterator[AnyBatch]]] = {
             "structure": self._batches,
+            "spexbert": self._pointed,
             "spanbert": self._masked,
             "unilm": partial(self._clozes, "unilm"),
             "seq2seq": partial(self._clozes, "seq2seq"),
         }
-        batches: list[Batch | MaskedBatch | ClozeBatch] = []
+        batches: list[AnyBatch] = []
         rows: list[int] = []
         for copies in self.share(packs):
             row_R = plan.row_M[copies]
             order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
-            mine = row_R[order].astype(np.int64), copies[order], turn // plan.steps
+            mine = row_R[order].astype(np.int64), copies[order], plan.epoch(turn)
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
         if self.pin:
@@ -167,6 +174,31 @@ class Loader:
                 gold_cells=rows.cells[start:stop],
             )
             yield padded(columns, self.special, stop - start)
+
+    def _pointed(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[PointerBatch]:
+        """Micro-batches of this rank's rows of a pack, as sources to point into."""
+        found = [
+            self._sources(row, copy, epoch) for row, copy in zip(row_R.tolist(), copy_R.tolist(), strict=True)
+        ]
+        lengths = [max(len(one.ids) for one in of_row) for of_row in found]
+        for start, stop in self._cuts(lengths, list(map(len, found))):
+            yield pointer.padded(list(chain.from_iterable(found[start:stop])), self.special)
+
+    def _sources(self, row: int, copy: int, epoch: int) -> list[Pointed]:
+        """The sequences of a row. Choices without the right one among them teach nothing and are left out, but a
+        row has a sequence at least, so that no batch is empty."""
+        assert self.phrases is not None
+        found = list(
+            pointer.sequences(
+                self.shards.example(row),
+                self.categories(row, copy, epoch),
+                self.phrases,
+                self.special,
+                most_categories=self.recipe.categories_per_piece,
+                most_tokens=self.most_tokens,
+            )
+        )
+        return [one for one in found if one.gold[0] != NOWHERE] or found[:1]
 
     def _masked(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[MaskedBatch]:
         """Micro-batches of this rank's rows of a pack, masked."""
@@ -235,7 +267,7 @@ class Loader:
         if count <= most:
             return self._every[:count]
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-        plan = self.plans["structure"]
+        plan = self.plans[self.labelled]
         draw = keys(np.arange(count), *plan.key, epoch, CATEGORIES, row, plan.occurrence(copy))
         draw[gold] = 0
         most = max(most, len(gold))
@@ -247,8 +279,8 @@ def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     if (fewest := min(plan.fewest for plan in plans)) < world:
         raise UserError(
             f"recipe {recipe.name}: the smallest phase of mixture {recipe.mixture} (with batches: by_task, the "
-            f"smallest task of one) has {fewest} texts, fewer than the {world} workers; use fewer, or give it "
-            "more draws"
+            f"smallest task of one; with cycle, the smallest corpus) has {fewest} texts, fewer than the {world} "
+            "workers; use fewer, or give it more draws"
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(

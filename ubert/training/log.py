@@ -16,16 +16,19 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
+from ubert.schema.recipe import Trained
 
 JSONL = Path("logs/train.jsonl")
 PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
 class Row(NamedTuple):
-    """The numbers of one step. `step` of `steps` are done; `loss` is that of a text; `tokens` without padding."""
+    """The numbers of one step. `step` of `steps` are done; `loss` is that of a text, or of a hidden word, by the
+    step's `objective`; `tokens` without padding."""
 
     step: int
     steps: int
+    objective: Trained
     loss: float
     learning_rate: float
     gradient_norm: float
@@ -35,8 +38,17 @@ class Row(NamedTuple):
     metrics: dict[str, float] | None = None  # where they were measured after it
 
 
-NUMBERS = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # which are drawn as curves
 Tell = Callable[[Row], None]
+
+
+def curves(row: Row) -> dict[str, float]:
+    """What is drawn of a step, by name; losses of several objectives are no one curve."""
+    return {
+        f"loss/{row.objective}": row.loss,
+        "learning_rate": row.learning_rate,
+        "gradient_norm": row.gradient_norm,
+        "tokens_per_second": row.tokens_per_second,
+    } | (row.metrics or {})
 
 
 @contextmanager
@@ -57,9 +69,7 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
         def tell(row: Row) -> None:
             with _written(run):
                 file.write(_line(row).encode() + b"\n")
-                for name in NUMBERS:
-                    writer.add_scalar(name, getattr(row, name), row.step)
-                for name, value in (row.metrics or {}).items():
+                for name, value in curves(row).items():
                     writer.add_scalar(name, value, row.step)
 
         try:

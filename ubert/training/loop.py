@@ -105,7 +105,8 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         dist.barrier()
     began = checkpoint.latest(run)
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
-    model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer)
+    ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
+    model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.to(worker.device).train()  # type: ignore[arg-type]
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
@@ -124,7 +125,14 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         state = checkpoint.read_state(directory).model_copy(update={"recipe": recipe})
     else:
         state = State(
-            step=0, tokens=0, seconds=0.0, loss=None, recipe=recipe, shards=made_of, tokenizer=tokenizer.hash
+            step=0,
+            tokens=0,
+            seconds=0.0,
+            loss=None,
+            recipe=recipe,
+            shards=made_of,
+            tokenizer=tokenizer.hash,
+            ancestry=run_directory.ancestry(ancestor) if ancestor else [],
         )
     training = Training(
         recipe=recipe,
@@ -139,6 +147,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             worker.rank,
             worker.world,
             words=tokenizer.for_masking() if recipe.masks else None,
+            phrases=tokenizer.for_pointing() if recipe.points else None,
             pin=worker.device.type == "cuda",
         ),
         model=model,
@@ -162,8 +171,8 @@ def _check_start(training: Training) -> None:
     last = decay_start(total, recipe) if recipe.schedule == "wsd" else total - 1
     if step > last:
         raise UserError(
-            f"recipe {recipe.name}: start_from {recipe.start_from} is after step {last}, the last of {total} "
-            f"before the {'decay' if recipe.schedule == 'wsd' else 'end'}; raise steps or lower decay"
+            f"recipe {recipe.name}: continue_from {recipe.continue_from} is after step {last}, the last of "
+            f"{total} before the {'decay' if recipe.schedule == 'wsd' else 'end'}; raise steps or lower decay"
         )
 
 
@@ -177,9 +186,10 @@ def save(training: Training) -> None:
         parallel.whole(tensor)
 
 
-def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
+def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:
+    """At step 0: the recipe's encoder with new heads, or an ancestor's weights."""
     return UbertModel.new(
-        encoder_path(recipe.encoder),
+        str(ancestor or encoder_path(recipe.encoder)),
         Shape(
             recipe.layout,
             recipe.table_size,
@@ -188,6 +198,7 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer) -> UbertModel:
             recipe.lora,
             recipe.masks,
             recipe.generates,
+            recipe.points,
         ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
@@ -219,7 +230,11 @@ def _settle(
         }
     )
     total = training.loader.total_steps
-    tell(log.Row(done, total, loss, taken.rate, norm, tokens, tokens / seconds, seconds, metrics))
+    tell(
+        log.Row(
+            done, total, taken.step.objective, loss, taken.rate, norm, tokens, tokens / seconds, seconds, metrics
+        )
+    )
     return ended
 
 

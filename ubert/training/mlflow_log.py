@@ -14,7 +14,7 @@ from typing import Any
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training.log import NUMBERS, Row, Tell
+from ubert.training.log import Row, Tell, curves
 
 RUN = Path("logs/mlflow")  # a file with the id of MLflow's run
 EVERY = 10.0  # seconds between two writes: one takes as long as a step
@@ -51,8 +51,8 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
         def tell(row: Row) -> None:
             if row.step <= done:
                 return
-            values = {name: getattr(row, name) for name in NUMBERS} | (row.metrics or {})
-            metrics.extend(Metric(name, value, int(time() * 1000), row.step) for name, value in values.items())
+            now = int(time() * 1000)
+            metrics.extend(Metric(name, value, now, row.step) for name, value in curves(row).items())
             if monotonic() - written > EVERY:
                 write()
 
@@ -80,7 +80,11 @@ def _opened(run: Path, recipe: Recipe, store: str) -> tuple[Any, str, int]:
     if (run / RUN).exists():
         number = (run / RUN).read_text(encoding="utf-8").strip()
         client.update_run(number, status="RUNNING")
-        return client, number, max((one.step for one in client.get_metric_history(number, NUMBERS[0])), default=0)
+        return (
+            client,
+            number,
+            max((one.step for one in client.get_metric_history(number, "learning_rate")), default=0),
+        )
     experiment = client.get_experiment_by_name(recipe.mixture)
     of_mixture = experiment.experiment_id if experiment else client.create_experiment(recipe.mixture)
     number = client.create_run(of_mixture, run_name=run.name).info.run_id

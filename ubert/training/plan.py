@@ -4,10 +4,11 @@ Every epoch shows each copy of each row once, in the same number of steps. Copie
 which are hardly padded; a global batch is a few packs, drawn at random, so that it holds texts of many lengths
 and, unless the recipe keeps tasks apart, of many tasks. Phases of the mixture follow one another in each epoch,
 and each is shuffled in itself. There is no remainder: the packs of a bucket differ by one copy at most, and the
-batches of a phase by one pack. All draws are keyed permutations, so that any step is known at once.
+batches of a phase by one pack. All draws are keyed permutations, so that any step is known at once. Where corpora
+take turns, each has epochs of its own.
 
-Shapes: K buckets, G groups (phases, and tasks that are kept apart), M copies of rows, P packs, R rows of a pack,
-F phases.
+Shapes: K buckets, G groups (phases; tasks or corpora that are kept apart), M copies of rows, P packs, R rows of a
+pack, F phases.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bisect import bisect_right
 
 import numpy as np
 
+from ubert.model.pointer import Phrases
 from ubert.schema.recipe import Recipe, Trained
 from ubert.training.index import index
 from ubert.training.permutation import Longs, permuted
@@ -25,15 +27,23 @@ _COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES = 1, 2, 3, 4, 5, 6  # what a 
 
 
 class Plan:
-    """The batches of all epochs of one objective. `steps` of an epoch; `smallest`: no batch has fewer rows;
-    `fewest`: rows of the smallest group; `key`: what all draws are keyed by.
+    """The batches of all epochs of one objective. `steps` of an epoch; where corpora take turns, of all until
+    the largest has been shown; `smallest`: no batch has fewer rows; `fewest`: rows of the smallest group; `key`:
+    what all draws are keyed by.
 
     Raises:
         UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes.
     """
 
-    def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained = "structure") -> None:
-        found = index(shards, recipe, most_tokens, objective)
+    def __init__(
+        self,
+        shards: Shards,
+        recipe: Recipe,
+        most_tokens: int,
+        objective: Trained = "structure",
+        phrases: Phrases | None = None,
+    ) -> None:
+        found = index(shards, recipe, most_tokens, objective, phrases)
         self.key = int(shards.manifest.fingerprint, 16), recipe.seed
         self.row_M = found.row_M
         self._shards, self._phase_K = shards, found.phase_K
@@ -41,7 +51,7 @@ class Plan:
         size_K = np.diff(found.start_K)
         packs_K = -(-size_K // found.most_K)
         self._first_packs = np.append(0, np.cumsum(packs_K)).tolist()
-        changes_K = (np.diff(found.phase_K) != 0) | (np.diff(found.task_K) != 0)
+        changes_K = (np.diff(found.phase_K) != 0) | (np.diff(found.group_K) != 0)
         first_K = np.append(0, np.flatnonzero(changes_K) + 1)  # the first bucket of each group
         self._groups = [self._first_packs[k] for k in first_K] + [self._first_packs[-1]]
         packs_G = np.diff(self._groups)
@@ -51,22 +61,50 @@ class Plan:
         self.steps = self._first_steps[-1]
         first_F = np.flatnonzero(np.diff(found.phase_K[first_K], prepend=-1))  # the first group of each phase
         self._phases = [self._first_steps[g] for g in first_F] + [self.steps]
+        self._cycle = recipe.batches == "cycle"
+        if self._cycle:
+            self._first_groups = [*first_F.tolist(), len(steps_G)]
+            groups_F = np.diff(self._first_groups)
+            self._phases = np.append(0, np.cumsum(groups_F * np.maximum.reduceat(steps_G, first_F))).tolist()
+            self.steps = self._phases[-1]
         self.smallest = int((size_K // packs_K).min()) * int((packs_G // steps_G).min())
 
     def packs(self, step: int) -> list[Longs]:
         """The copies (places in `row_M`) of each pack of a step, counted from the start of the run."""
+        group, at, epoch = self._taken(step) if self._cycle else self._drawn(step)
+        first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
+        steps = self._first_steps[group + 1] - self._first_steps[group]
+        places = np.arange(at * count // steps, (at + 1) * count // steps)
+        numbers = first + permuted(places, count, *self.key, epoch, _PACKS, group)
+        return [self._pack(number, epoch) for number in numbers.tolist()]
+
+    def epoch(self, step: int) -> int:
+        """How often the texts of a step have been shown before."""
+        return self._taken(step)[2] if self._cycle else step // self.steps
+
+    def _drawn(self, step: int) -> tuple[int, int, int]:
+        """The group of a step, which of the group's steps it is, and in which epoch."""
         epoch, at = divmod(step, self.steps)
-        if len(self._first_steps) > len(self._phases):  # mixed tasks are one group, whose packs are shuffled below
+        if len(self._first_steps) > len(
+            self._phases
+        ):  # mixed tasks are one group, whose packs are shuffled anyway
             phase = bisect_right(self._phases, at) - 1
             start, steps = self._phases[phase], self._phases[phase + 1] - self._phases[phase]
             at = start + int(permuted([at - start], steps, *self.key, epoch, _STEPS, phase)[0])
         group = bisect_right(self._first_steps, at) - 1
-        first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
-        steps = self._first_steps[group + 1] - self._first_steps[group]
-        at -= self._first_steps[group]
-        places = np.arange(at * count // steps, (at + 1) * count // steps)
-        numbers = first + permuted(places, count, *self.key, epoch, _PACKS, group)
-        return [self._pack(number, epoch) for number in numbers.tolist()]
+        return group, at - self._first_steps[group], epoch
+
+    def _taken(self, step: int) -> tuple[int, int, int]:
+        """The same where groups take turns (SpEx-BERT, section 5: "we cycle through one batch for each of the
+        tasks"): each has epochs of its own, and the largest of a phase ends it."""
+        epoch, at = divmod(step, self.steps)
+        phase = bisect_right(self._phases, at) - 1
+        first, count = self._first_groups[phase], self._first_groups[phase + 1] - self._first_groups[phase]
+        turn, place = divmod(at - self._phases[phase], count)
+        turn += epoch * (self._phases[phase + 1] - self._phases[phase]) // count
+        group = first + place
+        of_group, at = divmod(turn, self._first_steps[group + 1] - self._first_steps[group])
+        return group, at, of_group
 
     def _pack(self, number: int, epoch: int) -> Longs:
         bucket = bisect_right(self._first_packs, number) - 1

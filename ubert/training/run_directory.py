@@ -18,9 +18,10 @@ from typing import Any
 
 import yaml
 
+from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, RunManifest, ShardManifest, fingerprint, read_manifest
+from ubert.schema.manifest import MANIFEST, Ancestor, RunManifest, ShardManifest, fingerprint, read_manifest
 from ubert.schema.recipe import Recipe
 from ubert.schema.spec import NAME
 from ubert.training import checkpoint
@@ -39,7 +40,13 @@ INDIFFERENT = {
     "mlflow",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
-ENDING = LENGTH | {"name", "start_from", "schedule", "decay"}  # may differ from the run that another starts from
+ENDING = LENGTH | {
+    "name",
+    "from",
+    "continue_from",
+    "schedule",
+    "decay",
+}  # may differ where a run goes on with another
 
 
 def directory(root: Path, name: str) -> Path:
@@ -135,12 +142,13 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
         resume: the user asked to go on, perhaps for longer: `steps` or `epochs` may differ.
 
     Raises:
-        UserError: what differs, and how to cure it.
+        UserError: what differs, and how to cure it; or a new run's `from` is wrong.
     """
     directory = checkpoint.latest(run)
     if directory is None:
         if resume:
             raise UserError(f"{run}: no checkpoint to resume from; train without --resume first")
+        ancestor(run, recipe, tokenizer)
         return
     state = checkpoint.read_state(directory)
     differing = _differing(state, recipe, shards, tokenizer, INDIFFERENT | LENGTH if resume else INDIFFERENT)
@@ -154,23 +162,62 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
 
 
 def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | None:
-    """The checkpoint of another run that this one starts from, or None.
+    """The checkpoint of another run that this one goes on with, or None.
 
     Raises:
         UserError: it isn't there, is damaged, or was made of something else.
     """
-    if recipe.start_from is None:
+    if recipe.continue_from is None:
         return None
-    name, step = recipe.start_from.split("/")
+    name, step = recipe.continue_from.split("/")
     directory = run.parent / name / "checkpoints" / step
     checkpoint.check(directory)
     state = checkpoint.read_state(directory)
     if differing := _differing(state, recipe, shards, tokenizer, INDIFFERENT | ENDING):
         raise UserError(
-            f"recipe {recipe.name}: start_from {recipe.start_from} was trained with other settings: "
+            f"recipe {recipe.name}: continue_from {recipe.continue_from} was trained with other settings: "
             f"{'; '.join(differing)}; set them as they were there"
         )
     return directory
+
+
+def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
+    """The checkpoint of another run whose weights this one begins with, or None.
+
+    Raises:
+        UserError: there is no such run, it isn't finished, or it is of another encoder; the checkpoint is damaged.
+    """
+    if recipe.ancestor is None:
+        return None
+    name, _, step = recipe.ancestor.partition("/")
+    other, said = run.parent / name, f"recipe {recipe.name}: from {recipe.ancestor}:"
+    if other == run or not (other / "checkpoints").is_dir():
+        runs = sorted(path.parent.name for path in run.parent.glob("*/checkpoints") if path.parent != run)
+        raise UserError(f"{said} expected another run of {run.parent}; there are {', '.join(runs) or 'none'}")
+    if step:
+        directory = other / "checkpoints" / step
+    elif manifest := finished(other):
+        directory = other / manifest.checkpoint
+    else:
+        raise UserError(
+            f"{said} the run isn't finished; finish it with `ubert pretrain {name}`, or name a checkpoint of "
+            f"it ({name}/step-...)"
+        )
+    checkpoint.check(directory)
+    before = checkpoint.read_state(directory)
+    if (before.recipe.encoder, before.tokenizer) != (recipe.encoder, tokenizer):
+        raise UserError(
+            f"{said} its encoder is {before.recipe.encoder} (tokenizer {before.tokenizer[:16]}), this recipe's "
+            f"{recipe.encoder} (tokenizer {tokenizer[:16]}); give the recipe its ancestor's encoder"
+        )
+    return directory
+
+
+def ancestry(directory: Path) -> list[Ancestor]:
+    """The chain of checkpoints that a run has which begins with this one, the oldest first."""
+    state = checkpoint.read_state(directory)
+    weights = state.files[WEIGHTS]
+    return [*state.ancestry, Ancestor(run=directory.parents[1].name, step=state.step, weights=weights)]
 
 
 def start(run: Path, recipe: Recipe) -> None:
@@ -189,7 +236,7 @@ def finish(run: Path, state: State, directory: Path) -> None:
     best = checkpoint.best_by(run, metric) if metric else None
     manifest = RunManifest(
         name=run.name,
-        fingerprint=fingerprint(recipe, state.shards),
+        fingerprint=fingerprint(recipe, state.shards, *(ancestor.weights for ancestor in state.ancestry)),
         created=datetime.now(UTC).isoformat(timespec="microseconds"),
         recipe=recipe,
         shards=state.shards,
@@ -199,6 +246,7 @@ def finish(run: Path, state: State, directory: Path) -> None:
         loss=state.loss,
         checkpoint=str(directory.relative_to(run)),
         best=str(best.relative_to(run)) if best else None,
+        ancestry=state.ancestry,
     )
     write_whole(run / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 

@@ -127,6 +127,8 @@ class Columns:
     prompt: Ids
     task: Ids  # index into `tasks`
     tasks: list[str]
+    corpus: Ids  # index into `corpora`
+    corpora: list[str]
     window_start: Ids
     text: Lists
     pair: Lists
@@ -278,6 +280,8 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Column
         prompt=draws.column("prompt").to_numpy(),
         task=batch.column("task").indices.to_numpy(),
         tasks=batch.column("task").dictionary.to_pylist(),
+        corpus=batch.column("corpus").indices.to_numpy(),
+        corpora=batch.column("corpus").dictionary.to_pylist(),
         window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),

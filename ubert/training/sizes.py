@@ -5,8 +5,12 @@ Shapes: R rows of a part of a file, P prompts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from ubert.model.pointer import Phrases
+from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
 from ubert.schema.record import TASKS, Task
@@ -15,15 +19,31 @@ from ubert.training.shards import Columns, Shards
 
 UNLABELLED: Task = "text"
 WRITTEN: Task = "seq2seq"
+SizesOf = Callable[[Columns, Longs], tuple[Longs, Longs]]
+"""Some rows of a file -> length and number of sequences of each."""
 
 
 def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
     """The tasks whose rows an objective trains on."""
     if objective == "structure":
         return {*TASKS} - {UNLABELLED, WRITTEN}
+    if objective == "spexbert":
+        return {*TASKS} & DECODE.keys()
     if objective == "seq2seq":
         return {WRITTEN}
     return {*TASKS} if recipe.masking.texts == "all" else {UNLABELLED}
+
+
+def sizes_of(
+    shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None
+) -> SizesOf:
+    """What tells the sizes of an objective's rows."""
+    if objective == "structure":
+        return Sizes(shards, recipe, most_tokens)
+    if objective == "spexbert":
+        assert phrases is not None
+        return PointerSizes(shards, recipe, most_tokens - len(phrases.no_answer), len(phrases.no_answer))
+    return TextSizes(shards, most_tokens, objective)
 
 
 class TextSizes:
@@ -102,6 +122,25 @@ class Sizes:
             f"fit into the encoder's {self.most_tokens} positions; shard with max_tokens at most "
             f"{length + room - widest}"
         )
+
+
+class PointerSizes:
+    """Bounds of each row's sequences for SpEx-BERT: choices are one sequence, of a token less than in a joint
+    piece; each question is its own, with `no_answer` tokens more."""
+
+    def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, no_answer: int) -> None:
+        self.joint, self.no_answer = Sizes(shards, recipe, most_tokens), no_answer
+
+    def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
+        """Length and number of sequences [R] of these rows of a file.
+
+        Raises:
+            UserError: a row is larger than the encoder takes.
+        """
+        length_R, _ = self.joint(file, row_R)
+        questions_R = file.task[row_R] == file.tasks.index("qa")
+        asked_R = np.where(questions_R, self.joint.categories_P[file.prompt[row_R]], 1)
+        return length_R + self.no_answer * questions_R, asked_R
 
 
 def _prompts(shards: Shards, most: int) -> tuple[Longs, Longs, Longs]:

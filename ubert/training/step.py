@@ -19,10 +19,11 @@ import xxhash
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from ubert.model import cells
+from ubert.model import cells, pointer
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch
+from ubert.model.pointer import PointerBatch
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -30,7 +31,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import not_finite, parallel
 from ubert.training.average import Average, advance
 from ubert.training.checkpoint import State
-from ubert.training.loader import Loader, Step
+from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import set_rates, share_of_peak
 from ubert.training.saving import Writer
 
@@ -134,8 +135,10 @@ class SummedLoss(nn.Module):
         self.model = model
         self.recipe = recipe
 
-    def forward(self, batch: Batch | MaskedBatch | ClozeBatch) -> Tensor:
-        """The losses of a micro-batch [1 or 2], each summed over its texts or masked tokens."""
+    def forward(self, batch: AnyBatch) -> Tensor:
+        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
+        if isinstance(batch, PointerBatch):
+            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
         if isinstance(batch, ClozeBatch):
             return self.model.cloze_loss(batch).reshape(1)
         if isinstance(batch, MaskedBatch):
@@ -173,10 +176,11 @@ def _mean(summed: Tensor, counts: list[int]) -> Tensor:
 
 
 def agree(training: Training, step: Step, stop: bool) -> Agreed:
-    """What all workers have to know of a step. Losses are divided by texts; or by masked tokens, and one more than
-    those that are predicted from boundaries (as SpanBERT's released code has it: there may be none)."""
-    masked = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
-    counts = [sum(of_loss) for of_loss in zip(*masked, strict=True)]
+    """What all workers have to know of a step. Losses are divided by texts; or by sequences that are pointed into;
+    or by masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has
+    it: there may be none)."""
+    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
+    counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
     tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
     every = parallel.gathered([tokens, len(step.batches), stop, *counts], training.group)
     tokens_W, batches_W, stop_W, *counts_W = zip(*every, strict=True)

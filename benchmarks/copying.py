@@ -1,0 +1,74 @@
+"""Texts that a checkpoint writes (ours), against words that are copied from their sources (theirs).
+
+Theirs is the sentence of the source that has the record's second text, such as an answer; of a record without one
+the first sentence. It is copied whole, or so many of its first words; of these copies the best one counts, for
+each metric by itself.
+
+    python benchmarks/copying.py questions --corpus squad2_questions --split validation --limit 300 --root store
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from measure import report
+
+import ubert
+from pipelines.evaluate import find_checkpoint, read_records
+from pipelines.place import place
+from pipelines.store import Store
+from ubert.evaluation import metric
+from ubert.evaluation.counts import Counts
+from ubert.objectives import WrittenPrediction
+from ubert.schema.record import Record
+
+WORDS = (8, 10, 12, 15, 20)  # that are copied
+_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def sentence(record: Record) -> str:
+    """The first one that has the record's second text, else the first."""
+    sentences = _END.split(record.text.strip())
+    return next((each for each in sentences if record.pair and record.pair in each), sentences[0])
+
+
+def copied(words: int | None, record: Record) -> str:
+    """The first words of the sentence, or all."""
+    return " ".join(sentence(record).split()[:words])
+
+
+def metrics_of(records: list[Record], write: Callable[[Record], str]) -> dict[str, float]:
+    counts: Counts = Counter()
+    for record in records:
+        counts.update(metric(record.task).count(record, [WrittenPrediction(write(record), 0.0)]))
+    return metric(records[0].task).summarise(counts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint's or run's folder, or a run of the store")
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--limit", type=int, default=300, help="the first so many records by sampling key")
+    parser.add_argument("--quick", action="store_true", help="20 records")
+    parser.add_argument("--root", type=place, default=place("store"))
+    given = parser.parse_args()
+    limit = 20 if given.quick else given.limit
+    directory, manifest = Store(given.root).current("corpora", given.corpus)
+    records = list(read_records(directory, manifest, given.split, limit))
+    predictor = ubert.load(find_checkpoint(given.checkpoint, given.root))
+    written = dict(zip([r.record_id for r in records], predictor.generate_records(records), strict=True))
+    ours = metrics_of(records, lambda record: written[record.record_id][0].text)  # type: ignore[union-attr]
+    theirs = [metrics_of(records, partial(copied, words)) for words in (*WORDS, None)]
+    for name, value in ours.items():
+        best = max(copy[name] for copy in theirs)
+        report("copying", f"{given.corpus}/{given.split}, {name}", value, best, name, len(records), more=True)
+
+
+if __name__ == "__main__":
+    main()

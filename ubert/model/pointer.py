@@ -1,0 +1,184 @@
+"""SpEx-BERT: what is right is a span of a source, and two vectors tell where it starts and ends (section 3).
+
+one text      [CLS] c_1, c_2, ... c_k [SEP] t [SEP] text [SEP]
+two texts     [CLS] text c_1, c_2, ... c_k [SEP] t [SEP] pair [SEP]
+a question    [CLS] text unanswerable [SEP] t [SEP] question [SEP] (pair [SEP])
+
+The source goes to the first [SEP] (segment 0); what guides its reading, the instruction t among it, comes after
+that (segment 1). Table 1 of the paper has no t: there, one model has seldom two tasks of the same choices.
+
+Shapes: B sequences, L padded tokens of one, D width, k choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ubert.model.batch import Example, Ids, Region, Special, groups
+from ubert.schema.recipe import LossScale
+
+NOWHERE = -100  # what cross-entropy passes over
+BETWEEN, NO_ANSWER = ",", "unanswerable"
+
+
+class Phrases(NamedTuple):
+    """Tokens that a source is written with: `between` two choices (a comma; the category marker where that is
+    several tokens), and those of "unanswerable" (section 4.1)."""
+
+    between: int
+    no_answer: Ids
+
+
+class Pointed(NamedTuple):
+    """One sequence. Its source has `source` tokens, the first at place 1. It may be pointed at `choices` [k, 2]
+    (places of the first and last token), which stand for `categories` [k] of the example, and at any span of the
+    first `text` tokens of the source. `gold`: first and last place of the right one, or `NOWHERE`."""
+
+    ids: Ids
+    source: int
+    choices: Ids
+    categories: Ids
+    text: int
+    gold: tuple[int, int]
+
+
+@dataclass(slots=True, frozen=True)
+class PointerBatch:
+    """Sequences, padded."""
+
+    ids_BL: Tensor  # int64
+    mask_BL: Tensor  # bool
+    types_BL: Tensor  # int64
+    source_B: Tensor  # int64: tokens of each source
+    gold_B2: Tensor  # int64: places
+
+    @property
+    def counts(self) -> tuple[int]:
+        """Sequences that the loss is a sum over."""
+        return (len(self.source_B),)
+
+    def to(self, device: torch.device | str) -> PointerBatch:
+        """The same batch on `device`; copies overlap where memory is pinned."""
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> PointerBatch:
+        """The same batch in memory from which a GPU copies while it computes."""
+        return self._moved(Tensor.pin_memory)
+
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> PointerBatch:
+        return replace(self, **{f.name: move(getattr(self, f.name)) for f in fields(self)})
+
+
+def sequences(
+    example: Example, chosen: Ids, phrases: Phrases, special: Special, *, most_categories: int, most_tokens: int
+) -> Iterator[Pointed]:
+    """What is asked of an example: each question alone; choices together, as far as the limits allow.
+
+    Of several answers to a question the first is gold, as the paper has one.
+
+    Args:
+        chosen: indices of the categories to ask for, ascending.
+        most_categories: of one sequence.
+        most_tokens: of one sequence.
+
+    Raises:
+        ValueError: the texts and one choice don't fit into `most_tokens`.
+    """
+    if len(chosen) and example.regions[chosen[0]] & Region.TRIANGLE:
+        yield from (_question(example, category, phrases, special) for category in chosen.tolist())
+        return
+    room = most_tokens - len(example.text) - len(example.pair) - 1
+    for group in groups(example.instruction, example.categories, chosen, most_categories, room):
+        yield _choices(example, group, phrases, special)
+
+
+def _choices(example: Example, chosen: Ids, phrases: Phrases, special: Special) -> Pointed:
+    """The text is part of the source where a second one guides its reading (section 6.1)."""
+    source, auxiliary = (example.text, example.pair) if len(example.pair) else (example.pair, example.text)
+    size_k = np.array([len(example.categories[i]) for i in chosen.tolist()])
+    first_k = 1 + len(source) + np.cumsum(size_k + 1) - size_k - 1
+    places = np.stack([first_k, first_k + size_k - 1], axis=1).astype(np.int32)
+    between = np.array([phrases.between], np.int32)
+    parts = [part for i in chosen.tolist() for part in (example.categories[i], between)][:-1]
+    ids, length = _joined([source, *parts], [example.instruction, auxiliary], special)
+    right = np.flatnonzero(np.isin(chosen, example.gold_anchors))
+    return Pointed(ids, length, places, chosen, 0, _span(places[right]))
+
+
+def _question(example: Example, category: int, phrases: Phrases, special: Special) -> Pointed:
+    auxiliary = [example.instruction, example.categories[category], example.pair]
+    ids, length = _joined([example.text, phrases.no_answer], auxiliary, special)
+    text = len(example.text)
+    nothing = np.array([[1 + text, length]], np.int32)
+    answers = example.gold_cells[example.gold_cells[:, 0] == category, 1:] + 1
+    right = answers if len(answers) else nothing[: int(category in example.gold_anchors)]
+    return Pointed(ids, length, nothing, np.array([category], np.int32), text, _span(right))
+
+
+def _joined(source: Sequence[Ids], auxiliary: Sequence[Ids], special: Special) -> tuple[Ids, int]:
+    """[CLS] source [SEP] (part [SEP])..., and the number of the source's tokens."""
+    sep = np.array([special.sep], np.int32)
+    after = [each for part in auxiliary if len(part) for each in (part, sep)]
+    ids = np.concatenate([np.array([special.cls], np.int32), *source, sep, *after])
+    return ids.astype(np.int32), sum(map(len, source))
+
+
+def _span(spans: Ids) -> tuple[int, int]:
+    return (int(spans[0, 0]), int(spans[0, 1])) if len(spans) else (NOWHERE, NOWHERE)
+
+
+def padded(items: Sequence[Pointed], special: Special) -> PointerBatch:
+    """Pad sequences to the longest of them."""
+    length_B, source_B = (
+        np.array(column) for column in ([len(item.ids) for item in items], [i.source for i in items])
+    )
+    position_L = np.arange(length_B.max())
+    mask_BL = position_L < length_B[:, None]
+    ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
+    ids_BL[mask_BL] = np.concatenate([item.ids for item in items])
+    types_BL = mask_BL & (position_L > source_B[:, None] + 1)
+    return PointerBatch(
+        ids_BL=torch.from_numpy(ids_BL),
+        mask_BL=torch.from_numpy(mask_BL),
+        types_BL=torch.from_numpy(types_BL.astype(np.int64)),
+        source_B=torch.from_numpy(source_B),
+        gold_B2=torch.tensor([item.gold for item in items]),
+    )
+
+
+class Pointer(nn.Module):
+    """The two vectors d_start and d_end (equation 5)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.ends = nn.Linear(width, 2, bias=False)
+        nn.init.normal_(self.ends.weight, std=0.02)
+
+    def forward(self, hidden_BLD: Tensor, source_B: Tensor) -> Tensor:
+        """Logits [B, L, 2] of starts and ends; -inf outside the source. In fp32 at least."""
+        position_L = torch.arange(hidden_BLD.shape[1], device=hidden_BLD.device)
+        within_BL = (position_L >= 1) & (position_L <= source_B[:, None])
+        with torch.autocast(hidden_BLD.device.type, enabled=False):
+            wide_BLD = hidden_BLD.to(torch.promote_types(hidden_BLD.dtype, self.ends.weight.dtype))
+            logits_BL2: Tensor = self.ends(wide_BLD)
+        return logits_BL2.masked_fill(~within_BL[:, :, None], float("-inf"))
+
+
+def loss(logits_BL2: Tensor, batch: PointerBatch, scale: LossScale = "sum") -> Tensor:
+    """Cross-entropies of start and end (equation 6), summed over a batch; a sequence without gold adds nothing.
+
+    Args:
+        scale: `log` divides a sequence's loss by the log of the number of tokens that it chooses among (MUPPET,
+            section 3.2): whoever knows nothing yet has a loss of 2, of two choices and of a long text.
+    """
+    nats_B2 = F.cross_entropy(logits_BL2, batch.gold_B2, reduction="none", ignore_index=NOWHERE)
+    if scale == "log":
+        nats_B2 = nats_B2 / batch.source_B.clamp(min=2).to(nats_B2).log()[:, None]
+    return nats_B2.sum()
