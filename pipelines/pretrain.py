@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 import torch
+import torch.distributed as dist
 from rich.console import Console
 
 from pipelines.evaluate import Evaluation, evaluate, measure
@@ -137,7 +138,6 @@ def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
 def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
     """Run the loop on Ray's workers. Where one dies, as many of them as there is room for go on from the last
     checkpoint with the same global batches; and all of them, once there is room for all."""
-    from ray.exceptions import RayActorError
     from ray.train import WorkerGroupError
 
     kind = "GPU" if _there("GPU") else "CPU"
@@ -158,7 +158,7 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
             for failure in failures:
                 if isinstance(failure, UserError):
                     raise UserError(str(failure)) from None
-            if not any(isinstance(getattr(f, "health_check_failure", f), RayActorError) for f in failures):
+            if not any(map(_died, failures)):
                 raise
             before, reached = reached, checkpoint.latest(run)
             deaths = deaths + 1 if reached == before else 1
@@ -178,18 +178,30 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
             )
 
 
+def _died(failure: Exception) -> bool:
+    """Whether a worker's failure is that it died, or that it lost the connection to one that did."""
+    from ray.exceptions import RayError
+
+    cause = getattr(failure, "health_check_failure", failure)
+    return isinstance(cause, RayError | dist.DistError) or "gloo/transport" in str(failure)
+
+
 def _call_roll() -> None:
     """Wait until each node has answered or is known to be dead: until then Ray counts its processors."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    answer = ray.remote(num_cpus=0, max_retries=0)(os.getpid)
+    answer = ray.remote(num_cpus=0, max_retries=0)(_answer)
     calls = [
         answer.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
         for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
     ray.wait(calls, num_returns=len(calls), timeout=ROLL_CALL)
+
+
+def _answer() -> None:
+    """What a node does that is there."""
 
 
 def _is_roomier(now: int, workers: int, kind: str) -> bool:
