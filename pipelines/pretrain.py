@@ -257,6 +257,8 @@ def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: C
                 show(row)
         for row in log.read(run, seen)[0]:
             show(row)
+    if grows:
+        (run / run_directory.STOP).unlink(missing_ok=True)  # which was no user's
     return asked() or not grows
 
 
