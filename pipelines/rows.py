@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ubert.inference.windows import about, around, blocks
+from ubert.inference.windows import about, around, blocks, target_room
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Ids, Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
@@ -192,9 +192,10 @@ class Rows:
         return number
 
     def _view(self, query: Query, targets: Targets, text: Encoding, pair: Encoding, target: Ids) -> View:
-        """The windows of one pass over a record. A target is kept whole, and has room before anything else."""
+        """The windows of one pass over a record. A target is kept whole, and has room before anything else: a
+        short one as much as others, or the place where a source ends would tell how long its target is."""
         task = objective(query.task)
-        most = self.max_tokens - len(target)
+        most = self.max_tokens - (max(len(target), target_room(self.max_tokens)) if len(target) else 0)
         kept_pair = pair.ids[: max(most // 2, most - len(text.ids), 0)]
         tokens = len(text.ids) if query.categories or task.blocks or task.generates else 0
         room = most - len(kept_pair)

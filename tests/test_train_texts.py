@@ -152,13 +152,18 @@ def rows_of(records: list[Record], encoder: Path, max_tokens: int) -> tuple[pa.R
 
 
 def test_the_source_is_cut_and_the_target_never(encoder: Path) -> None:
-    batch, reasons = rows_of([titled(0, filler=30)], encoder, 20)
-    assert [len(ids) for ids in batch["target_ids"].to_pylist()] == [3]
-    assert [len(ids) for ids in batch["text_ids"].to_pylist()] == [17]
-    assert reasons == ["text cut"]
+    """A short target leaves as much of its source as a shorter one: or the place where it begins would tell where
+    it ends."""
+    records = [titled(0, filler=30) for _ in range(4)]
+    for record, words in zip(records, (1, 3, 5, 7), strict=True):
+        record.target = "slept " * words
+    batch, reasons = rows_of(records, encoder, 20)
+    assert [len(ids) for ids in batch["target_ids"].to_pylist()] == [1, 3, 5, 7]
+    assert [len(ids) for ids in batch["text_ids"].to_pylist()] == [15, 15, 15, 13]
+    assert reasons == ["text cut"] * 4
 
 
-@pytest.mark.parametrize(("pair", "start"), [("Oslo", 12), ("Paris", 0), ("good opinion", 0)])
+@pytest.mark.parametrize(("pair", "start"), [("Oslo", 14), ("Paris", 0), ("good opinion", 0)])
 def test_the_source_is_cut_around_its_pair(encoder: Path, pair: str, start: int) -> None:
     """What stands there first; where it has none of it, its beginning stays."""
     text = " ".join(["slept"] * 20 + ["went to Oslo by train"] + ["slept"] * 20)

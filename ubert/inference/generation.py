@@ -10,7 +10,7 @@ import torch
 
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
-from ubert.inference.windows import about
+from ubert.inference.windows import about, target_room
 from ubert.model.batch import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -80,10 +80,8 @@ def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], lo
                 f"{len(pair)} leave {max(room, 0)} of {model.most_tokens} positions to the text, expected "
                 f"{LEAST_TEXT} or more; write fewer words, or give shorter texts"
             )
-        # no longer than what the model has learnt from
-        start, stop, *_ = about(
-            ids[one.text], pair, min(room, max(LEAST_TEXT, model.shape.max_tokens - len(pair)))
-        )
+        learnt = model.shape.max_tokens - target_room(model.shape.max_tokens) - len(pair)
+        start, stop, *_ = about(ids[one.text], pair, min(room, max(LEAST_TEXT, learnt)))
         sources.append(source_of(instruction, pair, ids[one.text][start:stop], tokenizer.special))
     return sources
 

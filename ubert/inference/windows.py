@@ -11,6 +11,8 @@ import numpy as np
 from ubert.model.batch import Ids, Region
 from ubert.objectives import Scored, merge
 
+TARGET_SHARE = 4  # the part of a sequence that a text to be written has, at least
+
 
 class Window(NamedTuple):
     """Tokens [start, stop) of a text, of which the window answers for [first, last): its own part.
@@ -57,6 +59,11 @@ def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
     start = max(0, min((place[0] + place[1] + 1 - most) // 2, tokens - most))
     stop = min(tokens, start + most)
     return Window(start, stop, start, stop)
+
+
+def target_room(most: int) -> int:
+    """Tokens that are left to a target, of the `most` tokens of a source with it; a longer one takes more."""
+    return most // TARGET_SHARE
 
 
 def about(text: Ids, pair: Ids, most: int) -> Window:
