@@ -177,8 +177,8 @@ def _mean(summed: Tensor, counts: list[int]) -> Tensor:
 
 def agree(training: Training, step: Step, stop: bool) -> Agreed:
     """What all workers have to know of a step. Losses are divided by texts; or by sequences that are pointed into;
-    or by masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has
-    it: there may be none)."""
+    or by masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code
+    has it: there may be none)."""
     of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
     counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
     tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
