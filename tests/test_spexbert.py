@@ -388,7 +388,7 @@ def test_small_batches_add_up_to_the_whole(root: Path, shards: Path, encoder: Pa
         step = training.loader.step(0)
         assert (len(step.batches) > 1) == (size == 64)
         totals = accumulate(training, 0, step)
-        found.append((totals.loss, {name: p.grad for name, p in training.model.named_parameters()}))
+        found.append((float(totals.loss), {name: p.grad for name, p in training.model.named_parameters()}))
     (loss_of_whole, whole), (loss_of_parts, parts) = found
     assert loss_of_parts == pytest.approx(loss_of_whole, rel=1e-5)
     assert all(gradient is not None for gradient in whole.values())
@@ -403,7 +403,7 @@ def test_beside_masked_words_each_step_trains_its_own_head(root: Path, shards: P
         training.optimizer.zero_grad()
         step = training.loader.step(i)
         assert step.objective == {"pointer": "spexbert", "masked": "spanbert"}[expected]
-        assert math.isfinite(accumulate(training, i, step).loss)
+        assert math.isfinite(float(accumulate(training, i, step).loss))
         heads = {name.split(".")[0] for name, p in training.model.named_parameters() if p.grad is not None}
         assert heads == {"encoder", expected}
 
