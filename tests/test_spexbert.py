@@ -38,6 +38,7 @@ from ubert.schema.record import Category, Record, Span
 from ubert.training import loop
 from ubert.training.loader import Loader, Step
 from ubert.training.shards import open_shards
+from ubert.training.step import accumulate
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 PHRASES = Phrases(between=9, no_answer=np.array([7, 8], np.int32))
@@ -386,8 +387,8 @@ def test_small_batches_add_up_to_the_whole(root: Path, shards: Path, encoder: Pa
         training = loop.set_up(chosen, shards, root / f"micro-{scale}-{size}", loop.ALONE, resume=False)
         step = training.loader.step(0)
         assert (len(step.batches) > 1) == (size == 64)
-        totals = loop.accumulate(training, 0, step)
-        found.append((totals.loss, {name: p.grad for name, p in training.model.named_parameters()}))
+        totals = accumulate(training, 0, step)
+        found.append((float(totals.loss), {name: p.grad for name, p in training.model.named_parameters()}))
     (loss_of_whole, whole), (loss_of_parts, parts) = found
     assert loss_of_parts == pytest.approx(loss_of_whole, rel=1e-5)
     assert all(gradient is not None for gradient in whole.values())
@@ -402,7 +403,7 @@ def test_beside_masked_words_each_step_trains_its_own_head(root: Path, shards: P
         training.optimizer.zero_grad()
         step = training.loader.step(i)
         assert step.objective == {"pointer": "spexbert", "masked": "spanbert"}[expected]
-        assert math.isfinite(loop.accumulate(training, i, step).loss)
+        assert math.isfinite(float(accumulate(training, i, step).loss))
         heads = {name.split(".")[0] for name, p in training.model.named_parameters() if p.grad is not None}
         assert heads == {"encoder", expected}
 
