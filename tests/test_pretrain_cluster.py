@@ -216,8 +216,8 @@ def test_fewer_gpus_than_workers_are_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_node_that_is_killed_and_one_that_comes(root: Path, parallel: str) -> None:
-    """The run goes on with one worker, and with two again when there is room: of the same global batches. Its steps
-    are of many micro-batches, so that it lasts until then."""
+    """The run goes on with one worker, and with two again when there is room: of the same global batches. Its
+    steps are of many micro-batches, so that it lasts until then."""
     slow = {"steps": 300, "checkpoint_every": 20, "tokens_per_batch": 2048, "tokens_per_step": 64}
     recipe = make_recipe(root / "encoder", name=f"node-{parallel}", parallel=parallel, **slow)
     done = driven(ELASTIC, root, recipe)
