@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 SCHEME = "s3://"
 # A request that fails (5xx, a lost connection, no answer in time) is made again after 25 ms, 50 ms, 100 ms ...:
-# the store may be away for about 25 seconds.
-ATTEMPTS = 11
+# the store may be away for more than a minute.
+ATTEMPTS = 13
 PAUSES = (0.1, 0.5, 2.0)
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 

@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 
 import pyarrow as pa
 import torch
+import torch.distributed as dist
 from rich.console import Console
 
 from pipelines.evaluate import Evaluation, evaluate, measure
@@ -33,8 +34,10 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training.step import Worker
 
-ATTEMPTS = 3  # at a run whose workers die; each goes on from the last checkpoint
+ATTEMPTS = 3  # at going on from one checkpoint, where workers die
+ROLL_CALL = 120.0  # seconds that nodes have to answer; Ray takes half a minute to find that one is dead
 POLL = 0.5  # seconds between two looks at the log of a run
 
 errors = Console(stderr=True)
@@ -135,7 +138,6 @@ def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
 def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
     """Run the loop on Ray's workers. Where one dies, as many of them as there is room for go on from the last
     checkpoint with the same global batches; and all of them, once there is room for all."""
-    from ray.exceptions import RayActorError
     from ray.train import WorkerGroupError
 
     kind = "GPU" if _there("GPU") else "CPU"
@@ -156,7 +158,7 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
             for failure in failures:
                 if isinstance(failure, UserError):
                     raise UserError(str(failure)) from None
-            if not any(isinstance(getattr(f, "health_check_failure", f), RayActorError) for f in failures):
+            if not any(map(_died, failures)):
                 raise
             before, reached = reached, checkpoint.latest(run)
             deaths = deaths + 1 if reached == before else 1
@@ -166,6 +168,7 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
                     "memory; lower tokens_per_step or ask for fewer --workers; the same command goes on from there"
                 ) from None
             errors.print(f"a worker died; the others stop, and the run goes on from {reached and reached.name}")
+            _call_roll()
             continue
         if finished := run_directory.finished(run):
             return run / finished.checkpoint
@@ -173,6 +176,32 @@ def _train(work: dict[str, Any], run: Path, workers: int) -> Path:
             raise KeyboardInterrupt(
                 f"stopped; {checkpoint.latest(run)} is written, and the same command goes on from there"
             )
+
+
+def _died(failure: Exception) -> bool:
+    """Whether a worker's failure is that it died, or that it lost the connection to one that did."""
+    from ray.exceptions import RayError
+
+    cause = getattr(failure, "health_check_failure", failure)
+    return isinstance(cause, RayError | dist.DistError) or "gloo/transport" in str(failure)
+
+
+def _call_roll() -> None:
+    """Wait until each node has answered or is known to be dead: until then Ray counts its processors."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    answer = ray.remote(num_cpus=0, max_retries=0)(_answer)
+    calls = [
+        answer.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
+    ray.wait(calls, num_returns=len(calls), timeout=ROLL_CALL)
+
+
+def _answer() -> None:
+    """What a node does that is there."""
 
 
 def _is_roomier(now: int, workers: int, kind: str) -> bool:
@@ -228,6 +257,8 @@ def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: C
                 show(row)
         for row in log.read(run, seen)[0]:
             show(row)
+    if grows:
+        (run / run_directory.STOP).unlink(missing_ok=True)  # which was no user's
     return asked() or not grows
 
 
@@ -238,7 +269,7 @@ def _work(work: dict[str, Any]) -> None:
 
     context = ray.train.get_context()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
-    worker = loop.Worker(
+    worker = Worker(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
         device=ray.train.torch.get_device(),

@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from handmade import make_shards, ner, question, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from ubert.model.batch import Batch, Special
 from ubert.schema.errors import UserError
@@ -62,8 +64,12 @@ def loader(shards: Shards, rank: int = 0, world: int = 1, **changes: Any) -> Loa
 
 
 def same(one: Batch, other: Batch) -> bool:
-    names = [name for name in Batch.__slots__ if name != "examples"]
-    return one.examples == other.examples and all(getattr(one, name).equal(getattr(other, name)) for name in names)
+    def plain(batch: Batch) -> dict[str, Any]:
+        return {
+            key: value.tolist() if isinstance(value, Tensor) else value for key, value in asdict(batch).items()
+        }
+
+    return plain(one) == plain(other)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4, 8])

@@ -31,7 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def recipe(world: World) -> Recipe:
-    return make_recipe(world.encoder, lora=4)
+    return make_recipe(world.encoder, lora=4, head_learning_rate=1e-2)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from ubert.schema.record import Record, Span
 from ubert.training import checkpoint, log, loop
 from ubert.training.loader import Loader, Step
 from ubert.training.shards import open_shards
+from ubert.training.step import accumulate
 from ubert.training.turns import CYCLE, Turns
 
 MIXED = {"structure": 0.75, "spanbert": 0.25}
@@ -239,11 +240,11 @@ def test_the_losses_are_sums_divided_once(root: Path, shards: Path, encoder: Pat
             step = training.loader.step(i)
             assert len(step.batches) > 1 or size == 8192 or len(step.rows) == 1
             training.optimizer.zero_grad()
-            totals = loop.accumulate(training, i, step)
+            totals = accumulate(training, i, step)
             gradients = {name: p.grad for name, p in training.model.named_parameters() if p.grad is not None}
             heads = {name.split(".")[0] for name in gradients}
             assert heads == {"encoder", "table" if step.objective == "structure" else "masked"}
-            found[step.objective, size] = totals.loss, gradients
+            found[step.objective, size] = float(totals.loss), gradients
     for objective in MIXED:
         (loss, gradients), (of_parts, parts) = (found[objective, size] for size in (8192, 80))
         assert of_parts == pytest.approx(loss, rel=1e-5)

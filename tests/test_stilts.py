@@ -166,7 +166,7 @@ def test_wrong_ancestors_are_refused(
 def test_from_and_continue_from_are_two_things() -> None:
     """The first is weights alone, the second the whole state; the older word for it is read, too."""
     settings = make_recipe(Path("unused")).model_dump()
-    with pytest.raises(ValidationError, match="expected one of `from` .* and `continue_from`"):
+    with pytest.raises(ValidationError, match=r"expected one of `from` .* and `continue_from`"):
         make_recipe(Path("unused"), **{"from": "a", "continue_from": "a/step-000004"})
     del settings["continue_from"]
     older = type(make_recipe(Path("unused"))).model_validate(settings | {"start_from": "a/step-000004"})

@@ -126,6 +126,16 @@ def test_a_store_that_stays_away_is_one_sentence(remote: ObjectPath, object_stor
                 work()
 
 
+@pytest.mark.slow
+def test_a_store_that_is_away_for_a_minute_is_waited_for(remote: ObjectPath, object_store: ObjectStore) -> None:
+    until = time.monotonic() + 60
+    pipelines.place._objects.cache_clear()
+    with object_store.failing(lambda method, path: "503" if time.monotonic() < until else None):
+        put(remote, "name", "written")
+    assert time.monotonic() > until
+    assert (remote / "name").read_text("utf-8") == "written"
+
+
 @pytest.mark.parametrize("url", ["gs://bucket/x", "s3://", "s3:///x", "http://host/bucket", "s3://bucket//x"])
 def test_a_url_of_no_object_store_is_refused(url: str) -> None:
     with pytest.raises(UserError, match=r"expected a local folder, or an object store as s3://bucket/prefix"):

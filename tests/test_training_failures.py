@@ -15,6 +15,7 @@ from tiny_run import World, losses, make_recipe, make_world, start, wait_for
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training.step import Taken, accumulate, take, update
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
@@ -68,7 +69,7 @@ def test_only_records_of_micro_batches_that_broke_are_named(world: World, recipe
     with torch.no_grad():
         training.model.word_vectors[token] = float("nan")
     with pytest.raises(UserError, match="the loss is nan") as caught:
-        loop.accumulate(training, 0, step)
+        take(training, 0, step).numbers(small, training.worker.device)
     named = re.findall(r"records (.*?);", str(caught.value))[0].split(" and ")[0].split(", ")
     texts = [batch.examples for batch in step.batches]
     first = sum(texts[:broken])
@@ -78,13 +79,13 @@ def test_only_records_of_micro_batches_that_broke_are_named(world: World, recipe
 def test_a_gradient_that_is_not_finite_changes_no_weight(world: World, recipe: Recipe, tmp_path: Path) -> None:
     training = loop.set_up(recipe, world.shards, tmp_path / "run", loop.ALONE, resume=False)
     step = training.loader.step(0)
-    loop.accumulate(training, 0, step)
+    totals = accumulate(training, 0, step)
     before = [parameter.clone() for parameter in training.model.parameters()]
     gradient = training.model.word_vectors.grad
     assert gradient is not None
     gradient[0, 0] = float("inf")
     with pytest.raises(UserError, match=f"step 1: the gradient's norm is inf, on the records {step.records[0]}, "):
-        loop.update(training, 0, step)
+        Taken(0, step, totals, *update(training, 0)).numbers(recipe, training.worker.device)
     assert all(torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
 
 

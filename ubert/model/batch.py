@@ -11,10 +11,11 @@ Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntFlag
+from functools import cached_property
 from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -106,7 +107,26 @@ class Piece:
         return len(self.prompt.ids) + behind(self.source)
 
 
-@dataclass(slots=True)
+class SpanGroup(NamedTuple):
+    """The span tables of one region of one piece: where they and the text lie in the factors."""
+
+    token: int  # the first of the text, among N
+    tokens: int
+    table: int  # the first, among S
+    tables: int
+    triangle: bool  # start <= end only
+
+
+class Work(NamedTuple):
+    """How much there is to do of a batch; known before it is moved, so that no device is asked for it."""
+
+    groups: list[SpanGroup]
+    table_S: Tensor  # int64: the span tables, by piece; its triangles before its rectangles
+    anchored: bool  # a table is trained at its anchor
+    tokens: int  # without padding
+
+
+@dataclass
 class Batch:
     """Pieces, padded. Positions count from the piece's first token; cells from the first token of its text."""
 
@@ -124,13 +144,28 @@ class Batch:
     gold_cells_G3: Tensor  # int64: table, start, end (inclusive)
     examples: int  # texts in the batch: what a loss is divided by
 
+    @cached_property
+    def work(self) -> Work:
+        """What there is to do."""
+        anchored = bool((self.region_T & Region.ANCHOR).any())
+        return Work(*_span_groups(self), anchored, int(self.mask_BL.sum()))
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`; copies overlap where memory is pinned."""
+        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> Batch:
+        """The same batch in memory from which a GPU copies while it computes."""
+        return self.moved(Tensor.pin_memory)
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch, of moved tensors."""
         moved = copy(self)
+        moved.work = self.work._replace(table_S=move(self.work.table_S))
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, Tensor):
-                setattr(moved, f.name, value.to(device, non_blocking=True))
+                setattr(moved, f.name, move(value))
         return moved
 
 
@@ -306,3 +341,22 @@ def _gold(columns: Sequences, example_T: Longs, category_T: Longs) -> tuple[npt.
     gold_anchor_T[table[found]] = 1.0
     cells[:, 0], found = tables(cells[:, 0], [len(of_example) for of_example in columns.gold_cells])
     return gold_anchor_T, cells[found]
+
+
+def _span_groups(batch: Batch) -> tuple[list[SpanGroup], Tensor]:
+    """The groups of the span tables, and these [S] by piece and region."""
+    table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
+    if not len(table_S):
+        return [], table_S
+    rectangle_S = (batch.region_T[table_S] & Region.RECTANGLE).bool()
+    key_S, order = torch.sort(2 * batch.piece_T[table_S] + rectangle_S, stable=True)
+    key_P, tables_P = torch.unique_consecutive(key_S, return_counts=True)
+    piece_P = key_P // 2
+    length_P = batch.text_length_B[piece_P]
+    token_P = piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]
+    first_P = tables_P.cumsum(0) - tables_P
+    rows = torch.stack([token_P, length_P, first_P, tables_P, key_P % 2], 1).tolist()
+    groups = [
+        SpanGroup(token, tokens, table, tables, not rectangle) for token, tokens, table, tables, rectangle in rows
+    ]
+    return groups, table_S[order]

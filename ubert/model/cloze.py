@@ -50,15 +50,18 @@ class ClozeBatch(NamedTuple):
 
     def to(self, device: torch.device | str) -> ClozeBatch:
         """The same batch on `device`; copies overlap where memory is pinned."""
-        return ClozeBatch(
-            ids_BL=self.ids_BL.to(device, non_blocking=True),
-            mask_BL=self.mask_BL.to(device, non_blocking=True),
-            types_BL=self.types_BL.to(device, non_blocking=True),
-            rank_BL=self.rank_BL.to(device, non_blocking=True),
-            hidden_H=self.hidden_H.to(device, non_blocking=True),
-            answer_H=self.answer_H.to(device, non_blocking=True),
-            smoothing=self.smoothing,
-        )
+        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> ClozeBatch:
+        """The same batch in memory from which a GPU copies while it computes."""
+        return self.moved(Tensor.pin_memory)
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> ClozeBatch:
+        """The same batch, of moved tensors."""
+        moved: dict[str, Any] = {
+            name: move(value) for name, value in self._asdict().items() if name != "smoothing"
+        }
+        return self._replace(**moved)
 
 
 def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBatch:

@@ -9,8 +9,9 @@ boundaries of their span, V tokens of the vocabulary. Positions count through th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ class MaskedBatch:
     target_M: Tensor  # int64
     boundary_S3: Tensor  # int64: position of the token before the span, of the one after it, place in the span
     boundary_target_S: Tensor  # int64
+    tokens: int  # without padding
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -42,7 +44,17 @@ class MaskedBatch:
 
     def to(self, device: torch.device | str) -> MaskedBatch:
         """The same batch on `device`."""
-        return replace(self, **{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> MaskedBatch:
+        """The same batch in memory from which a GPU copies while it computes."""
+        return self.moved(Tensor.pin_memory)
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> MaskedBatch:
+        """The same batch, of moved tensors."""
+        names = [f.name for f in fields(self) if f.name != "tokens"]
+        moved: dict[str, Any] = {name: move(getattr(self, name)) for name in names}
+        return replace(self, **moved)
 
 
 def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:
@@ -77,6 +89,7 @@ def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:
         boundary_target_S=torch.from_numpy(
             np.concatenate([text.boundary_targets for text in texts]).astype(np.int64)
         ),
+        tokens=int(length_B.sum()),
     )
 
 

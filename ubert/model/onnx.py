@@ -40,10 +40,11 @@ def export(model: UbertModel, path: Path) -> None:
     """Write `path`; adapters are merged into the model.
 
     Raises:
-        UserError: onnxscript is not installed, or the file can't be written.
+        UserError: onnxscript is not installed, the model has no structure table, or the file can't be written.
     """
     if find_spec("onnxscript") is None:
         raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
+    model.structure_table()  # what has none is refused before anything is traced
     model.without_adapters()
     pieces, tokens, tables = 2, 8, 3
     ids = torch.ones(pieces, tokens, dtype=torch.int64)

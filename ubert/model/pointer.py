@@ -12,7 +12,7 @@ Shapes: B sequences, L padded tokens of one, D width, k choices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -66,7 +66,14 @@ class PointerBatch:
 
     def to(self, device: torch.device | str) -> PointerBatch:
         """The same batch on `device`; copies overlap where memory is pinned."""
-        return replace(self, **{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> PointerBatch:
+        """The same batch in memory from which a GPU copies while it computes."""
+        return self._moved(Tensor.pin_memory)
+
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> PointerBatch:
+        return replace(self, **{f.name: move(getattr(self, f.name)) for f in fields(self)})
 
 
 def sequences(

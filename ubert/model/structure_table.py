@@ -18,23 +18,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ubert.model.batch import Batch, Region
-
-
-class SpanGroup(NamedTuple):
-    """The span tables of one region of one piece: where they and the text lie in the factors."""
-
-    token: int  # the first of the text, among N
-    tokens: int
-    table: int  # the first, among S
-    tables: int
-    triangle: bool  # start <= end only
+from ubert.model.batch import Batch, SpanGroup
 
 
 @dataclass(slots=True)
@@ -86,7 +75,7 @@ class StructureTable(nn.Module):
         marker_TD = self._markers(hidden_BLD, batch)
         condition = self._condition(marker_TD, shift_d, weight_d)
         anchor_T = at_least_float32(self._anchors(marker_TD, bilinear_dd, *condition))
-        groups, table_S = _span_groups(batch)
+        groups, table_S = batch.work.groups, batch.work.table_S
         if not groups:
             none = hidden_BLD.new_empty(0, len(shift_d))
             return Scores(anchor_T, none, none, bilinear_dd, none, none, none, bias, table_S, groups)
@@ -134,7 +123,7 @@ class StructureTable(nn.Module):
 
     def _markers(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
         """The encoder's output at each table's anchor; zeros where no score depends on it."""
-        if self.condition is None and not (batch.region_T & Region.ANCHOR).any():
+        if self.condition is None and not batch.work.anchored:
             # the gradient of a gather is as large as what it gathers from
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
         return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)
@@ -155,22 +144,3 @@ class StructureTable(nn.Module):
 def at_least_float32(tensor: Tensor) -> Tensor:
     """A sum over a million cells needs it."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
-def _span_groups(batch: Batch) -> tuple[list[SpanGroup], Tensor]:
-    """The span tables [S], ordered by piece and region, and their groups."""
-    table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
-    if not len(table_S):
-        return [], table_S
-    rectangle_S = (batch.region_T[table_S] & Region.RECTANGLE).bool()
-    key_S, order = torch.sort(2 * batch.piece_T[table_S] + rectangle_S, stable=True)
-    key_P, tables_P = torch.unique_consecutive(key_S, return_counts=True)
-    piece_P = key_P // 2
-    length_P = batch.text_length_B[piece_P]
-    token_P = piece_P * batch.ids_BL.shape[1] + batch.text_start_B[piece_P]
-    first_P = tables_P.cumsum(0) - tables_P
-    rows = torch.stack([token_P, length_P, first_P, tables_P, key_P % 2], 1).tolist()
-    groups = [
-        SpanGroup(token, tokens, table, tables, not rectangle) for token, tokens, table, tables, rectangle in rows
-    ]
-    return groups, table_S[order]

@@ -16,6 +16,7 @@ Shapes: N tokens, d table width, S span tables, P texts, G gold cells, R blocks 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ubert.model.structure_table import SpanGroup
+from ubert.model.batch import SpanGroup
 from ubert.model.tiles import Factors, Gold
 
 # Compiled for sm_90, no kernel spills a register to memory up to a table width of 128.
@@ -78,12 +79,17 @@ def _layout(groups: list[SpanGroup], gold: Gold, device: torch.device) -> _Layou
     block_G = (gold.table_G * blocks + gold.start_G // BLOCK)[order]
     bounds = torch.arange(len(tables) * blocks + 1, device=device)
     return _Layout(
-        torch.tensor(tables, dtype=torch.int32, device=device),
-        torch.tensor(texts, dtype=torch.int32, device=device),
+        _moved(tables, device),
+        _moved(texts, device),
         torch.stack([gold.start_G, gold.end_G], 1)[order].to(torch.int32),
         torch.searchsorted(block_G, bounds).to(torch.int32),
         blocks,
     )
+
+
+def _moved(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Rows on the device, which is not waited for."""
+    return torch.tensor(rows, dtype=torch.int32, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 class _TableSums(torch.autograd.Function):

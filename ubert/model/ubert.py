@@ -94,7 +94,7 @@ class UbertModel(PreTrainedModel):
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
-        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.work.tokens)
         scores: Scores = self.structure_table()(hidden_BLD, batch)
         return scores
 
@@ -132,7 +132,7 @@ class UbertModel(PreTrainedModel):
         Raises:
             UserError: the model has no head for them.
         """
-        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
         losses: Tensor = self._masked_head()(hidden_BLD, self.word_vectors, batch)
         return losses
 
@@ -142,7 +142,7 @@ class UbertModel(PreTrainedModel):
         Raises:
             UserError: the model has no head for them.
         """
-        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL)
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
         hidden_MD = hidden_BLD.flatten(0, 1)[batch.position_M]
         return self._masked_head().from_own(hidden_MD, self.word_vectors)
 
@@ -175,11 +175,11 @@ class UbertModel(PreTrainedModel):
         """Whether the encoder knows two segment types."""
         return getattr(self.encoder.config, "type_vocab_size", 0) > 1
 
-    def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor) -> Tensor:
-        """The encoder's output [B, L, D]."""
+    def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor, tokens: int | None = None) -> Tensor:
+        """The encoder's output [B, L, D]. `tokens` without padding: a GPU needn't be asked for their number."""
         types = {"token_type_ids": types_BL} if self.has_types else {}
         if unpadded.pays(self.encoder, ids_BL):
-            return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, **types)
+            return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, tokens, **types)
         hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
         return hidden_BLD
 

@@ -50,23 +50,27 @@ def dropout(config: Any) -> float:
     return float(max(getattr(config, name, 0) for name in ("attention_probs_dropout_prob", "attention_dropout")))
 
 
-def encode(encoder: Any, ids_BL: Tensor, mask_BL: Tensor, first: int, **types: Tensor) -> Tensor:
+def encode(
+    encoder: Any, ids_BL: Tensor, mask_BL: Tensor, first: int, tokens: int | None = None, **types: Tensor
+) -> Tensor:
     """The encoder's output [B, L, D], 0 at padding.
 
     Args:
         encoder: one that `prepare` could prepare.
         first: the position of a sequence's first token.
+        tokens: N, where it is known; else the device is asked, and waited for.
         types: `token_type_ids` [B, L], where the encoder knows them.
     """
+    place_N = torch.nonzero_static(mask_BL.flatten(), size=int(mask_BL.sum()) if tokens is None else tokens)[:, 0]
     length_B = mask_BL.sum(1)
     offset_B = F.pad(length_B.cumsum(0), (1, 0)).int()
     position_BL = torch.arange(first, first + ids_BL.shape[1], device=ids_BL.device).expand_as(ids_BL)
     hidden_1ND = encoder(
-        input_ids=ids_BL[mask_BL][None],
-        position_ids=position_BL[mask_BL][None],
+        input_ids=ids_BL.flatten()[place_N][None],
+        position_ids=position_BL.flatten()[place_N][None],
         offsets=offset_B,
         longest=ids_BL.shape[1],
-        **{name: tensor[mask_BL][None] for name, tensor in types.items()},
+        **{name: tensor.flatten()[place_N][None] for name, tensor in types.items()},
     ).last_hidden_state
     hidden_BLD: Tensor = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
     return hidden_BLD.masked_scatter(mask_BL[:, :, None], hidden_1ND)

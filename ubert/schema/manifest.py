@@ -193,7 +193,7 @@ class RunManifest(Manifest):
     loss: float
     checkpoint: str
     best: str | None = None
-    ancestry: list[Ancestor] = []
+    ancestry: list[Ancestor] = Field(default_factory=list)
 
 
 class Folder(Protocol):

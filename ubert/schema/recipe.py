@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
@@ -80,7 +80,7 @@ class Recipe(Strict):
     optimizer and step this run goes on: a stable run has many ends.
     """
 
-    model_config = ConfigDict(serialize_by_alias=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python's
 
     name: str = Field(pattern=NAME)
     description: str = ""

@@ -18,6 +18,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.schema.yaml_file import load
 from ubert.training import loop, run_directory
+from ubert.training.step import Worker
 
 SPECS = Path(__file__).parents[2] / "corpus_specs"
 
@@ -69,7 +70,7 @@ def _folder(given: str) -> Path:
     return Path(given)
 
 
-def _worker() -> loop.Worker:
+def _worker() -> Worker:
     """This process among those that torchrun started, if it did."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cpu")
@@ -78,7 +79,7 @@ def _worker() -> loop.Worker:
         torch.cuda.set_device(device)
     if world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return loop.Worker(rank, world, device)
+    return Worker(rank, world, device)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Loader:
         most_tokens: the encoder's number of positions.
         words: what masking knows of the tokenizer, where the recipe has an objective that masks.
         phrases: what SpEx-BERT's sources are written with, where it is one of the recipe's objectives.
+        pin: batches are for a GPU, which copies them from pinned memory while it computes.
 
     Raises:
         UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
@@ -89,9 +90,10 @@ class Loader:
         world: int = 1,
         words: Words | None = None,
         phrases: Phrases | None = None,
+        pin: bool = False,
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
-        self.rank, self.world, self.words, self.phrases = rank, world, words, phrases
+        self.rank, self.world, self.words, self.phrases, self.pin = rank, world, words, phrases, pin
         self.turns = Turns(recipe.objectives)
         self.plans = {name: Plan(shards, recipe, most_tokens, name, phrases) for name in recipe.objectives}
         self.labelled: Trained = "spexbert" if recipe.points else "structure"
@@ -124,6 +126,8 @@ class Loader:
             mine = row_R[order].astype(np.int64), copies[order], plan.epoch(turn)
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
+        if self.pin:
+            batches = [batch.pinned() for batch in batches]
         return Step(objective, batches, sum(map(len, packs)), rows, self.shards)
 
     def share(self, packs: list[Longs]) -> list[Longs]:

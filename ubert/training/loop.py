@@ -1,100 +1,36 @@
 """The training loop: one worker or many, CPU or GPU, free of Ray.
 
-A step takes one global batch, of one objective, of which each worker has a share, in micro-batches. Each loss of
-the objective is a sum over all texts (or masked tokens), divided once by their number, so it doesn't matter how
-texts fall on workers and micro-batches.
+A step (see `step.py`) takes one global batch, of one objective, of which each worker has a share, in
+micro-batches. Each loss of the objective is a sum over all texts (or masked tokens), divided once by their number,
+so it doesn't matter how texts fall on workers and micro-batches.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple, cast
+from typing import cast
 
-import torch
 import torch.distributed as dist
-import xxhash
-from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 
-from ubert.model import cells, pointer
-from ubert.model.batch import Batch
-from ubert.model.cloze import ClozeBatch
-from ubert.model.masked_lm import MaskedBatch
-from ubert.model.pointer import PointerBatch
-from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, mlflow_log, not_finite, parallel, run_directory
-from ubert.training.average import Average, advance, start
+from ubert.training import checkpoint, log, mlflow_log, parallel, run_directory
+from ubert.training.average import start
 from ubert.training.checkpoint import State
-from ubert.training.loader import AnyBatch, Loader, Step
-from ubert.training.optimizer import adamw, decay_start, set_rates, share_of_peak
+from ubert.training.loader import Loader
+from ubert.training.optimizer import adamw, decay_start
 from ubert.training.saving import Writer
 from ubert.training.shards import open_shards
-
-
-class Worker(NamedTuple):
-    """This process among `world`. Where that is more than one, torch.distributed is initialised already.
-
-    `progress`: rank 0 shows it.
-    """
-
-    rank: int = 0
-    world: int = 1
-    device: torch.device = torch.device("cpu")
-    progress: bool = True
-
-
-ALONE = Worker()
-
-
-@dataclass(slots=True)
-class Training:
-    """A run at work: what it is made of, and where it is."""
-
-    recipe: Recipe
-    run: Path
-    worker: Worker
-    tokenizer: Tokenizer
-    loader: Loader
-    model: UbertModel
-    optimizer: torch.optim.AdamW
-    score: nn.Module  # batch -> summed losses
-    group: dist.ProcessGroup | None  # of all workers' processors; None of one alone
-    average: Average | None
-    state: State
-    writer: Writer
-
+from ubert.training.step import ALONE, SummedLoss, Taken, Training, Worker, keyed_seed, take
 
 Measure = Callable[[UbertModel, Tokenizer], dict[str, float]]
 """Metrics of a model, by `<corpus>/<split>/<metric>`."""
-
-
-class Totals(NamedTuple):
-    """Of one step, over all workers: the loss of a text (or of masked tokens), tokens without padding, whether
-    anyone asks to stop."""
-
-    loss: float
-    tokens: int
-    stop: bool
-
-
-class Agreed(NamedTuple):
-    """Of one step, over all workers, and known before it: what each loss is divided by, tokens without padding,
-    micro-batches of the worker that has most, whether anyone asks to stop."""
-
-    counts: list[int]
-    tokens: int
-    batches: int
-    stop: bool
 
 
 def train(
@@ -136,22 +72,24 @@ def train(
         stack.callback(training.writer.close)
         total = training.loader.total_steps
         with _telling(training) as tell, run_directory.stopping(run) as asked:
-            started = perf_counter()
+            began = perf_counter()
+            behind: Taken | None = None  # whose numbers are read while the device is at the next step
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
-                loss, tokens, stop = accumulate(training, index, step, stop=asked())
-                norm, rate = update(training, index, step)
-                done, seconds = index + 1, perf_counter() - started
-                metrics = _measured(training, done, measure)
-                training.state = _advanced(training.state, loss, tokens, seconds, metrics)
-                numbers = loss, rate, norm, tokens, tokens / seconds, seconds, metrics
-                tell(log.Row(done, total, step.objective, *numbers))
-                if stop or done == total or done % recipe.checkpoint_every == 0 or (metrics and recipe.keep_best):
-                    save(training)
+                taken = take(training, index, step, stop=asked())
+                if behind:
+                    began = _settle(training, behind, began, tell)
+                behind, done, stop = taken, index + 1, taken.totals.stop
+                measures = measure is not None and _every(recipe.evaluate_every, done)
+                if stop or measures or done == total or _every(recipe.checkpoint_every, done):
+                    _settle(training, taken, began, tell, measure if measures else None)
+                    behind = None
+                    if stop or done == total or _every(recipe.checkpoint_every, done) or recipe.keep_best:
+                        save(training)
+                    began = perf_counter()
                 training.writer.check()
                 if stop and done < total:
                     training.writer.wait()
                     raise KeyboardInterrupt(f"stopped after step {done} of {total}; the same command goes on")
-                started = perf_counter()
         return _finish(training)
 
 
@@ -210,6 +148,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             worker.world,
             words=tokenizer.for_masking() if recipe.masks else None,
             phrases=tokenizer.for_pointing() if recipe.points else None,
+            pin=worker.device.type == "cuda",
         ),
         model=model,
         optimizer=optimizer,
@@ -235,94 +174,6 @@ def _check_start(training: Training) -> None:
             f"recipe {recipe.name}: continue_from {recipe.continue_from} is after step {last}, the last of "
             f"{total} before the {'decay' if recipe.schedule == 'wsd' else 'end'}; raise steps or lower decay"
         )
-
-
-class SummedLoss(nn.Module):
-    """Model and loss in one forward pass, of which DDP and FSDP have to see the whole."""
-
-    def __init__(self, model: UbertModel, recipe: Recipe) -> None:
-        super().__init__()
-        self.model = model
-        self.recipe = recipe
-
-    def forward(self, batch: AnyBatch) -> Tensor:
-        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
-        if isinstance(batch, PointerBatch):
-            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
-        if isinstance(batch, ClozeBatch):
-            return self.model.cloze_loss(batch).reshape(1)
-        if isinstance(batch, MaskedBatch):
-            return self.model.masked_losses(batch)
-        return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0].reshape(1)
-
-
-def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:
-    """Gradients of one global batch's mean losses, averaged over workers: equal on all of them.
-
-    Raises:
-        UserError: the loss is not finite.
-    """
-    recipe, worker = training.recipe, training.worker
-    half = runs_bf16(recipe.precision, worker.device)
-    agreed = agree(training, step, stop)
-    counts = torch.tensor(agreed.counts, device=worker.device)
-    losses: list[Tensor] = []
-    batches = agreed.batches if parallel.together(training.score) else len(step.batches)
-    for number in range(batches):
-        own = number < len(step.batches)
-        batch = step.batches[number if own else -1]  # once more and for nothing, while others have work
-        torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
-        with parallel.added_up(training.score, last=number + 1 == batches):
-            with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
-                summed = training.score(batch.to(worker.device))
-            # gradients are the mean over workers, of sums that are divided by the numbers of all workers
-            (summed * (own * worker.world / counts)).sum().backward()
-        if own:
-            losses.append(summed.detach())
-    total = torch.stack(losses).double().sum(dim=0)
-    if worker.world > 1:
-        dist.all_reduce(total)
-    loss = float((total / counts).sum())
-    if not math.isfinite(loss):
-        raise not_finite.error(recipe, index, step, worker.device, f"the loss is {loss}", losses)
-    return Totals(loss, agreed.tokens, agreed.stop)
-
-
-def agree(training: Training, step: Step, stop: bool) -> Agreed:
-    """What all workers have to know of a step. Losses are divided by texts; or by sequences that are pointed into;
-    or by masked tokens, and one more than those that are predicted from boundaries (as SpanBERT's released code has
-    it: there may be none)."""
-    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
-    counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
-    tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
-    every = parallel.gathered([tokens, len(step.batches), stop, *counts], training.group)
-    tokens_W, batches_W, stop_W, *counts_W = zip(*every, strict=True)
-    counts = [sum(of_loss) + more for more, of_loss in enumerate(counts_W)]
-    return Agreed(counts or [step.examples], sum(tokens_W), max(batches_W), any(stop_W))
-
-
-def update(training: Training, index: int, step: Step) -> tuple[float, float]:
-    """Clip the gradients and take the optimizer's step; returns the gradient's norm and the encoder's rate.
-
-    Raises:
-        UserError: a gradient is not finite; no weight has changed.
-    """
-    recipe, optimizer = training.recipe, training.optimizer
-    norm = float(parallel.whole(clip_grad_norm_(training.model.parameters(), recipe.clip)))
-    if not math.isfinite(norm):
-        what = f"the gradient's norm is {norm}"
-        raise not_finite.error(recipe, index, step, training.worker.device, what)
-    rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe))
-    optimizer.step()
-    optimizer.zero_grad()
-    if training.average is not None and recipe.ema:
-        advance(training.average, training.model, recipe.ema, index + 1)
-    return norm, rate
-
-
-def keyed_seed(*parts: int) -> int:
-    """A 63-bit seed that depends on all parts and on nothing else."""
-    return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1
 
 
 def save(training: Training) -> None:
@@ -354,12 +205,41 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> U
     )
 
 
-def _measured(training: Training, done: int, measure: Measure | None) -> dict[str, float] | None:
-    """Metrics after step `done`, where the recipe wants them, of a copy on rank 0; the others go on to the next
-    step."""
-    every, best = training.recipe.evaluate_every, training.recipe.keep_best
-    if measure is None or every is None or done % every:
-        return None
+def _every(steps: int | None, done: int) -> bool:
+    return steps is not None and done % steps == 0
+
+
+def _settle(
+    training: Training, taken: Taken, began: float, tell: log.Tell, measure: Measure | None = None
+) -> float:
+    """Read a step's numbers, and measure the model after it; returns when it was done.
+
+    Raises:
+        UserError: they are not finite.
+    """
+    loss, norm, ended = taken.numbers(training.recipe, training.worker.device)
+    done, tokens, seconds = taken.index + 1, taken.totals.tokens, ended - began
+    metrics = _measured(training, measure) if measure else None
+    training.state = training.state.model_copy(
+        update={
+            "step": done,
+            "tokens": training.state.tokens + tokens,
+            "seconds": training.state.seconds + seconds,
+            "loss": loss,
+            "metrics": metrics or {},
+        }
+    )
+    total = training.loader.total_steps
+    tell(
+        log.Row(
+            done, total, taken.step.objective, loss, taken.rate, norm, tokens, tokens / seconds, seconds, metrics
+        )
+    )
+    return ended
+
+
+def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
+    """Metrics of a copy of the model on rank 0, to which the others hand their parts before they go on."""
     tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
     weights = {name: parallel.whole(tensor) for name, tensor in tensors.weights.items()}
     if training.worker.rank > 0:
@@ -367,14 +247,10 @@ def _measured(training: Training, done: int, measure: Measure | None) -> dict[st
     copy = UbertModel(deepcopy(cast(UbertConfig, training.model.config)))
     copy.load_state_dict(weights)
     metrics = measure(copy.to(training.worker.device), training.tokenizer)  # type: ignore[arg-type]
+    best = training.recipe.keep_best
     if best and best not in metrics:
         raise UserError(f"keep_best: {best} is not measured; expected one of {', '.join(metrics)}")
     return metrics
-
-
-def _advanced(state: State, loss: float, tokens: int, seconds: float, metrics: dict[str, float] | None) -> State:
-    spent = {"tokens": state.tokens + tokens, "seconds": state.seconds + seconds}
-    return state.model_copy(update={"step": state.step + 1, "loss": loss, "metrics": metrics or {}, **spent})
 
 
 @contextmanager

@@ -1,0 +1,207 @@
+"""One step of training: gradients of a global batch, over all workers, and the optimizer's step.
+
+No step waits for its device. What workers have to know of one another is exchanged between processors, before it;
+its loss and the gradient's norm come later, and where they are not finite the device itself leaves the weights as
+they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import xxhash
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from ubert.model import cells, pointer
+from ubert.model.batch import Batch
+from ubert.model.cloze import ClozeBatch
+from ubert.model.masked_lm import MaskedBatch
+from ubert.model.pointer import PointerBatch
+from ubert.model.precision import runs_bf16
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.recipe import Recipe
+from ubert.training import not_finite, parallel
+from ubert.training.average import Average, advance
+from ubert.training.checkpoint import State
+from ubert.training.loader import AnyBatch, Loader, Step
+from ubert.training.optimizer import set_rates, share_of_peak
+from ubert.training.saving import Writer
+
+
+class Worker(NamedTuple):
+    """This process among `world`. Where that is more than one, torch.distributed is initialised already.
+
+    `progress`: rank 0 shows it.
+    """
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")
+    progress: bool = True
+
+
+ALONE = Worker()
+
+
+@dataclass(slots=True)
+class Training:
+    """A run at work: what it is made of, and where it is."""
+
+    recipe: Recipe
+    run: Path
+    worker: Worker
+    tokenizer: Tokenizer
+    loader: Loader
+    model: UbertModel
+    optimizer: torch.optim.AdamW
+    score: nn.Module  # batch -> summed losses
+    group: dist.ProcessGroup | None  # of all workers' processors; None of one alone
+    average: Average | None
+    state: State
+    writer: Writer
+
+
+class Agreed(NamedTuple):
+    """Of one step, over all workers, and known before it: what each loss is divided by, tokens without padding,
+    micro-batches of the worker that has most, whether anyone asks to stop."""
+
+    counts: list[int]
+    tokens: int
+    batches: int
+    stop: bool
+
+
+class Totals(NamedTuple):
+    """Of one step: the loss of a text (or of masked tokens), over all workers, and the losses of this worker's
+    micro-batches, all of which the device may still be at; tokens without padding, and whether anyone asks to
+    stop, over all workers."""
+
+    loss: Tensor
+    losses: list[Tensor]
+    tokens: int
+    stop: bool
+
+
+class Taken:
+    """A step that was taken, and its numbers, on their way from the device."""
+
+    def __init__(self, index: int, step: Step, totals: Totals, norm: Tensor, rate: float) -> None:
+        self.index, self.step, self.totals, self.rate = index, step, totals, rate
+        self._numbers = torch.stack([totals.loss, norm.double()]).to("cpu", non_blocking=True)
+        self._done = perf_counter()
+        self._arrived: torch.cuda.Event | None = None
+        if norm.is_cuda:
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+
+    def numbers(self, recipe: Recipe, device: torch.device) -> tuple[float, float, float]:
+        """Its loss, the gradient's norm, and when it was done, by `perf_counter`.
+
+        Raises:
+            UserError: loss or norm are not finite; the step has changed no weight.
+        """
+        if self._arrived:
+            self._arrived.synchronize()
+            self._done = perf_counter()
+        loss, norm = self._numbers.tolist()
+        if not math.isfinite(loss):
+            raise not_finite.error(
+                recipe, self.index, self.step, device, f"the loss is {loss}", self.totals.losses
+            )
+        if not math.isfinite(norm):
+            raise not_finite.error(recipe, self.index, self.step, device, f"the gradient's norm is {norm}")
+        return loss, norm, self._done
+
+
+def take(training: Training, index: int, step: Step, *, stop: bool = False) -> Taken:
+    """Take step `index` (from 0)."""
+    totals = accumulate(training, index, step, stop=stop)
+    return Taken(index, step, totals, *update(training, index))
+
+
+class SummedLoss(nn.Module):
+    """Model and loss in one forward pass, of which DDP and FSDP have to see the whole."""
+
+    def __init__(self, model: UbertModel, recipe: Recipe) -> None:
+        super().__init__()
+        self.model = model
+        self.recipe = recipe
+
+    def forward(self, batch: AnyBatch) -> Tensor:
+        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
+        if isinstance(batch, PointerBatch):
+            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
+        if isinstance(batch, ClozeBatch):
+            return self.model.cloze_loss(batch).reshape(1)
+        if isinstance(batch, MaskedBatch):
+            return self.model.masked_losses(batch)
+        return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0].reshape(1)
+
+
+def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:
+    """Gradients of one global batch's mean losses, averaged over workers: equal on all of them."""
+    recipe, worker = training.recipe, training.worker
+    half = runs_bf16(recipe.precision, worker.device)
+    agreed = agree(training, step, stop)
+    losses: list[Tensor] = []
+    batches = agreed.batches if parallel.together(training.score) else len(step.batches)
+    for number in range(batches):
+        own = number < len(step.batches)
+        batch = step.batches[number if own else -1]  # once more and for nothing, while others have work
+        torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
+        with parallel.added_up(training.score, last=number + 1 == batches):
+            with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
+                summed = training.score(batch.to(worker.device))
+            # gradients are the mean over workers, of sums that are divided by the numbers of all workers
+            _mean(summed * (own * worker.world), agreed.counts).backward()  # type: ignore[no-untyped-call]
+        if own:
+            losses.append(summed.detach())
+    total = torch.stack(losses).double().sum(dim=0)
+    if worker.world > 1:
+        dist.all_reduce(total)
+    return Totals(_mean(total, agreed.counts), losses, agreed.tokens, agreed.stop)
+
+
+def _mean(summed: Tensor, counts: list[int]) -> Tensor:
+    """The sum of losses that are divided by their counts."""
+    return torch.stack([loss / count for loss, count in zip(summed.unbind(), counts, strict=True)]).sum()
+
+
+def agree(training: Training, step: Step, stop: bool) -> Agreed:
+    """What all workers have to know of a step. Losses are divided by texts, by sequences that are pointed into, or
+    by masked tokens, and one more than those predicted from boundaries (as SpanBERT's released code has it: there
+    may be none)."""
+    of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
+    counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
+    tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
+    every = parallel.gathered([tokens, len(step.batches), stop, *counts], training.group)
+    tokens_W, batches_W, stop_W, *counts_W = zip(*every, strict=True)
+    counts = [sum(of_loss) + more for more, of_loss in enumerate(counts_W)]
+    return Agreed(counts or [step.examples], sum(tokens_W), max(batches_W), any(stop_W))
+
+
+def update(training: Training, index: int) -> tuple[Tensor, float]:
+    """Clip the gradients and take the optimizer's step, which does nothing where they are not finite; returns the
+    norm, and the encoder's rate."""
+    recipe, optimizer = training.recipe, training.optimizer
+    norm = parallel.whole(clip_grad_norm_(training.model.parameters(), recipe.clip))
+    rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe))
+    optimizer.found_inf = norm.isfinite().logical_not().float()  # type: ignore[attr-defined]  # as a GradScaler does
+    optimizer.step()
+    optimizer.zero_grad()
+    if training.average is not None and recipe.ema:
+        advance(training.average, training.model, recipe.ema, index + 1)
+    return norm, rate
+
+
+def keyed_seed(*parts: int) -> int:
+    """A 63-bit seed that depends on all parts and on nothing else."""
+    return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1
