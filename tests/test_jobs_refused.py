@@ -18,7 +18,8 @@ from ubert.schema.errors import UserError
 @pytest.fixture
 def nowhere(tmp_path: Path) -> Head:
     """A user without a token, and an address where nothing listens."""
-    return Head(f"http://127.0.0.1:{free_ports(1)[0]}", tmp_path, tmp_path)
+    address, gcs = (f"127.0.0.1:{port}" for port in free_ports(2))
+    return Head(f"http://{address}", gcs, tmp_path, tmp_path)
 
 
 def test_without_a_token_nothing_is_sent(nowhere: Head) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +58,7 @@ class PointerBatch:
     types_BL: Tensor  # int64
     source_B: Tensor  # int64: tokens of each source
     gold_B2: Tensor  # int64: places
+    tokens: int  # without padding
 
     @property
     def counts(self) -> tuple[int]:
@@ -73,7 +74,9 @@ class PointerBatch:
         return self._moved(Tensor.pin_memory)
 
     def _moved(self, move: Callable[[Tensor], Tensor]) -> PointerBatch:
-        return replace(self, **{f.name: move(getattr(self, f.name)) for f in fields(self)})
+        tensors = [f.name for f in fields(self) if f.name != "tokens"]
+        moved: dict[str, Any] = {name: move(getattr(self, name)) for name in tensors}
+        return replace(self, **moved)
 
 
 def sequences(
@@ -150,6 +153,7 @@ def padded(items: Sequence[Pointed], special: Special) -> PointerBatch:
         types_BL=torch.from_numpy(types_BL.astype(np.int64)),
         source_B=torch.from_numpy(source_B),
         gold_B2=torch.tensor([item.gold for item in items]),
+        tokens=sum(len(item.ids) for item in items),
     )
 
 

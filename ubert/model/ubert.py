@@ -117,7 +117,8 @@ class UbertModel(PreTrainedModel):
     def pointed(self, batch: PointerBatch) -> Tensor:
         """Logits of starts and ends [B, L, 2]; see `Pointer`."""
         assert self.pointer is not None
-        logits_BL2: Tensor = self.pointer(self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL), batch.source_B)
+        hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
+        logits_BL2: Tensor = self.pointer(hidden_BLD, batch.source_B)
         return logits_BL2
 
     @property
