@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one run of each side, of 25 steps: about a minute")
     runs, steps = (1, 25) if parser.parse_args().quick else (5, 100)
     os.environ["OMP_WAIT_POLICY"] = "passive"  # of both sides
+    os.environ.pop("OMP_NUM_THREADS", None)  # workers of Ray Train have all processors whatever it says
     rates: tuple[list[float], list[float]] = ([], [])
     starts: tuple[list[float], list[float]] = ([], [])
     with tempfile.TemporaryDirectory() as folder, session(None, dashboard=True):
