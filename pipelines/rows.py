@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from ubert.inference.windows import about, around, blocks, target_room
 from ubert.inference.windows import windows as cover
-from ubert.model.batch import Ids, Region
+from ubert.model.batch import Region
+from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
 from ubert.objectives import Query, Targets, objective, passes
 from ubert.schema.checks import covered

@@ -30,7 +30,7 @@ from pipelines.rows import Rows
 from pipelines.shard_files import Unit, checksum, write, write_unit
 from pipelines.store import Store, link, now
 from pipelines.tasks import completed
-from ubert.model.batch import Ids
+from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
 from ubert.schema.arrow import batch_to_records

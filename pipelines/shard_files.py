@@ -18,7 +18,7 @@ from blake3 import blake3
 from pipelines.place import Place
 from pipelines.rows import LOST_SCHEMA, Rows, lists
 from pipelines.store import atomic
-from ubert.model.batch import Ids
+from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
 from ubert.training.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA, draws_schema

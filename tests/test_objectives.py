@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.rows import Window, windows
-from ubert.model.batch import Ids
+from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
 from ubert.objectives import (
     Cells,

@@ -25,9 +25,10 @@ from ubert.evaluation.counts import Counts
 from ubert.inference.pointing import best
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, whole
-from ubert.model.batch import Example, Ids, Special, regions
+from ubert.model.batch import Example, Special, regions
 from ubert.model.onnx import export
 from ubert.model.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
+from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction
@@ -298,7 +299,7 @@ def shards(root: Path, encoder: Path) -> Path:
 @pytest.fixture(scope="module")
 def trained(root: Path, encoder: Path, shards: Path) -> Path:
     chosen = make_recipe(
-        encoder, **SPEX, steps=150, learning_rate=4e-3, checkpoint_every=500, tokens_per_batch=1024
+        encoder, **SPEX, steps=200, learning_rate=2e-3, checkpoint_every=500, tokens_per_batch=1024
     )
     return loop.train(chosen, shards=shards, run=root / "runs/spex", worker=QUIET)
 

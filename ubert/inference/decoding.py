@@ -18,8 +18,8 @@ from transformers import DynamicCache
 
 from ubert.inference.beam import Step
 from ubert.model.attention import PADDING, dense, mask, ranks
-from ubert.model.batch import Ids
 from ubert.model.cloze import Cloze, encode, padded
+from ubert.model.ragged import Ids
 
 SOURCE, TARGET = 4, 5  # segment ids
 

@@ -11,7 +11,7 @@ import torch
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
 from ubert.inference.windows import about, target_room
-from ubert.model.batch import Ids
+from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import WrittenPrediction

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ubert.model.batch import Ids, Region
+from ubert.model.batch import Region
+from ubert.model.ragged import Ids
 from ubert.objectives import Scored, merge
 
 TARGET_SHARE = 4  # the part of a sequence that a text to be written has, at least

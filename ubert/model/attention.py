@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from ubert.model import unpadded
-from ubert.model.batch import Ids
+from ubert.model.ragged import Ids
 
 Direction = Literal["bidirectional", "left_to_right", "right_to_left", "seq2seq"]
 PADDING = 2**31 - 1  # rank

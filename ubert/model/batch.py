@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntFlag
 from functools import cached_property
-from itertools import chain, groupby, repeat
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -25,11 +25,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ubert.model.ragged import Ids, Longs, Ragged, places, ragged
 from ubert.schema.recipe import Layout
 from ubert.schema.record import Kind
-
-Ids = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 
 
 class Region(IntFlag):
@@ -251,12 +249,12 @@ class Sequences(NamedTuple):
     """
 
     prompt: Sequence[Prompt]
-    text: Sequence[Ids]
-    pair: Sequence[Ids]
-    example: Sequence[int]
-    examples: Sequence[int]
-    gold_anchors: Sequence[Ids]
-    gold_cells: Sequence[Ids]
+    text: Ragged
+    pair: Ragged
+    example: Longs
+    examples: Longs
+    gold_anchors: Ragged
+    gold_cells: Ragged
 
 
 def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
@@ -269,77 +267,81 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
     sources = {piece.example: piece.source for piece in items}
     columns = Sequences(
         prompt=[piece.prompt for piece in items],
-        text=[piece.source.text for piece in items],
-        pair=[piece.source.pair for piece in items],
-        example=[piece.example for piece in items],
-        examples=list(sources),
-        gold_anchors=[source.gold_anchors for source in sources.values()],
-        gold_cells=[source.gold_cells for source in sources.values()],
+        text=ragged([piece.source.text for piece in items]),
+        pair=ragged([piece.source.pair for piece in items]),
+        example=np.array([piece.example for piece in items]),
+        examples=np.array(list(sources)),
+        gold_anchors=ragged([source.gold_anchors for source in sources.values()]),
+        gold_cells=ragged([source.gold_cells for source in sources.values()]),
     )
     return padded(columns, special, examples)
 
 
 def padded(columns: Sequences, special: Special, examples: int) -> Batch:
     """Pad sequences to the longest of them and number their tables."""
-    sep = np.array([special.sep], np.int32)
-    pair_B, text_length_B = (np.fromiter(map(len, ids), np.int64) for ids in (columns.pair, columns.text))
-    columns_of_ids: list[Iterable[Ids]] = [[prompt.ids for prompt in columns.prompt]]
-    if pair_B.any():
-        columns_of_ids += [columns.pair, [sep if length else sep[:0] for length in pair_B.tolist()]]
-    tokens = chain.from_iterable(zip(*columns_of_ids, columns.text, repeat(sep), strict=False))
-    runs = [list(run) for _, run in groupby(columns.prompt, id)]  # neighbours mostly share their prompt
-    prompt_B = np.repeat([len(run[0].ids) for run in runs], list(map(len, runs)))
-    length_B = prompt_B + pair_B + (pair_B > 0) + text_length_B + 1
+    pair_B, text_B = columns.pair.lengths, columns.text.lengths
+    neighbours = [list(run) for _, run in groupby(columns.prompt, id)]  # they mostly share their prompt
+    runs, times = [run[0] for run in neighbours], list(map(len, neighbours))
+    prompt_B = np.repeat([len(prompt.ids) for prompt in runs], times)
+    start_B = prompt_B + pair_B + (pair_B > 0)
+    length_B = start_B + text_B + 1
     position_L = np.arange(length_B.max())
     mask_BL = position_L < length_B[:, None]
     ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
-    ids_BL[mask_BL] = np.concatenate(list(tokens))
+    first = 0
+    for prompt, count in zip(runs, times, strict=True):
+        ids_BL[first : first + count, : len(prompt.ids)] = prompt.ids
+        first += count
+    ids, row_B = ids_BL.reshape(-1), np.arange(len(ids_BL)) * len(position_L)
+    ids[places(row_B + start_B, text_B)] = columns.text.values
+    ids[row_B + length_B - 1] = special.sep
+    if pair_B.any():
+        ids[places(row_B + prompt_B, pair_B)] = columns.pair.values
+        ids[(row_B + start_B - 1)[pair_B > 0]] = special.sep
     second_B = prompt_B if special.types else length_B
     types_BL = mask_BL & (position_L >= second_B[:, None])
-    example_B = np.array(columns.example)
-    tables_B = np.repeat([len(run[0].anchors) for run in runs], list(map(len, runs)))
+    tables_B = np.repeat([len(prompt.anchors) for prompt in runs], times)
     piece_T = np.repeat(np.arange(len(tables_B)), tables_B)
     category_T, anchor_T, region_T = (
-        np.concatenate([np.tile(of_tables(run[0]), len(run)) for run in runs]).astype(np.int64)
-        for of_tables in (attrgetter("categories"), attrgetter("anchors"), attrgetter("regions"))
+        np.concatenate([np.tile(of_tables(prompt), count) for prompt, count in zip(runs, times, strict=True)])
+        for of_tables in map(attrgetter, ("categories", "anchors", "regions"))
     )
-    gold_anchor_T, gold_cells_G3 = _gold(columns, example_B[piece_T], category_T)
+    gold_anchor_T, gold_cells_G3 = _gold(columns, columns.example[piece_T], category_T)
     return Batch(
         ids_BL=torch.from_numpy(ids_BL),
         mask_BL=torch.from_numpy(mask_BL),
         types_BL=torch.from_numpy(types_BL.astype(np.int64)),
-        text_start_B=torch.from_numpy(length_B - text_length_B - 1),
-        text_length_B=torch.from_numpy(text_length_B),
-        example_B=torch.from_numpy(example_B),
+        text_start_B=torch.from_numpy(start_B),
+        text_length_B=torch.from_numpy(text_B),
+        example_B=torch.from_numpy(columns.example),
         piece_T=torch.from_numpy(piece_T),
-        anchor_T=torch.from_numpy(anchor_T),
-        category_T=torch.from_numpy(category_T),
-        region_T=torch.from_numpy(region_T),
+        anchor_T=torch.from_numpy(anchor_T.astype(np.int64)),
+        category_T=torch.from_numpy(category_T.astype(np.int64)),
+        region_T=torch.from_numpy(region_T.astype(np.int64)),
         gold_anchor_T=torch.from_numpy(gold_anchor_T),
         gold_cells_G3=torch.from_numpy(gold_cells_G3),
         examples=examples,
     )
 
 
-def _gold(columns: Sequences, example_T: Longs, category_T: Longs) -> tuple[npt.NDArray[np.float32], Longs]:
+def _gold(columns: Sequences, example_T: Longs, category_T: Ids) -> tuple[npt.NDArray[np.float32], Longs]:
     """Gold anchors [T], and gold cells [G, 3] of the categories that have a table."""
-    anchors, cells = np.concatenate(columns.gold_anchors), np.concatenate(columns.gold_cells).astype(np.int64)
+    anchors, cells = columns.gold_anchors.values, columns.gold_cells.values.astype(np.int64)
     width = 1 + max(map(int, (category_T.max(), anchors.max(initial=0), cells[:, 0].max(initial=0))))
     key_T = example_T * width + category_T
     order_T = np.argsort(key_T, kind="stable")
     keys_T = key_T[order_T]
-    example_E = np.array(columns.examples)
 
-    def tables(category_G: npt.NDArray[Any], of_each: list[int]) -> tuple[Longs, npt.NDArray[np.bool_]]:
+    def tables(category_G: npt.NDArray[Any], length_E: Longs) -> tuple[Longs, npt.NDArray[np.bool_]]:
         """The table of each gold category of the examples, and whether there is one."""
-        key_G = np.repeat(example_E, of_each) * width + category_G
+        key_G = np.repeat(columns.examples, length_E) * width + category_G
         place_G = np.minimum(np.searchsorted(keys_T, key_G), len(keys_T) - 1)
         return order_T[place_G], keys_T[place_G] == key_G
 
     gold_anchor_T = np.zeros(len(key_T), np.float32)
-    table, found = tables(anchors, [len(of_example) for of_example in columns.gold_anchors])
+    table, found = tables(anchors, columns.gold_anchors.lengths)
     gold_anchor_T[table[found]] = 1.0
-    cells[:, 0], found = tables(cells[:, 0], [len(of_example) for of_example in columns.gold_cells])
+    cells[:, 0], found = tables(cells[:, 0], columns.gold_cells.lengths)
     return gold_anchor_T, cells[found]
 
 

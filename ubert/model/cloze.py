@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ubert.model.attention import PADDING, mask
-from ubert.model.batch import Ids
+from ubert.model.ragged import Ids
 
 SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
 _LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ubert.model.batch import Example, Ids, Region, Special, groups
+from ubert.model.batch import Example, Region, Special, groups
+from ubert.model.ragged import Ids
 from ubert.schema.recipe import LossScale
 
 NOWHERE = -100  # what cross-entropy passes over

@@ -18,9 +18,10 @@ import numpy.typing as npt
 import tokenizers
 from blake3 import blake3
 
-from ubert.model.batch import Ids, Special
+from ubert.model.batch import Special
 from ubert.model.masking import Words
 from ubert.model.pointer import BETWEEN, NO_ANSWER, Phrases
+from ubert.model.ragged import Ids
 from ubert.schema.errors import UserError
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.model.attention import Direction, ranks
-from ubert.model.batch import Ids, Longs, Special
+from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
+from ubert.model.ragged import Ids, Longs
 from ubert.schema.keys import draws, uniform
 
 SHARES: dict[Direction, float] = {

@@ -27,7 +27,7 @@ def clozes(
     """
     symbols = Symbols(special.cls, special.sep, words.mask, len(words.starts_V))
     rows = shards.rows(row_R)
-    columns = zip(rows.prompt, rows.text, rows.pair, rows.target, copy_R.tolist(), strict=True)
+    columns = zip(rows.prompt.tolist(), rows.text, rows.pair, rows.target, copy_R.tolist(), strict=True)
     for prompt, text, pair, target, copy in columns:
         if objective == "seq2seq":
             source = source_of(shards.prompt(prompt).instruction, pair, text, special)

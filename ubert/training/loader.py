@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, repeat
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from ubert.model import cloze, pointer
-from ubert.model.batch import Batch, Ids, Prompt, Sequences, Special, groups, padded, prompt
+from ubert.model.batch import Batch, Prompt, Sequences, Special, groups, padded, prompt
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
 from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
+from ubert.model.ragged import Ids, Ragged
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
@@ -32,7 +33,7 @@ from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts
 from ubert.training.permutation import Longs
 from ubert.training.plan import CATEGORIES, CLOZES, MASKS, Plan
-from ubert.training.shards import Shards
+from ubert.training.shards import Rows, Shards
 from ubert.training.turns import Turns
 
 PROMPTS_KEPT = 4096
@@ -157,21 +158,19 @@ class Loader:
     def _batches(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[Batch]:
         """Micro-batches of this rank's rows of a pack, in order."""
         rows = self.shards.rows(row_R)
-        columns_R = rows.prompt, rows.behind, row_R.tolist(), copy_R.tolist()
-        asked = [self._prompts(*row, epoch) for row in zip(*columns_R, strict=True)]
-        prompts, counts = [of_row.prompts for of_row in asked], [len(of_row.prompts) for of_row in asked]
-        lengths = [of_row.tokens + behind for of_row, behind in zip(asked, rows.behind, strict=True)]
-        for start, stop in self._cuts(lengths, counts):
-            examples = range(stop - start)
-            of_each = counts[start:stop]
+        asked = self._asked(rows, row_R, copy_R, epoch)
+        count_R = np.array([len(of_row.prompts) for of_row in asked])
+        lengths = (rows.behind + [of_row.tokens for of_row in asked]).tolist()
+        for start, stop in self._cuts(lengths, count_R.tolist()):
+            times, examples = count_R[start:stop], np.arange(stop - start)
             columns = Sequences(
-                prompt=list(chain.from_iterable(prompts[start:stop])),
-                text=_repeated(rows.text[start:stop], of_each),
-                pair=_repeated(rows.pair[start:stop], of_each),
-                example=_repeated(examples, of_each),
+                prompt=list(chain.from_iterable(of_row.prompts for of_row in asked[start:stop])),
+                text=_repeated(rows.text.part(start, stop), times),
+                pair=_repeated(rows.pair.part(start, stop), times),
+                example=np.repeat(examples, times),
                 examples=examples,
-                gold_anchors=rows.anchors[start:stop],
-                gold_cells=rows.cells[start:stop],
+                gold_anchors=rows.anchors.part(start, stop),
+                gold_cells=rows.cells.part(start, stop),
             )
             yield padded(columns, self.special, stop - start)
 
@@ -230,19 +229,25 @@ class Loader:
             longest, total = max(longest, length), total + count
         yield start, len(lengths)
 
-    def _prompts(self, number: int, behind: int, row: int, copy: int, epoch: int) -> Asked:
-        """The prompts of the sequences of a row: one with all its categories, where these fit."""
-        if self.recipe.layout == "joint":
-            whole = self._joint(number)
-            if whole and whole.tokens + behind <= self.most_tokens:
-                return whole
+    def _asked(self, rows: Rows, row_R: Longs, copy_R: Longs, epoch: int) -> list[Asked]:
+        """The prompts of the sequences of each row: one with all its categories, where these fit."""
+        numbers, room_R = rows.prompt.tolist(), self.most_tokens - rows.behind
+        joint = self.recipe.layout == "joint"
+        every = map(self._joint, numbers) if joint else [None] * len(numbers)
+        columns = every, numbers, room_R.tolist(), row_R.tolist(), copy_R.tolist()
+        return [
+            whole if whole and whole.tokens <= room else self._chosen(number, room, row, copy, epoch)
+            for whole, number, room, row, copy in zip(*columns, strict=True)
+        ]
+
+    def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> Asked:
+        """The prompts of the sequences of a row, of at most so many tokens, with the categories that are drawn."""
         chosen = self.categories(row, copy, epoch)
         if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
             every = self._stacked(number)
             return _asked([every[category] for category in chosen.tolist()])
         instruction, categories, regions = self.shards.prompt(number)
-        most = self.recipe.categories_per_piece
-        found = groups(instruction, categories, chosen, most, self.most_tokens - behind)
+        found = groups(instruction, categories, chosen, self.recipe.categories_per_piece, room)
         return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
 
     def _joint_prompt(self, number: int) -> Asked | None:
@@ -293,8 +298,5 @@ def _asked(prompts: list[Prompt]) -> Asked:
     return Asked(prompts, max(len(prompt.ids) for prompt in prompts))
 
 
-def _repeated(column: Sequence[Any], counts: list[int]) -> Sequence[Any]:
-    """Each value as often as its count says."""
-    if sum(counts) == len(counts):
-        return column
-    return list(chain.from_iterable(map(repeat, column, counts)))
+def _repeated(column: Ragged, times: Longs) -> Ragged:
+    return column if (times == 1).all() else column.repeated(times)

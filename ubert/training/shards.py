@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from blake3 import blake3
 
-from ubert.model.batch import Example, Ids, Longs, regions
+from ubert.model.batch import Example, regions
+from ubert.model.ragged import Ids, Longs, Ragged, joined, taken
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
 
@@ -95,13 +96,10 @@ class Lists:
     def __getitem__(self, i: int) -> Ids:
         return self.values[self.ends[i] : self.ends[i + 1]]
 
-    def some(self, i_R: Longs) -> list[Ids]:
+    def some(self, i_R: Longs) -> Ragged:
         """These lists."""
-        start_R, end_R = self.offsets[i_R], self.offsets[i_R + 1]
-        if (start_R == end_R).all():  # as pairs mostly are
-            return [self.values[:0]] * len(i_R)
-        ends = zip(start_R.tolist(), end_R.tolist(), strict=True)
-        return [self.values[start:end] for start, end in ends]
+        start_R = self.offsets[i_R].astype(np.int64)
+        return taken(self.values, start_R, self.offsets[i_R + 1] - start_R)
 
     def lengths(self, i_R: Longs) -> Ids:
         """Of these lists."""
@@ -152,13 +150,13 @@ class Columns:
 class Rows(NamedTuple):
     """Some rows, a column each [R]. `prompt`: numbers; `behind`: tokens after it, (pair [SEP]) text [SEP]."""
 
-    prompt: list[int]
-    behind: list[int]
-    text: list[Ids]
-    pair: list[Ids]
-    target: list[Ids]
-    anchors: list[Ids]
-    cells: list[Ids]
+    prompt: Ids
+    behind: Ids
+    text: Ragged
+    pair: Ragged
+    target: Ragged
+    anchors: Ragged
+    cells: Ragged
 
 
 class Shards:
@@ -202,20 +200,18 @@ class Shards:
 
     def rows(self, row_R: Longs) -> Rows:
         """Some rows, in ascending order, without a copy."""
-        found = Rows([], [], [], [], [], [], [])
         file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
+        parts = []
         for start, stop in pairwise([*starts, len(row_R)]):
             file = self.files[file_R[start]]
             at = row_R[start:stop] - file.first
-            found.prompt.extend(file.prompt[at].tolist())
-            found.behind.extend((file.lengths(at) + 1).tolist())
-            found.text.extend(file.text.some(at))
-            found.pair.extend(file.pair.some(at))
-            found.target.extend(file.target.some(at))
-            found.anchors.extend(file.anchors.some(at))
-            found.cells.extend(file.cells.some(at))
-        return found
+            lists = (file.text, file.pair, file.target, file.anchors, file.cells)
+            parts.append(Rows(file.prompt[at], file.lengths(at) + 1, *(each.some(at) for each in lists)))
+        if len(parts) == 1:
+            return parts[0]
+        prompt, behind, *columns = zip(*parts, strict=True)
+        return Rows(np.concatenate(prompt), np.concatenate(behind), *map(joined, columns))
 
     def record_id(self, row: int) -> str:
         """The record that a row is of."""
