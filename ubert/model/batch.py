@@ -12,19 +12,19 @@ Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ubert.model.movable import Movable
 from ubert.model.ragged import Ids, Longs, Ragged, places, ragged
 from ubert.schema.recipe import Layout
 from ubert.schema.record import Kind
@@ -124,8 +124,8 @@ class Work(NamedTuple):
     tokens: int  # without padding
 
 
-@dataclass
-class Batch:
+@dataclass(frozen=True)
+class Batch(Movable):
     """Pieces, padded. Positions count from the piece's first token; cells from the first token of its text."""
 
     ids_BL: Tensor  # int64
@@ -148,22 +148,10 @@ class Batch:
         anchored = bool((self.region_T & Region.ANCHOR).any())
         return Work(*_span_groups(self), anchored, int(self.mask_BL.sum()))
 
-    def to(self, device: torch.device | str) -> Batch:
-        """The same batch on `device`; copies overlap where memory is pinned."""
-        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> Batch:
-        """The same batch in memory from which a GPU copies while it computes."""
-        return self.moved(Tensor.pin_memory)
-
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Batch:
-        """The same batch, of moved tensors."""
-        moved = copy(self)
-        moved.work = self.work._replace(table_S=move(self.work.table_S))
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, Tensor):
-                setattr(moved, f.name, move(value))
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
+        """The same batch, of moved tensors, with what is known of it."""
+        moved = super().moved(move)
+        moved.__dict__["work"] = self.work._replace(table_S=move(self.work.table_S))
         return moved
 
 

@@ -6,6 +6,7 @@ Shapes: B sequences, L padded tokens of one, H hidden tokens, D width, V vocabul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ubert.model.attention import PADDING, mask
+from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
 
 SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
@@ -31,7 +33,8 @@ class Cloze(NamedTuple):
     answers: Ids
 
 
-class ClozeBatch(NamedTuple):
+@dataclass(frozen=True)
+class ClozeBatch(Movable):
     """Padded sequences. `hidden_H` counts through all of them: b * L + place. `smoothing`: the part of the answer
     that is spread over the vocabulary."""
 
@@ -47,21 +50,6 @@ class ClozeBatch(NamedTuple):
     def counts(self) -> tuple[int]:
         """Words that the loss is a sum over."""
         return (len(self.hidden_H),)
-
-    def to(self, device: torch.device | str) -> ClozeBatch:
-        """The same batch on `device`; copies overlap where memory is pinned."""
-        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> ClozeBatch:
-        """The same batch in memory from which a GPU copies while it computes."""
-        return self.moved(Tensor.pin_memory)
-
-    def moved(self, move: Callable[[Tensor], Tensor]) -> ClozeBatch:
-        """The same batch, of moved tensors."""
-        moved: dict[str, Any] = {
-            name: move(value) for name, value in self._asdict().items() if name != "smoothing"
-        }
-        return self._replace(**moved)
 
 
 def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBatch:

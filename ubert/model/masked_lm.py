@@ -9,9 +9,8 @@ boundaries of their span, V tokens of the vocabulary. Positions count through th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,13 +19,14 @@ from torch.nn import functional
 
 from ubert.model.batch import Special
 from ubert.model.masking import BOUNDARY_TARGETS, Masked
+from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
 
 PLACE_SIZE = 200  # of the embedding of a token's place in its span (section 4.2)
 
 
-@dataclass(slots=True, frozen=True)
-class MaskedBatch:
+@dataclass(frozen=True)
+class MaskedBatch(Movable):
     """Texts with masks, [CLS] text [SEP] each, padded."""
 
     ids_BL: Tensor  # int64
@@ -42,20 +42,6 @@ class MaskedBatch:
     def counts(self) -> tuple[int, int]:
         """Tokens that each of the two losses is a sum over."""
         return len(self.target_M), len(self.boundary_target_S)
-
-    def to(self, device: torch.device | str) -> MaskedBatch:
-        """The same batch on `device`."""
-        return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> MaskedBatch:
-        """The same batch in memory from which a GPU copies while it computes."""
-        return self.moved(Tensor.pin_memory)
-
-    def moved(self, move: Callable[[Tensor], Tensor]) -> MaskedBatch:
-        """The same batch, of moved tensors."""
-        names = [f.name for f in fields(self) if f.name != "tokens"]
-        moved: dict[str, Any] = {name: move(getattr(self, name)) for name in names}
-        return replace(self, **moved)
 
 
 def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:

@@ -12,9 +12,9 @@ Shapes: B sequences, L padded tokens of one, D width, k choices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ubert.model.batch import Example, Region, Special, groups
+from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
 from ubert.schema.recipe import LossScale
 
@@ -50,8 +51,8 @@ class Pointed(NamedTuple):
     gold: tuple[int, int]
 
 
-@dataclass(slots=True, frozen=True)
-class PointerBatch:
+@dataclass(frozen=True)
+class PointerBatch(Movable):
     """Sequences, padded."""
 
     ids_BL: Tensor  # int64
@@ -65,19 +66,6 @@ class PointerBatch:
     def counts(self) -> tuple[int]:
         """Sequences that the loss is a sum over."""
         return (len(self.source_B),)
-
-    def to(self, device: torch.device | str) -> PointerBatch:
-        """The same batch on `device`; copies overlap where memory is pinned."""
-        return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> PointerBatch:
-        """The same batch in memory from which a GPU copies while it computes."""
-        return self._moved(Tensor.pin_memory)
-
-    def _moved(self, move: Callable[[Tensor], Tensor]) -> PointerBatch:
-        tensors = [f.name for f in fields(self) if f.name != "tokens"]
-        moved: dict[str, Any] = {name: move(getattr(self, name)) for name in tensors}
-        return replace(self, **moved)
 
 
 def sequences(
