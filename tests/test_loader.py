@@ -263,9 +263,10 @@ def test_the_order_beside_the_shards_is_made_once_and_leaves_no_residue(tmp_path
 
 def in_little_memory(folder: Path, room: int) -> None:
     """Exit with 0 where an order larger than the memory that is left can be used, and could not be read whole."""
+    shards = open_shards(folder)  # by threads, whose stacks count
     [data] = re.findall(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
     resource.setrlimit(resource.RLIMIT_DATA, (1024 * int(data) + room,) * 2)
-    train = loader(open_shards(folder), epochs=1)
+    train = loader(shards, epochs=1)
     for i in (0, train.total_steps // 2, train.total_steps - 1):
         assert train.step(i).records
     try:
