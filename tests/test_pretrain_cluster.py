@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,10 +126,7 @@ def cluster() -> Iterator[Head]:
 @pytest.fixture(scope="module")
 def uninterrupted(root: Path, cluster: Head) -> list[float]:
     """Losses of a run of two workers to which nothing happened."""
-    code, _, said = cluster.ubert(
-        *command(root, "uninterrupted", "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token"
-    )
-    assert code == 0, said
+    finish(root, cluster, "uninterrupted")
     return losses(root / "runs/uninterrupted")
 
 
@@ -143,11 +141,15 @@ def started(root: Path, cluster: Head, name: str) -> tuple[Path, subprocess.Pope
     return run, process
 
 
+def pretrained(root: Path, cluster: Head, name: str, **changed: object) -> tuple[int, str, str]:
+    """How a run of two workers ended, and what it said."""
+    given = command(root, name, "--workers", "2", **changed)
+    return cluster.ubert(*given, RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token")
+
+
 def finish(root: Path, cluster: Head, name: str) -> None:
     """Run the same command again."""
-    code, _, said = cluster.ubert(
-        *command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token"
-    )
+    code, _, said = pretrained(root, cluster, name)
     assert code == 0, said
 
 
@@ -193,6 +195,56 @@ def test_a_driver_that_is_asked_to_stop(
     assert last is not None and checkpoint.read_state(last).step == len(losses(run)) < STEPS
     finish(root, cluster, name)
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+def test_a_checkpoint_that_is_damaged(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    run, process = started(root, cluster, "damaged")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    last = checkpoint.latest(run)
+    assert last is not None
+    (last / "optimizer.safetensors").write_bytes(b"")
+    _, _, said = pretrained(root, cluster, "damaged")
+    assert f"{last.name} is damaged (optimizer.safetensors is not what was written)" in said
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+def test_a_disk_that_gets_full(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    run = root / "runs/full"
+    run.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(run)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs the right to")
+    try:
+        code, _, said = pretrained(root, cluster, "full")
+        assert code != 0 and "Traceback" not in said, said
+        assert re.search(
+            r"error: .*: the checkpoint cannot be written \(.*No space left on device.*: make room", said
+        )
+        subprocess.run(["mount", "-o", "remount,size=200m", str(run)], check=True)
+        code, _, said = pretrained(root, cluster, "full")
+        assert code == 0, said
+        assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+    finally:
+        subprocess.run(["umount", "--lazy", str(run)], check=True)  # a worker may end a little later than the run
+
+
+def test_a_second_run_of_the_name(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    run, process = started(root, cluster, "twice")
+    code, _, said = pretrained(root, cluster, "twice")
+    assert code != 0 and "another process is training this run; wait for it" in said, said
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+def test_a_loss_that_is_not_finite(root: Path, cluster: Head) -> None:
+    wild = {"learning_rate": 1e30, "head_learning_rate": 1e30, "checkpoint_every": 1}
+    code, _, said = pretrained(root, cluster, "wild", **wild)
+    sentences = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert code != 0 and len(sentences) == 1 and "Traceback" not in said, said
+    assert re.match(r"error: step 2: the loss is (nan|inf), on the records \S+, .*", sentences[0])
+    assert checkpoint.latest(root / "runs/wild") == root / "runs/wild/checkpoints/step-000001"
 
 
 def driven(script: str, root: Path, recipe: Recipe) -> subprocess.CompletedProcess[str]:
