@@ -67,7 +67,7 @@ def test_predictions_do_not_depend_on_the_batch(predictor: Predictor, task: str,
 
 def test_predictions_are_in_the_order_of_the_texts(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictor_module, "CHUNK", 5)
-    monkeypatch.setattr(predictor_module, "BATCH_TOKENS", 200)
+    monkeypatch.setattr(predictor, "batch_tokens", 200)
     texts = [f"{text} {i}" for i, text in enumerate(TEXTS * 4)]
     found = predictor.predict(texts, task="ner", categories=["person", "place"], overlap="nested")
     assert sum(map(len, found)) > 50

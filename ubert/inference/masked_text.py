@@ -10,7 +10,7 @@ import torch
 import xxhash
 from torch.nn import functional
 
-from ubert.inference.predictor import BATCH_TOKENS, CHUNK, Predictor
+from ubert.inference.predictor import CHUNK, Predictor
 from ubert.inference.windows import blocks
 from ubert.model.masked_lm import masked_batch
 from ubert.model.masking import Masked, Words, masked
@@ -53,7 +53,8 @@ def _surprise(predictor: Predictor, texts: Sequence[Masked]) -> list[float]:
     order = sorted(range(len(texts)), key=lambda i: len(texts[i].ids))
     while order:
         width = len(texts[order[-1]].ids) + 2
-        batch, order = order[-max(1, BATCH_TOKENS // width) :], order[: -max(1, BATCH_TOKENS // width)]
+        count = max(1, predictor.batch_tokens // width)
+        batch, order = order[-count:], order[:-count]
         found[batch] = _nats(predictor, [texts[i] for i in batch])
     return [float(nats) for nats in found]
 

@@ -32,7 +32,7 @@ from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
 
 CHUNK = 512  # texts that are sorted by length together, and whose predictions are held back for that
-BATCH_TOKENS = 8192  # padded tokens of one pass of the model
+BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of one pass; a processor is faster within its caches
 PROMPT_SHARE = 4  # a long list of categories takes at most this part of a sequence; the rest of them the next one
 LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence must have room for
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
@@ -61,8 +61,8 @@ logger = logging.getLogger(__name__)
 class Predictor:
     """A model and its tokenizer. `ubert.load` makes one.
 
-    `thresholds`: by task, those that were fitted on a corpus. `left_out`: what was too much to decode since it was
-    loaded (see `ubert.inference.bounds`); a warning is logged, too.
+    `thresholds`: by task, those that were fitted on a corpus. `batch_tokens`: padded tokens of one pass. `left_out`:
+    what was too much to decode since it was loaded (see `ubert.inference.bounds`); a warning is logged, too.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class Predictor:
         self.thresholds = thresholds
         self.left_out: Counter[str] = Counter()
         self._instruction = lru_cache(tokenizer.instruction)  # one of a call's texts is that of all
-        self.bf16 = runs_bf16(precision, next(model.parameters()).device)
+        device = next(model.parameters()).device
+        self.bf16 = runs_bf16(precision, device)
+        self.batch_tokens = BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
         self._phrases = tokenizer.for_pointing() if model.shape.points else None
 
     @classmethod
@@ -261,9 +263,9 @@ class Predictor:
         """Scores of examples by the model's head: its structure table, or its pointer."""
         model, special = self.model, self.tokenizer.special
         if self._phrases is not None:
-            return point(model, special, self._phrases, examples, batch_tokens=BATCH_TOKENS, bf16=self.bf16)
+            return point(model, special, self._phrases, examples, batch_tokens=self.batch_tokens, bf16=self.bf16)
         scored, full = score(
-            model, special, examples, threshold=threshold, batch_tokens=BATCH_TOKENS, bf16=self.bf16
+            model, special, examples, threshold=threshold, batch_tokens=self.batch_tokens, bf16=self.bf16
         )
         self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
         return scored
