@@ -33,6 +33,7 @@ from ubert.schema.record import Record
 
 CHUNK = 512  # texts that are sorted by length together, and whose predictions are held back for that
 BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of one pass; a processor is faster within its caches
+NAMES_KEPT = 4096  # tokenised categories
 PROMPT_SHARE = 4  # a long list of categories takes at most this part of a sequence; the rest of them the next one
 LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence must have room for
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
@@ -61,8 +62,9 @@ logger = logging.getLogger(__name__)
 class Predictor:
     """A model and its tokenizer. `ubert.load` makes one.
 
-    `thresholds`: by task, those that were fitted on a corpus. `batch_tokens`: padded tokens of one pass. `left_out`:
-    what was too much to decode since it was loaded (see `ubert.inference.bounds`); a warning is logged, too.
+    `thresholds`: by task, those that were fitted on a corpus. `batch_tokens`: padded tokens of one pass.
+    `left_out`: what was too much to decode since it was loaded (see `ubert.inference.bounds`); a warning is
+    logged, too.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Predictor:
         self.thresholds = thresholds
         self.left_out: Counter[str] = Counter()
         self._instruction = lru_cache(tokenizer.instruction)  # one of a call's texts is that of all
+        self._name = lru_cache(NAMES_KEPT)(lambda name: tokenizer.encode([name])[0])  # calls mostly share theirs
         device = next(model.parameters()).device
         self.bf16 = runs_bf16(precision, device)
         self.batch_tokens = BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
@@ -276,10 +279,10 @@ class Predictor:
 
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Every distinct string of a chunk, tokenised once."""
+        texts = dict.fromkeys(string for q in chunk for string in (q.text, q.pair or ""))
         names = {category.name for query in chunk for category in query.categories}
-        strings = (string for q in chunk for string in (q.text, q.pair or ""))
-        distinct = dict.fromkeys((*strings, *sorted(names)))
-        return dict(zip(distinct, self.tokenizer.encode(list(distinct)), strict=True))
+        of_texts = zip(texts, self.tokenizer.encode(list(texts)), strict=True)
+        return {name: self._name(name) for name in names} | dict(of_texts)
 
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """The text in one window, or in as many as it needs; a long second text too, each with each."""
