@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from pipelines.place import ObjectPath, Place, on_disk
 from pipelines.report.page import html
 from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import log
 from ubert.training.__main__ import main as training
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -137,9 +140,8 @@ def test_without_ray_the_root_is_a_folder(
     assert "s3://bucket/store: expected a folder; that of an object store is where" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_from_sources_to_predictions(remote: ObjectPath, world: World) -> None:
-    """Trained, gone on with, measured and asked, a store in an object store has the model that a folder has."""
+def parity(world: World, **changed: object) -> Recipe:
+    """Sources, their spec, a mixture, an encoder and a recipe `parity` of it, which is written."""
     world.spec(files=[{"split": split, "path": f"{split}.jsonl"} for split in ("train", "test")])
     world.source(numbers(range(50)))
     world.source(numbers(range(50, 70)), "test.jsonl")
@@ -147,8 +149,16 @@ def test_from_sources_to_predictions(remote: ObjectPath, world: World) -> None:
     (world.specs / "mixtures").mkdir()
     (world.specs / "mixtures" / "parity.yaml").write_text(yaml.safe_dump(drawn), encoding="utf-8")
     encoder = make_encoder(world.folder / "encoder")
-    recipe = make_recipe(encoder, name="parity", mixture="parity", steps=3, evaluate=[{"corpus": "toy"}])
-    file = write_recipe(recipe, world.folder / "parity.yaml")
+    recipe = make_recipe(encoder, name="parity", mixture="parity", evaluate=[{"corpus": "toy"}], **changed)
+    write_recipe(recipe, world.folder / "parity.yaml")
+    return recipe
+
+
+@pytest.mark.slow
+def test_from_sources_to_predictions(remote: ObjectPath, world: World) -> None:
+    """Trained, gone on with, measured and asked, a store in an object store has the model that a folder has."""
+    recipe = parity(world, steps=3)
+    encoder, file = recipe.encoder, world.folder / "parity.yaml"
     longer = recipe.model_copy(update={"steps": 5})
 
     def run(root: Place) -> list[Any]:
@@ -174,3 +184,28 @@ def test_from_sources_to_predictions(remote: ObjectPath, world: World) -> None:
     there = run(remote)
     assert len(there[0]) == 5
     assert there == run(world.root)
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_a_store_that_is_away_for_a_minute(
+    remote: ObjectPath, object_store: ObjectStore, world: World
+) -> None:
+    """Its steps are on the disk; what it is measured on is in the store."""
+    parity(world, steps=6, evaluate_every=2)
+    file, specs = world.folder / "parity.yaml", ("--specs", world.specs)
+    for root in (world.root, remote):
+        ubert("ingest", "toy", "--data", world.data, "--root", root, *specs)
+    ubert("pretrain", file, "--root", world.root, *specs)
+    run, until = on_disk(remote) / "runs" / "parity", list[float]()
+
+    def away(method: str, path: str) -> str | None:
+        if not until and log.read(run)[0]:
+            until.append(time.monotonic() + 60)
+        return "503" if until and time.monotonic() < until[0] else None
+
+    with object_store.failing(away):
+        ubert("pretrain", file, "--root", remote, *specs)
+    assert until and time.monotonic() > until[0]
+    rows, expected = log.read(run)[0], log.read(world.root / "runs" / "parity")[0]
+    assert [row.loss for row in rows] == pytest.approx([row.loss for row in expected], abs=1e-6)
+    assert [row.metrics for row in rows] == [row.metrics for row in expected] and rows[1].metrics
