@@ -199,7 +199,7 @@ def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:
     train = loader(shards, epochs=40)
     row = next(row for row in range(len(shards)) if shards.record_id(row) == "reviews/train/7")
     copy = int(np.flatnonzero(train.plans["structure"].row_M == row)[0])
-    draws = [train.categories(row, copy, epoch).tolist() for epoch in range(40)]
+    draws = [train.prompts.categories(row, copy, epoch).tolist() for epoch in range(40)]
     assert draws[0] == [4, 6, 7, 12, 23, 25, 31, 36]  # frozen, as the batches are
     assert all(len(set(draw)) == 8 and draw == sorted(draw) and 7 in draw for draw in draws)
     assert set().union(*draws) == set(range(MANY)) and draws[0] != draws[1]
@@ -214,7 +214,7 @@ def test_what_is_drawn_depends_on_the_record_and_the_epoch_not_on_its_batch(shar
     for other in ({}, {"batches": "by_task"}, {"tokens_per_batch": 4096}):
         train = loader(shards, **other)
         copies = np.flatnonzero(train.plans["structure"].row_M == row).tolist()
-        draws.append([train.categories(row, copy, 3).tolist() for copy in copies])
+        draws.append([train.prompts.categories(row, copy, 3).tolist() for copy in copies])
     assert draws[0] == draws[1] == draws[2]
     assert len(draws[0]) == 2 and draws[0][0] != draws[0][1]
 

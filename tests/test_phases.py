@@ -138,7 +138,7 @@ def test_copies_of_a_record_have_categories_of_their_own_in_each_phase(root: Pat
     for row in (row for row in range(len(shards)) if shards.record_id(row).startswith("reviews")):
         copies = np.flatnonzero(plan.row_M == row).tolist()
         assert [plan.occurrence(copy) for copy in copies] == [0, 1, 2]
-        assert len({tuple(train.categories(row, copy, 0)) for copy in copies}) == 3
+        assert len({tuple(train.prompts.categories(row, copy, 0)) for copy in copies}) == 3
 
 
 def test_a_run_that_is_resumed_in_a_later_phase_sees_the_rest_of_it(root: Path) -> None:

@@ -12,31 +12,29 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
 from ubert.model import cloze, pointer
-from ubert.model.batch import Batch, Prompt, Sequences, Special, groups, padded, prompt
+from ubert.model.batch import Batch, Sequences, Special, padded
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
 from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
-from ubert.model.ragged import Ids, Ragged
+from ubert.model.ragged import Ragged
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
-from ubert.schema.keys import keys
 from ubert.schema.recipe import Recipe, Trained
 from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts
 from ubert.training.permutation import Longs
-from ubert.training.plan import CATEGORIES, CLOZES, MASKS, Plan
-from ubert.training.shards import Rows, Shards
+from ubert.training.plan import CLOZES, MASKS, Plan
+from ubert.training.prompts import Prompts
+from ubert.training.shards import Shards
 from ubert.training.turns import Turns
 
-PROMPTS_KEPT = 4096
 AHEAD = 4  # steps that are prepared in advance
 
 AnyBatch = Batch | PointerBatch | MaskedBatch | ClozeBatch
@@ -58,13 +56,6 @@ class Step:
     def records(self) -> list[str]:
         """The records that this rank's texts are of."""
         return [self.shards.record_id(row) for row in self.rows]
-
-
-class Asked(NamedTuple):
-    """The prompts of the sequences of a row, and the tokens of the longest."""
-
-    prompts: list[Prompt]
-    tokens: int
 
 
 class Loader:
@@ -97,15 +88,13 @@ class Loader:
         self.rank, self.world, self.words, self.phrases, self.pin = rank, world, words, phrases, pin
         self.turns = Turns(recipe.objectives)
         self.plans = {name: Plan(shards, recipe, most_tokens, name, phrases) for name in recipe.objectives}
-        self.labelled: Trained = "spexbert" if recipe.points else "structure"
-        leading = self.labelled if self.labelled in self.plans else next(iter(self.plans))
+        labelled: Trained = "spexbert" if recipe.points else "structure"
+        leading = labelled if labelled in self.plans else next(iter(self.plans))
+        self.prompts = Prompts(shards, recipe, special, most_tokens, self.plans[leading])
         self.steps_per_epoch = self.turns.until(leading, self.plans[leading].steps)
         _enough(self.plans.values(), recipe, world)
         epochs = recipe.epochs or 0.0
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
-        self._every = np.arange(recipe.categories_per_piece, dtype=np.int32)
-        self._joint = lru_cache(PROMPTS_KEPT)(self._joint_prompt)
-        self._stacked = lru_cache(PROMPTS_KEPT)(self._stacked_prompts)
 
     def step(self, i: int) -> Step:
         """This rank's part of step `i` (from 0)."""
@@ -158,7 +147,7 @@ class Loader:
     def _batches(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[Batch]:
         """Micro-batches of this rank's rows of a pack, in order."""
         rows = self.shards.rows(row_R)
-        asked = self._asked(rows, row_R, copy_R, epoch)
+        asked = self.prompts.of_rows(rows, row_R, copy_R, epoch)
         count_R = np.array([len(of_row.prompts) for of_row in asked])
         lengths = (rows.behind + [of_row.tokens for of_row in asked]).tolist()
         for start, stop in self._cuts(lengths, count_R.tolist()):
@@ -190,7 +179,7 @@ class Loader:
         found = list(
             pointer.sequences(
                 self.shards.example(row),
-                self.categories(row, copy, epoch),
+                self.prompts.categories(row, copy, epoch),
                 self.phrases,
                 self.special,
                 most_categories=self.recipe.categories_per_piece,
@@ -229,55 +218,6 @@ class Loader:
             longest, total = max(longest, length), total + count
         yield start, len(lengths)
 
-    def _asked(self, rows: Rows, row_R: Longs, copy_R: Longs, epoch: int) -> list[Asked]:
-        """The prompts of the sequences of each row: one with all its categories, where these fit."""
-        numbers, room_R = rows.prompt.tolist(), self.most_tokens - rows.behind
-        joint = self.recipe.layout == "joint"
-        every = map(self._joint, numbers) if joint else [None] * len(numbers)
-        columns = every, numbers, room_R.tolist(), row_R.tolist(), copy_R.tolist()
-        return [
-            whole if whole and whole.tokens <= room else self._chosen(number, room, row, copy, epoch)
-            for whole, number, room, row, copy in zip(*columns, strict=True)
-        ]
-
-    def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> Asked:
-        """The prompts of the sequences of a row, of at most so many tokens, with the categories that are drawn."""
-        chosen = self.categories(row, copy, epoch)
-        if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
-            every = self._stacked(number)
-            return _asked([every[category] for category in chosen.tolist()])
-        instruction, categories, regions = self.shards.prompt(number)
-        found = groups(instruction, categories, chosen, self.recipe.categories_per_piece, room)
-        return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
-
-    def _joint_prompt(self, number: int) -> Asked | None:
-        """The prompt of all candidate categories, unless these are more than a sequence may have."""
-        instruction, categories, regions = self.shards.prompt(number)
-        if len(categories) > self.recipe.categories_per_piece:
-            return None
-        every = self._every[: len(categories)]
-        return _asked([prompt(instruction, categories, regions, every, "joint", self.special)])
-
-    def _stacked_prompts(self, number: int) -> list[Prompt]:
-        """The prompt of each candidate category."""
-        instruction, categories, regions = self.shards.prompt(number)
-        every = np.arange(len(categories), dtype=np.int32).reshape(-1, 1)
-        return [prompt(instruction, categories, regions, one, "stacked", self.special) for one in every]
-
-    def categories(self, row: int, copy: int, epoch: int) -> Ids:
-        """All candidate categories of a row, or the gold ones and a draw of the others: a function of the row, of
-        which of its copies this is, and of the epoch."""
-        example = self.shards.example(row)
-        count, most = len(example.categories), self.recipe.categories_per_piece
-        if count <= most:
-            return self._every[:count]
-        gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-        plan = self.plans[self.labelled]
-        draw = keys(np.arange(count), *plan.key, epoch, CATEGORIES, row, plan.occurrence(copy))
-        draw[gold] = 0
-        most = max(most, len(gold))
-        return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
-
 
 def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     """Refuse more workers than a global batch has texts."""
@@ -292,10 +232,6 @@ def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
             f"recipe {recipe.name}: a global batch has {smallest} texts, fewer than the {world} "
             f"workers; raise tokens_per_batch ({recipe.tokens_per_batch}) or use fewer workers"
         )
-
-
-def _asked(prompts: list[Prompt]) -> Asked:
-    return Asked(prompts, max(len(prompt.ids) for prompt in prompts))
 
 
 def _repeated(column: Ragged, times: Longs) -> Ragged:

@@ -1,0 +1,91 @@
+"""The prompts of rows of shards. Those of all their candidate categories are built once and kept; of more
+categories than a piece may have, some are drawn, anew in each epoch.
+
+Shapes: R rows.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ubert.model.batch import Prompt, Special, groups, prompt
+from ubert.model.ragged import Ids, Longs
+from ubert.schema.keys import keys
+from ubert.schema.recipe import Recipe
+from ubert.training.plan import CATEGORIES, Plan
+from ubert.training.shards import Rows, Shards
+
+KEPT = 4096
+
+
+class Asked(NamedTuple):
+    """The prompts of the sequences of a row, and the tokens of the longest."""
+
+    prompts: list[Prompt]
+    tokens: int
+
+
+class Prompts:
+    """Prompts for rows of an objective's plan, of sequences of at most `most_tokens`."""
+
+    def __init__(self, shards: Shards, recipe: Recipe, special: Special, most_tokens: int, plan: Plan) -> None:
+        self.shards, self.recipe, self.special = shards, recipe, special
+        self.most_tokens, self.plan = most_tokens, plan
+        self._every = np.arange(recipe.categories_per_piece, dtype=np.int32)
+        self._joint = lru_cache(KEPT)(self._joint_prompt)
+        self._stacked = lru_cache(KEPT)(self._stacked_prompts)
+
+    def of_rows(self, rows: Rows, row_R: Longs, copy_R: Longs, epoch: int) -> list[Asked]:
+        """The prompts of the sequences of each row: one with all its categories, where these fit."""
+        numbers, room_R = rows.prompt.tolist(), self.most_tokens - rows.behind
+        joint = self.recipe.layout == "joint"
+        every = map(self._joint, numbers) if joint else [None] * len(numbers)
+        columns = every, numbers, room_R.tolist(), row_R.tolist(), copy_R.tolist()
+        return [
+            whole if whole and whole.tokens <= room else self._chosen(number, room, row, copy, epoch)
+            for whole, number, room, row, copy in zip(*columns, strict=True)
+        ]
+
+    def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> Asked:
+        """The prompts of the sequences of a row, of at most so many tokens, with the categories that are drawn."""
+        chosen = self.categories(row, copy, epoch)
+        if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
+            every = self._stacked(number)
+            return _asked([every[category] for category in chosen.tolist()])
+        instruction, categories, regions = self.shards.prompt(number)
+        found = groups(instruction, categories, chosen, self.recipe.categories_per_piece, room)
+        return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
+
+    def _joint_prompt(self, number: int) -> Asked | None:
+        """The prompt of all candidate categories, unless these are more than a sequence may have."""
+        instruction, categories, regions = self.shards.prompt(number)
+        if len(categories) > self.recipe.categories_per_piece:
+            return None
+        every = self._every[: len(categories)]
+        return _asked([prompt(instruction, categories, regions, every, "joint", self.special)])
+
+    def _stacked_prompts(self, number: int) -> list[Prompt]:
+        """The prompt of each candidate category."""
+        instruction, categories, regions = self.shards.prompt(number)
+        every = np.arange(len(categories), dtype=np.int32).reshape(-1, 1)
+        return [prompt(instruction, categories, regions, one, "stacked", self.special) for one in every]
+
+    def categories(self, row: int, copy: int, epoch: int) -> Ids:
+        """All candidate categories of a row, or the gold ones and a draw of the others: a function of the row, of
+        which of its copies this is, and of the epoch."""
+        example = self.shards.example(row)
+        count, most = len(example.categories), self.recipe.categories_per_piece
+        if count <= most:
+            return self._every[:count]
+        gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
+        draw = keys(np.arange(count), *self.plan.key, epoch, CATEGORIES, row, self.plan.occurrence(copy))
+        draw[gold] = 0
+        most = max(most, len(gold))
+        return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
+
+
+def _asked(prompts: list[Prompt]) -> Asked:
+    return Asked(prompts, max(len(prompt.ids) for prompt in prompts))
