@@ -6,26 +6,24 @@ reported to Ray Train: it keeps no metrics without a checkpoint of its own, and 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-import pyarrow as pa
 import torch
 import torch.distributed as dist
 from rich.console import Console
 
-from pipelines.evaluate import Evaluation, evaluate, measure
+from pipelines.evaluate import measure
 from pipelines.mix import mix
 from pipelines.place import Place, on_disk, place
 from pipelines.shard import shard
 from pipelines.specs import mixture
-from pipelines.store import Store, atomic, now
+from pipelines.store import Store, now
 from pipelines.tasks import session
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer
@@ -41,13 +39,6 @@ ROLL_CALL = 120.0  # seconds that nodes have to answer; Ray takes half a minute 
 POLL = 0.5  # seconds between two looks at the log of a run
 
 errors = Console(stderr=True)
-
-
-class Comparison(TypedDict):
-    """Evaluations of a run's first and last checkpoint: `evaluation.json`."""
-
-    before: list[Evaluation]
-    after: list[Evaluation]
 
 
 def pretrain(
@@ -97,42 +88,6 @@ def pretrain(
     errors.print(f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}", highlight=False)
     with session(address, dashboard=True):
         return _train(work, run, workers)
-
-
-def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
-    """Measure a finished run on the recipe's `evaluate`, before and after training; writes `evaluation.json`."""
-    manifest = run_directory.finished(run)
-    if manifest is None:
-        raise UserError(f"{run}: the run is not finished; train it first with `ubert pretrain {recipe.name}`")
-
-    def measured(directory: str) -> list[Evaluation]:
-        return [
-            evaluate(run / directory, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
-            for wanted in recipe.evaluate
-        ]
-
-    comparison = Comparison(
-        before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)
-    )
-    with atomic(run / "evaluation.json") as path:
-        path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
-    return comparison
-
-
-def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
-    """What `compare` measured, one row a metric."""
-    comparison = compare(recipe, run, root=root)
-    rows = [
-        {
-            **{key: one[key] for key in ("corpus", "split", "records")},
-            "metric": metric,
-            "before": round(one["metrics"][metric], 4),
-            "after": round(other["metrics"][metric], 4),
-        }
-        for one, other in zip(comparison["before"], comparison["after"], strict=True)
-        for metric in one["metrics"]
-    ]
-    return pa.Table.from_pylist(rows)
 
 
 def _train(work: dict[str, Any], run: Path, workers: int) -> Path:

@@ -13,7 +13,8 @@ import yaml
 from handmade import write_mixture
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 
-from pipelines.pretrain import compare, pretrain
+from pipelines.compare import compare
+from pipelines.pretrain import pretrain
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory

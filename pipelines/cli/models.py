@@ -128,7 +128,7 @@ def pretrain(
 
     Example: ubert pretrain trec --workers 2
     """
-    from pipelines.pretrain import comparison_table
+    from pipelines.compare import comparison_table
     from pipelines.pretrain import pretrain as job
     from pipelines.specs import recipe as load_recipe
     from pipelines.specs import specs_folder

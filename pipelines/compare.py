@@ -1,0 +1,59 @@
+"""A run measured before and after its training, on what its recipe names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+import pyarrow as pa
+
+from pipelines.evaluate import Evaluation, evaluate
+from pipelines.place import Place
+from pipelines.store import atomic
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, run_directory
+
+
+class Comparison(TypedDict):
+    """Evaluations of a run's first and last checkpoint: `evaluation.json`."""
+
+    before: list[Evaluation]
+    after: list[Evaluation]
+
+
+def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
+    """Measure a finished run on the recipe's `evaluate`, before and after training; writes `evaluation.json`."""
+    manifest = run_directory.finished(run)
+    if manifest is None:
+        raise UserError(f"{run}: the run is not finished; train it first with `ubert pretrain {recipe.name}`")
+
+    def measured(directory: str) -> list[Evaluation]:
+        return [
+            evaluate(run / directory, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
+            for wanted in recipe.evaluate
+        ]
+
+    comparison = Comparison(
+        before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)
+    )
+    with atomic(run / "evaluation.json") as path:
+        path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
+    return comparison
+
+
+def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
+    """What `compare` measured, one row a metric."""
+    comparison = compare(recipe, run, root=root)
+    rows = [
+        {
+            **{key: one[key] for key in ("corpus", "split", "records")},
+            "metric": metric,
+            "before": round(one["metrics"][metric], 4),
+            "after": round(other["metrics"][metric], 4),
+        }
+        for one, other in zip(comparison["before"], comparison["after"], strict=True)
+        for metric in one["metrics"]
+    ]
+    return pa.Table.from_pylist(rows)
