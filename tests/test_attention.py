@@ -43,7 +43,7 @@ def test_each_entry_of_each_mask(direction: Direction) -> None:
 
 @pytest.mark.parametrize("direction", MASKS)
 def test_a_block_mask_has_the_same_entries(direction: Direction) -> None:
-    mask = blocks(of(direction))
+    mask = blocks(of(direction), of(direction))
     entries = [[bool(mask.mask_mod(*map(torch.tensor, (0, 0, q, k)))) for k in range(5)] for q in range(5)]
     assert entries == allowed(direction).tolist()
 
@@ -105,13 +105,13 @@ def test_all_implementations_of_attention_agree() -> None:
     unpadded.prepare(encoder)
     torch.testing.assert_close(outputs(encoder, ids, rank)[:, :5], expected, atol=1e-5, rtol=0)
     with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-        found = encoder(ids, attention_mask=blocks(rank)).last_hidden_state
+        found = encoder(ids, attention_mask=blocks(rank, rank)).last_hidden_state
     torch.testing.assert_close(found[:, :5], expected, atol=1e-5, rtol=0)
 
 
 def outputs(encoder: BertModel, ids: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode():
-        return encoder(ids, attention_mask=attention.mask(encoder, rank)).last_hidden_state
+        return encoder(ids, attention_mask=attention.mask(encoder, rank, rank)).last_hidden_state
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel
 
-from ubert.model import cloze
+from ubert.inference.decoding import Uncached
+from ubert.model import attention, cloze
 from ubert.model.attention import PADDING, ranks
-from ubert.objectives._unilm import SHARES, Symbols, direction, generation, hide, pretraining, source_of
+from ubert.objectives._unilm import (
+    SHARES,
+    Symbols,
+    direction,
+    generation,
+    hide,
+    pretraining,
+    pseudo_masked,
+    source_of,
+)
 
 CLS, SEP, MASK, FIRST, VOCABULARY = 1, 2, 3, 10, 1000
 SYMBOLS = Symbols(CLS, SEP, MASK, VOCABULARY)
@@ -188,9 +198,49 @@ def test_a_hidden_word_of_a_target_doesn_t_see_what_comes_after_it() -> None:
     other = item.ids.copy()
     other[place + 1 :] = 500
     batches = [cloze.padded([item._replace(ids=ids)], 0) for ids in (item.ids, other)]
-    found = [cloze.encode(encoder, b.ids_BL, b.types_BL, cloze.mask(encoder, b.rank_BL))[0] for b in batches]
+    found = [
+        cloze.encode(encoder, b.ids_BL, b.types_BL, cloze.mask(encoder, b.rank_BL, b.looked_BL))[0]
+        for b in batches
+    ]
     torch.testing.assert_close(found[0][: place + 1], found[1][: place + 1], atol=1e-6, rtol=0)
     assert (found[0][place + 1 :] - found[1][place + 1 :]).abs().max() > 1e-3
+
+
+def test_pseudo_masks_lie_behind_the_words_whose_places_they_have() -> None:
+    item = pseudo_masked(source(3), text(2, 20), SYMBOLS)
+    assert item.ids.tolist() == [CLS, 7, SEP, 10, 11, 12, SEP, 20, 21, MASK, MASK, MASK]
+    assert item.positions is not None and item.looked is not None
+    assert item.positions.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 7, 8, 9]
+    assert item.types.tolist() == [4] * 7 + [5] * 5
+    assert item.hidden.tolist() == [9, 10, 11] and item.answers.tolist() == [20, 21, SEP]
+    rank, looked = (torch.from_numpy(column)[None] for column in (item.ranks, item.looked))
+    sees = (attention.mask(tiny(), rank, looked)[0, 0] == 0).int()
+    before = [1] * 7
+    assert sees.tolist() == [
+        *([[*before, 0, 0, 0, 0, 0]] * 7),
+        [*before, 1, 0, 0, 0, 0],
+        [*before, 1, 1, 0, 0, 0],
+        [*before, 0, 0, 1, 0, 0],
+        [*before, 1, 0, 0, 1, 0],
+        [*before, 1, 1, 0, 0, 1],
+    ]
+
+
+def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before() -> None:
+    encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
+    cloze.learn_segments(encoder)
+    pairs = [(source(12), text(6, 40)), (source(5), text(1, 60)), (source(9), NONE)]
+    batch = cloze.padded([pseudo_masked(*pair, SYMBOLS) for pair in pairs], 0)
+    with torch.no_grad():
+        found, count = cloze.loss(encoder, head, batch)
+        expected = 0.0
+        for from_, target in pairs:
+            step = Uncached(encoder, head, [from_], MASK)
+            for place, word in enumerate([*target.tolist(), SEP]):
+                words = torch.from_numpy(target[:place].astype(np.int64))[None]
+                expected -= float(step(words, torch.zeros(1, dtype=torch.int64))[0, word])
+    assert count == 7 + 2 + 1
+    assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 def test_new_segments_begin_as_those_they_are_most_alike() -> None:

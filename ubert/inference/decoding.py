@@ -52,7 +52,8 @@ class Uncached:
         words = words_Nt.cpu().numpy()
         items = [self._sequence(source, own) for source, own in zip(self.sources, words, strict=True)]
         batch = padded(items, self.hidden).to(words_Nt.device)
-        hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, mask(self.encoder, batch.rank_BL))
+        sees = mask(self.encoder, batch.rank_BL, batch.looked_BL)
+        hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, sees)
         return _logp(self.head(hidden_BLD.flatten(0, 1)[batch.hidden_H]))
 
     def _sequence(self, source: Ids, words: Ids) -> Cloze:

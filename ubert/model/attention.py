@@ -7,7 +7,9 @@ A token sees those whose rank is not above its own:
     right to left      4 3 2 1 0    each sees itself and what is after it
     seq2seq            0 0 0 1 2    the source sees the source; the target the source and what is before itself
 
-Padding has a rank that no token reaches, and so is seen by padding alone.
+Padding has a rank that no token reaches, and so is seen by padding alone. Pseudo masks (UniLMv2, Bao et al. 2020,
+section 2.2) look with one rank and are looked at with another, that of padding: each sees what a word in its place
+would, and is seen by itself alone.
 
 Shapes: B sequences, L tokens of one; Q tokens that look, K tokens that are looked at.
 """
@@ -53,19 +55,24 @@ def dense(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
     return torch.zeros(unseen.shape, device=unseen.device).masked_fill(unseen, torch.finfo(torch.float32).min)
 
 
-def blocks(rank_BL: Tensor) -> BlockMask:
+def blocks(rank_BL: Tensor, looked_BL: Tensor) -> BlockMask:
     """The mask of `flex_attention`, which leaves out blocks of which nothing is seen."""
 
     def sees(b: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return rank_BL[b, k] <= rank_BL[b, q]
+        return (looked_BL[b, k] <= rank_BL[b, q]) | (q == k)
 
     sequences, tokens = rank_BL.shape
     return create_block_mask(sees, sequences, None, tokens, tokens, device=rank_BL.device)
 
 
-def mask(encoder: Any, rank_BL: Tensor) -> Tensor | BlockMask:
-    """The mask as the encoder takes it."""
-    return blocks(rank_BL) if takes_blocks(encoder, rank_BL.device) else dense(rank_BL, rank_BL)
+def mask(encoder: Any, rank_BL: Tensor, looked_BL: Tensor) -> Tensor | BlockMask:
+    """The mask as the encoder takes it, of tokens that look with the one rank and are looked at with the other;
+    each sees itself."""
+    if takes_blocks(encoder, rank_BL.device):
+        return blocks(rank_BL, looked_BL)
+    found = dense(rank_BL, looked_BL)
+    found.diagonal(dim1=-2, dim2=-1).zero_()
+    return found
 
 
 def takes_blocks(encoder: Any, device: torch.device) -> bool:

@@ -24,13 +24,17 @@ _LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as
 
 class Cloze(NamedTuple):
     """One sequence, an entry a token: ids with words hidden, segment ids, ranks (who sees whom, see
-    `ubert.model.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids."""
+    `ubert.model.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids.
+    `looked`: the ranks of tokens when they are looked at, where these are others; `positions`: of tokens, where
+    they don't follow one another."""
 
     ids: Ids
     types: Ids
     ranks: Ids
     hidden: Ids
     answers: Ids
+    looked: Ids | None = None
+    positions: Ids | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class ClozeBatch(Movable):
     mask_BL: Tensor  # bool: no padding
     types_BL: Tensor  # int64
     rank_BL: Tensor  # int64
+    looked_BL: Tensor  # int64
+    position_BL: Tensor | None  # int64; None: they follow one another
     hidden_H: Tensor  # int64
     answer_H: Tensor  # int64
     smoothing: float
@@ -63,26 +69,34 @@ def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBat
         return torch.from_numpy(table)
 
     hidden = [item.hidden.astype(np.int64) + b * longest for b, item in enumerate(items)]
+    positions = [item.positions for item in items if item.positions is not None]
     rank_BL = stacked([item.ranks for item in items], PADDING)
     return ClozeBatch(
         ids_BL=stacked([item.ids for item in items], pad),
         mask_BL=rank_BL != PADDING,
         types_BL=stacked([item.types for item in items], 0),
         rank_BL=rank_BL,
+        looked_BL=stacked([item.ranks if item.looked is None else item.looked for item in items], PADDING),
+        position_BL=stacked(positions, 0) if positions else None,
         hidden_H=torch.from_numpy(np.concatenate(hidden)),
         answer_H=torch.from_numpy(np.concatenate([item.answers for item in items]).astype(np.int64)),
         smoothing=smoothing,
     )
 
 
-def loss(encoder: Any, head: Callable[[Tensor], Tensor], batch: ClozeBatch) -> tuple[Tensor, int]:
+def loss(
+    encoder: Any, head: Callable[[Tensor], Tensor], batch: ClozeBatch, first_position: int = 0
+) -> tuple[Tensor, int]:
     """Cross-entropy of the hidden words with their answers smoothed (Szegedy et al. 2016, section 7): its sum, and
     their number.
 
     Args:
         head: hidden states [H, D] to logits [H, V]; it sees those of hidden words alone.
+        first_position: of a sequence.
     """
-    hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, mask(encoder, batch.rank_BL))
+    more = {} if batch.position_BL is None else {"position_ids": batch.position_BL + first_position}
+    sees = mask(encoder, batch.rank_BL, batch.looked_BL)
+    hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, sees, **more)
     logits_HV = head(hidden_BLD.flatten(0, 1)[batch.hidden_H])
     summed = F.cross_entropy(logits_HV.float(), batch.answer_H, reduction="sum", label_smoothing=batch.smoothing)
     return summed, len(batch.hidden_H)

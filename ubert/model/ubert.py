@@ -154,7 +154,7 @@ class UbertModel(PreTrainedModel):
 
     def cloze_loss(self, batch: ClozeBatch) -> Tensor:
         """The loss of the hidden words of UniLM's sequences, summed; see `ubert.model.cloze.loss`."""
-        return cloze.loss(self.encoder, self.tell, batch)[0]
+        return cloze.loss(self.encoder, self.tell, batch, self.first_position)[0]
 
     def tell(self, hidden_HD: Tensor) -> Tensor:
         """Logits of words [H, V] from their hidden states."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ubert.model.attention import Direction, ranks
+from ubert.model.attention import PADDING, Direction, ranks
 from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
 from ubert.model.ragged import Ids, Longs
@@ -88,6 +88,26 @@ def generation(source: Ids, target: Ids, symbols: Symbols, *key: int) -> Cloze:
     ids = np.concatenate([source, target, [symbols.sep]]).astype(np.int32)
     hidden = hide(np.arange(len(source), len(ids)), HIDDEN_TARGET, *key)
     return _cloze(ids, len(source), "seq2seq", hidden, symbols, *key)
+
+
+def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
+    """A source, its target, and behind them a [MASK] for each of the target's words and for its end, in the word's
+    position: it sees the source and the words before its own, as they are (UniLMv2, section 2.2, and the released
+    s2s-ft). That is what decoding sees; nothing is drawn, and every word is told.
+
+    Args:
+        source: see `source_of`.
+    """
+    answers = np.concatenate([target, [symbols.sep]]).astype(np.int32)
+    words, told = len(target), len(answers)
+    ids = np.concatenate([source, target, np.full(told, symbols.mask)]).astype(np.int32)
+    place = np.concatenate([np.arange(len(source) + words), len(source) + np.arange(told)]).astype(np.int32)
+    rank = np.concatenate([ranks("seq2seq", len(source) + words, len(source)), np.arange(told, dtype=np.int32)])
+    hidden = np.arange(len(source) + words, len(ids), dtype=np.int32)
+    looked = rank.copy()
+    looked[hidden] = PADDING
+    types = np.where(np.arange(len(ids)) < len(source), *_SEGMENTS["seq2seq"]).astype(np.int32)
+    return Cloze(ids, types, rank, hidden, answers, looked, place)
 
 
 def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:

@@ -69,6 +69,9 @@ class Recipe(Strict):
     seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
     share goes around at its own pace.
 
+    `pseudo_masks`: for seq2seq, each word of a target has a [MASK] of its own, which sees the source and the words
+    before it (UniLMv2, section 2.2); else 70 % of the words are hidden in one sequence (UniLM, section 2.5).
+
     `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
     `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
     checkpoint predicts. `evaluate_every`: steps after which `evaluate` is measured. `keep_best`: a metric of it,
@@ -91,6 +94,7 @@ class Recipe(Strict):
     categories_per_piece: int = Field(default=32, gt=0)
     objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
     masking: Masking = Masking()
+    pseudo_masks: bool = False
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
     packs_per_batch: int = Field(default=4, gt=0)

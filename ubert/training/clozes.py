@@ -10,14 +10,21 @@ from collections.abc import Iterator
 from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
 from ubert.model.masking import Words
-from ubert.objectives._unilm import Symbols, generation, pretraining, source_of
-from ubert.schema.recipe import Trained
+from ubert.objectives._unilm import Symbols, generation, pretraining, pseudo_masked, source_of
+from ubert.schema.recipe import Recipe, Trained
 from ubert.training.permutation import Longs
 from ubert.training.shards import Shards
 
 
 def clozes(
-    shards: Shards, row_R: Longs, copy_R: Longs, words: Words, special: Special, objective: Trained, *key: int
+    shards: Shards,
+    row_R: Longs,
+    copy_R: Longs,
+    words: Words,
+    special: Special,
+    objective: Trained,
+    recipe: Recipe,
+    *key: int,
 ) -> Iterator[Cloze]:
     """Hide words of rows, in ascending order: of their targets for seq2seq, of their texts for unilm.
 
@@ -31,6 +38,9 @@ def clozes(
     for prompt, text, pair, target, copy in columns:
         if objective == "seq2seq":
             source = source_of(shards.prompt(prompt).instruction, pair, text, special)
-            yield generation(source, target, symbols, *key, copy)
+            if recipe.pseudo_masks:
+                yield pseudo_masked(source, target, symbols)
+            else:
+                yield generation(source, target, symbols, *key, copy)
         else:
             yield pretraining(text, pair, symbols, *key, copy)

@@ -200,7 +200,7 @@ class Loader:
         """Micro-batches of this rank's rows of a pack, with words hidden."""
         assert self.words is not None
         key = *self.plans[objective].key, epoch, CLOZES
-        items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, *key))
+        items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
         smoothing = SMOOTHING if objective == "seq2seq" else 0.0
         for start, stop in self._cuts([len(item.ids) for item in items], [1] * len(items)):
             yield cloze.padded(items[start:stop], self.special.pad, smoothing)

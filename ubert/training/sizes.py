@@ -43,15 +43,17 @@ def sizes_of(
     if objective == "spexbert":
         assert phrases is not None
         return PointerSizes(shards, recipe, most_tokens - len(phrases.no_answer), len(phrases.no_answer))
-    return TextSizes(shards, most_tokens, objective)
+    return TextSizes(shards, recipe, most_tokens, objective)
 
 
 class TextSizes:
     """Tokens of each row's one sequence: [CLS] text [SEP], for unilm with the pair and one more [SEP] at most, for
-    seq2seq [CLS] instruction [SEP] (pair [SEP]) text [SEP] target [SEP]."""
+    seq2seq [CLS] instruction [SEP] (pair [SEP]) text [SEP] target [SEP]. Pseudo masks share the positions of the
+    target's words."""
 
-    def __init__(self, shards: Shards, most_tokens: int, objective: Trained) -> None:
+    def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) -> None:
         self.shards, self.most_tokens, self.objective = shards, most_tokens, objective
+        self.pseudo_masks = objective == "seq2seq" and recipe.pseudo_masks
         self.instruction_P = np.diff(shards.words.offsets)[shards.instruction_P].astype(np.int64)
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
@@ -69,7 +71,8 @@ class TextSizes:
                 f"record {record_id}: a text of {text} tokens and {beside} beside it don't fit into the encoder's "
                 f"{self.most_tokens} positions; shard with max_tokens lower by {text + beside - self.most_tokens}"
             )
-        return text_R + beside_R, np.ones_like(text_R)
+        masks_R = file.target.lengths(row_R).astype(np.int64) if self.pseudo_masks else 0
+        return text_R + beside_R + masks_R, np.ones_like(text_R)
 
     def _beside(self, file: Columns, row_R: Longs) -> Longs:
         """Tokens of the sequence that are not the text's."""
