@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ubert.model.ragged import Ids
 from ubert.schema.keys import draws, uniform
 from ubert.schema.recipe import Masking
 
@@ -32,7 +33,6 @@ ENTITIES = 0.5  # share of spans that the corpus marks, in Table 6
 TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first: [MASK]; below the second: a random token; else as it was
 _WHICH, _WHAT, _RANDOM = 1, 2, 3  # what a key is drawn for
 
-Ids = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 

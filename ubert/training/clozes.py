@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
 from ubert.model.masking import Words
+from ubert.model.ragged import Longs
 from ubert.objectives._unilm import Symbols, generation, pretraining, pseudo_masked, source_of
 from ubert.schema.recipe import Recipe, Trained
-from ubert.training.permutation import Longs
 from ubert.training.shards import Shards
 
 

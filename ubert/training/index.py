@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ubert.model.pointer import Phrases
+from ubert.model.ragged import Longs
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Batches, Recipe, Trained
 from ubert.schema.record import TASKS, Task
-from ubert.training.permutation import Longs
 from ubert.training.shards import Columns, Shards
 from ubert.training.sizes import SizesOf, sizes_of, tasks_of
 

@@ -23,13 +23,12 @@ from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
 from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
-from ubert.model.ragged import Ragged
+from ubert.model.ragged import Longs, Ragged
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
 from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts
-from ubert.training.permutation import Longs
 from ubert.training.plan import CLOZES, MASKS, Plan
 from ubert.training.prompts import Prompts
 from ubert.training.shards import Shards

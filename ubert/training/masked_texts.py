@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ubert.model.masking import Masked, Words, masked
+from ubert.model.ragged import Longs
 from ubert.schema.recipe import Masking
-from ubert.training.permutation import Longs
 from ubert.training.shards import Shards
 
 

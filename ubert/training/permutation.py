@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ubert.model.ragged import Longs
 from ubert.schema.keys import folded, mixed
-
-Longs = npt.NDArray[np.int64]
 
 _ROUNDS = 6  # an even number
 _FACTOR, _OTHER_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # those of SplitMix64

@@ -18,9 +18,10 @@ from bisect import bisect_right
 import numpy as np
 
 from ubert.model.pointer import Phrases
+from ubert.model.ragged import Longs
 from ubert.schema.recipe import Recipe, Trained
 from ubert.training.index import index
-from ubert.training.permutation import Longs, permuted
+from ubert.training.permutation import permuted
 from ubert.training.shards import Shards
 
 _COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES = 1, 2, 3, 4, 5, 6  # what a key is drawn for
