@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ubert.model.masking import LONGEST, Ids, Masked, P, Words, boundaries, masked, spans
+from ubert.model.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
+from ubert.model.ragged import Ids
 from ubert.schema.keys import draws, keys, uniform
 from ubert.schema.recipe import Masking
 
