@@ -51,8 +51,6 @@ def ragged(lists: Sequence[Ids]) -> Ragged:
 
 def joined(parts: Sequence[Ragged]) -> Ragged:
     """The lists of all parts, at least one."""
-    if len(parts) == 1:
-        return parts[0]
     return Ragged(np.concatenate([p.values for p in parts]), np.concatenate([p.lengths for p in parts]))
 
 
