@@ -87,9 +87,8 @@ class Hashes:
             found = Hashed(state, *_hashed(path, cut, limit, state[0], advance))
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
-        settled = self.place is not None and max(state[-2:]) < (began - SETTLED) * 1e9
-        if settled and state_of(path) == state:
-            self.now.files[key] = found
+        if max(state[-2:]) < (began - SETTLED) * 1e9:
+            self.now.files[key] = found  # if it changed meanwhile, it won't have this state again
         return found
 
     def keep(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.hashes import Hashes
 from pipelines.mirror import mirror_folder
@@ -16,7 +17,7 @@ from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store import Store, link
-from pipelines.tasks import DiedError, completed
+from pipelines.tasks import DiedError, completed, session
 from pipelines.units import Plan, Unit, at_hand, plan, source_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
@@ -65,13 +66,18 @@ def ingest(
         except UserError as error:
             problems[name] = error
 
-    with ExitStack() as locks:
+    with ExitStack() as stack:
+
+        def run(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+            stack.enter_context(session(address))  # to the end: work on the units follows
+            return completed(work, jobs, address)
+
         for name, spec in wanted.items():
             try:
-                locks.enter_context(store.working_on("corpora", name))
+                stack.enter_context(store.working_on("corpora", name))
                 with transfer() as show:
                     folder = source_folder(spec, mirror_folder(data, on_disk(store.root)), specs, show)
-                plans[name] = plan(spec, folder, Hashes(store.sources(spec.folder)))
+                plans[name] = plan(spec, folder, Hashes(store.sources(spec.folder)), run)
                 missing = _missing(store, plans[name])
             except UserError as error:
                 problems[name] = error

@@ -7,12 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.collector import collector_paused
 from pipelines.place import Place, arrow, explained, parquet, persistent
 from pipelines.store import Store, now
 from pipelines.units import Plan, Unit
@@ -23,6 +23,7 @@ from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Split
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
 
 
+@collector_paused()
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     """Make the finished units of a plan the current state of its corpus.
 
@@ -83,18 +84,17 @@ def _counts(plan: Plan, directory: Place) -> Counts:
 
 def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
     """The source files with the rows that their units counted."""
-    kept: Counter[tuple[Split, str]] = Counter()
-    rejected: Counter[tuple[Split, str]] = Counter()
+    rows: dict[tuple[Split, str], tuple[int, int]] = {}
     for unit, of_unit in zip(plan.units, counts, strict=True):
         for path, (taken, refused) in of_unit.items():
-            kept[unit.entry.split, path] += taken
-            rejected[unit.entry.split, path] += refused
-
-    def counted(file: SourceFile) -> SourceFile:
-        key = (file.split, file.path)
-        return replace(file, records=kept[key] + rejected[key], kept=kept[key], rejected=rejected[key])
-
-    return [counted(file) for file in plan.files]
+            kept, rejected = rows.get((unit.entry.split, path), (0, 0))  # of other units of the same file
+            rows[unit.entry.split, path] = kept + taken, rejected + refused
+    found = []
+    for source in plan.files:
+        path, split = source.members[0], plan.spec.files[source.entry].split
+        kept, rejected = rows[split, path]
+        found.append(SourceFile(path, split, source.sha, source.size, kept + rejected, kept, rejected))
+    return found
 
 
 def _of_split(plan: Plan, counts: Counts, split: Split) -> tuple[list[Unit], int, int]:

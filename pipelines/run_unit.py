@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
+from pipelines.collector import collector_paused
 from pipelines.hashes import LONGEST_ROW
 from pipelines.mapping.mapper import mapper
 from pipelines.place import Place
@@ -63,7 +62,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
     """
     kept_of, rejected_of = Counter[str](), Counter[str]()
     with (
-        _collector_paused(),
+        collector_paused(),
         atomic(directory / unit.part) as part,
         atomic(directory / unit.reject_part) as reject_part,
         atomic(directory / unit.mismatch_part) as mismatch_part,
@@ -91,18 +90,6 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path, schema, compression="zstd", use_dictionary=_DICTIONARIES, write_statistics=_STATISTICS
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Rows and records hold no cycles; looking for some among them takes more than a third of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterator[Record | Reject]:

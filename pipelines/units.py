@@ -10,23 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
-from pipelines.hashes import BLOCK, Hashes, Range, State, range_hash, state_of
+from pipelines.collector import collector_paused
+from pipelines.hashes import BLOCK, Hashes, range_hash
 from pipelines.mirror import Show, fill
-from pipelines.progress import meter
-from pipelines.sources import Cut, Slice, joined_hash, matches, reader
-from pipelines.specs import file_options
+from pipelines.source_files import UNIT_BYTES, LocalFile, Run, source_files
+from pipelines.sources import Slice, joined_hash
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import SourceFile, fingerprint
-from ubert.schema.record import SCHEMA_VERSION, Split
+from ubert.schema.manifest import fingerprint
+from ubert.schema.record import SCHEMA_VERSION
 from ubert.schema.spec import DatasetSpec, Files
 
-UNIT_BYTES = 8 << 20  # a larger file is cut; smaller ones share a unit up to this size ...
-UNIT_FILES = 2_048  # ... and number
+UNIT_FILES = 2_048  # that share a unit, at most, and of `UNIT_BYTES` together
 SHARED_BYTES, SHARED_FILES = 4 << 20, 1_024  # what files that share a unit come to on average, whichever is less
 
 # What all records depend on; the rest of a spec describes the corpus and redoes no work.
@@ -64,11 +62,11 @@ class Unit:
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """All units of a corpus. `files` are its source files, with no records counted yet."""
+    """All units of a corpus, and its source files."""
 
     spec: DatasetSpec
     fingerprint: str
-    files: tuple[SourceFile, ...]
+    files: tuple[LocalFile, ...]
     units: tuple[Unit, ...]
 
 
@@ -99,23 +97,25 @@ def at_hand(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
     )
 
 
-def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None) -> Plan:
-    """Hash the source files of `spec` under `folder` and cut them into units.
+@collector_paused()
+def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run | None = None) -> Plan:
+    """Hash the source files of `spec` under `folder`, where they are many by tasks of `run`, and cut them into
+    units.
 
     Raises:
         UserError: a file is missing, is named twice in a split, or is not the one that the spec pins.
     """
-    sources = _hashed(spec, folder, list(_sources(spec, folder)), hashes or Hashes())
+    sources = source_files(spec, folder, hashes or Hashes(), run)
     code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping.mapper", "ubert.schema.arrow")
     units: list[Unit] = []
-    for entry, of_entry in groupby(sources, lambda source: source.entry):
-        found = list(of_entry)
+    for number, of_entry in groupby(sources, lambda source: source.entry):
+        entry, found = spec.files[number], list(of_entry)
         _check_pin(spec, entry, folder, found)
-        slices = [piece for source in found for piece in _slices(folder, source)]
+        slices = [piece for source in found for piece in _slices(folder, entry, source)]
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
     own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
-    return Plan(spec, own_name, tuple(map(_source_file, sources)), tuple(units))
+    return Plan(spec, own_name, tuple(sources), tuple(units))
 
 
 def check_unchanged(piece: Slice) -> None:
@@ -139,87 +139,15 @@ def check_unchanged(piece: Slice) -> None:
         raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
 
 
-class _Source(NamedTuple):
-    """A source file and those that are read together with it, their states, and where it is to be cut; then the
-    hashes of each and of all, and its ranges."""
-
-    entry: Files
-    members: tuple[str, ...]
-    states: tuple[State, ...]
-    cut: Cut
-    hashes: tuple[str, ...] = ()
-    sha: str = ""
-    ranges: Sequence[Range] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all members."""
-        return sum(state[0] for state in self.states)
-
-
-def _sources(spec: DatasetSpec, folder: Path) -> Iterator[_Source]:
-    named: set[tuple[Split, str]] = set()
-    form = reader(spec.format)
-    for entry in spec.files:
-        options = file_options(spec, entry)
-        for path in matches(folder, entry.path):
-            if (entry.split, path) in named:
-                raise UserError(f"{spec.name}: files: {path} is named twice in split {entry.split}; name it once")
-            named.add((entry.split, path))
-            members = (path, *form.companions(folder, path, options))
-            states = tuple([state_of(f"{folder}/{member}") for member in members])
-            cuttable = len(members) == 1 and states[0][0] > UNIT_BYTES
-            yield _Source(entry, members, states, form.split_at(options) if cuttable else None)
-
-
-def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[_Source], hashes: Hashes) -> list[_Source]:
-    """The same files with their hashes."""
-    found = []
-    with meter(f"hashing {spec.name}", sum(source.size for source in sources), "MB") as advance:
-        done = 0
-
-        def tell(size: int) -> None:
-            nonlocal done
-            done += size
-            if done >= BLOCK:  # files may be small
-                advance(done, done / 1e6)
-                done = 0
-
-        for source in sources:
-            entry, members, states, cut, *_ = source
-            of_each = [
-                hashes.of(folder, member, state, cut, UNIT_BYTES, tell)
-                for member, state in zip(members, states, strict=True)
-            ]
-            shas = tuple([one.sha for one in of_each])
-            sha = joined_hash(dict(zip(members, shas, strict=True)))
-            found.append(_Source(entry, members, states, cut, shas, sha, of_each[0].ranges))
-        advance(done, done / 1e6)
-    hashes.keep()
-    return found
-
-
-def _slices(folder: Path, source: _Source) -> Iterator[Slice]:
+def _slices(folder: Path, entry: Files, source: LocalFile) -> Iterator[Slice]:
     """The ranges of a file that is cut, or the whole of it."""
-    path, encoding = source.members[0], source.entry.encoding
+    path, encoding = source.members[0], entry.encoding
     if not source.cut:
         yield Slice(folder, path, 0, source.states[0][0], 1, encoding, source.sha, source.members[1:])
     for piece in source.ranges:
         yield Slice(
             folder, path, piece.start, piece.stop, piece.line, encoding, piece.sha, too_long=piece.too_long
         )
-
-
-def _source_file(source: _Source) -> SourceFile:
-    return SourceFile(
-        path=source.members[0],
-        split=source.entry.split,
-        blake3=source.sha,
-        bytes=source.size,
-        records=0,
-        kept=0,
-        rejected=0,
-    )
 
 
 def _name(spec: DatasetSpec, entry: Files, slices: list[Slice], code: str) -> str:
@@ -256,7 +184,7 @@ def _groups(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
         yield group
 
 
-def _check_pin(spec: DatasetSpec, entry: Files, folder: Path, sources: list[_Source]) -> None:
+def _check_pin(spec: DatasetSpec, entry: Files, folder: Path, sources: list[LocalFile]) -> None:
     if entry.blake3 is None:
         return
     got = joined_hash({path: sha for s in sources for path, sha in zip(s.members, s.hashes, strict=True)})

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, numbers
 
-from pipelines import hashes, units
+from pipelines import hashes, source_files, units
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key
@@ -110,7 +110,7 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     world.source(numbers(range(500)))
     whole = world.ingest()
     expected = world.records()
-    monkeypatch.setattr(units, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(source_files, "UNIT_BYTES", 1000)
     monkeypatch.setattr(units, "UNIT_FILES", 1)
     cut = world.ingest()
     assert len(cut.parts) > 5
@@ -121,7 +121,7 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
 
 
 def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(source_files, "UNIT_BYTES", 1000)
     monkeypatch.setattr(units, "UNIT_FILES", 1)
     world.spec()
     world.source(numbers(range(200)))
@@ -135,7 +135,7 @@ def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: p
 
 def test_a_cut_table_is_read_anew_where_its_header_changes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every range of a table depends on the first line."""
-    monkeypatch.setattr(units, "UNIT_BYTES", 500)
+    monkeypatch.setattr(source_files, "UNIT_BYTES", 500)
     monkeypatch.setattr(units, "UNIT_FILES", 1)
     options = {"separator": "\t", "header": True}
     files = [{"split": "train", "path": "train.tsv"}]
@@ -254,7 +254,7 @@ def test_many_seeds_of_a_cut_conll_file_keep_every_sentence(world: World, monkey
         map={"tokens": "token", "tags": "tag"},
         categories={"entity": {"x": "thing"}},
     )
-    monkeypatch.setattr(units, "UNIT_BYTES", 100)
+    monkeypatch.setattr(source_files, "UNIT_BYTES", 100)
     monkeypatch.setattr(units, "UNIT_FILES", 1)
     manifest = world.ingest()
     assert len(manifest.parts) > 5

@@ -152,7 +152,14 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
     places: list[Fragments] = []
     mismatches: list[Mismatch] = []
     lost: tuple[str, str] | None = None
+    simple = offsets.unit == "character" and not shift
     for given in mentions:
+        fragments = given.fragments
+        if simple and fragments is not None and len(fragments) == 1:  # most are, and are where they say
+            [(first, end)] = fragments
+            if 0 <= first < end and body.text[first:end] == given.words:
+                places.append(fragments)
+                continue
         fragments = _fragments(body, given, offsets, shift)
         there = None if fragments is None else _covered(body.text, fragments)
         if fragments is not None and there is not None and _agree(given.words, there, offsets):

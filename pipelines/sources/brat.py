@@ -15,7 +15,6 @@ A row is {"text", "standoff"}; a standoff is
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,7 +53,8 @@ def companions(folder: Path, path: str, options: Options) -> list[str]:
 
 def _files(path: str, options: Options) -> tuple[str, list[str]]:
     """The text file and the annotation files, of which the spec names the one or the first of the others."""
-    stem, ending = posixpath.splitext(path)
+    dot = path.rfind(".", path.rfind("/") + 1)
+    stem, ending = (path, "") if dot < 0 else (path[:dot], path[dot:])
     document = stem + options.text if ending == options.annotations[0] else path
     return document, [stem + ending for ending in options.annotations]
 
@@ -98,23 +98,25 @@ class _BadLineError(Exception):
 
 def _annotations(path: str, content: str, standoff: Standoff) -> None:
     for number, line in enumerate(content.removesuffix("\r").replace("\r\n", "\n").split("\n"), 1):
-        if not line or line.isspace():
-            continue
         try:
             kind, parse = _LINES[line[0]]
             standoff[kind].append(parse(line.split("\t")))
         except (KeyError, ValueError, IndexError):
+            if not line or line.isspace():
+                continue
             raise _BadLineError(f"{path}: line {number}: not a standoff annotation: {line!r}") from None
 
 
 def _span(fields: list[str]) -> dict[str, Any]:
-    label, _, offsets = fields[1].partition(" ")
-    fragments = []
-    for place in offsets.split(";"):
-        start, end = place.split(" ")
-        fragments.append([int(start), int(end)])
+    name, what, *words = fields
+    label, *ends = what.split(" ")
+    if len(ends) == 2:  # most are
+        fragments = [[int(ends[0]), int(ends[1])]]
+    else:
+        places = [place.split(" ") for place in " ".join(ends).split(";")]
+        fragments = [[int(start), int(end)] for start, end in places]
     # Tabs in a mention would have been taken for separators.
-    return {"id": fields[0], "label": label, "fragments": fragments, "text": "\t".join(fields[2:])}
+    return {"id": name, "label": label, "fragments": fragments, "text": "\t".join(words)}
 
 
 def _relation(fields: list[str]) -> dict[str, Any]:
