@@ -15,6 +15,7 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 from ubert.inference.beam import Lexicon, Search, Text, search
 from ubert.inference.decoding import Cached, Uncached, decoder
 from ubert.model.cloze import learn_segments
+from ubert.model.copying import Copier
 from ubert.schema.errors import UserError
 
 END, MASK, VOCABULARY = 0, 3, 40
@@ -163,15 +164,20 @@ def sources(*lengths: int) -> list[np.ndarray]:
     return [draw.integers(4, VOCABULARY, length).astype(np.int32) for length in lengths]
 
 
+@pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("family", [bert, roberta])
-def test_with_a_cache_scores_and_beams_are_those_without(family) -> None:  # type: ignore[no-untyped-def]
+def test_with_a_cache_scores_and_beams_are_those_without(family, copies: bool) -> None:  # type: ignore[no-untyped-def]
     encoder, head = model(family)
+    copier = Copier(32) if copies else None
     with torch.no_grad():
         head.bias[END] -= 20  # long texts
+        if copier is not None:
+            copier.query.weight.mul_(20)
+            copier.key.weight.mul_(20)
     given = sources(5, 17, 11)
     how = Search(5, 16)
     first = 2 if family is roberta else 0
-    steps = [Cached(encoder, head, given, MASK, first), Uncached(encoder, head, given, MASK)]
+    steps = [Cached(encoder, head, given, MASK, first, copier), Uncached(encoder, head, given, MASK, copier)]
     seen: list[list[Tensor]] = [[], []]
 
     def watched(which: int):  # type: ignore[no-untyped-def]
@@ -185,6 +191,8 @@ def test_with_a_cache_scores_and_beams_are_those_without(family) -> None:  # typ
     assert len(seen[0]) == len(seen[1]) > 10
     for with_cache, without in zip(*seen, strict=True):
         torch.testing.assert_close(with_cache, without, atol=1e-5, rtol=0)
+        if copies:
+            torch.testing.assert_close(with_cache.exp().sum(1), torch.ones(len(with_cache)))
     for mine, other in zip(cached, uncached, strict=True):
         assert [text.words for text in mine] == [text.words for text in other]
         assert [text.score for text in mine] == pytest.approx([text.score for text in other], abs=1e-5)

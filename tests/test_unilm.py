@@ -15,6 +15,7 @@ from transformers import BertConfig, BertModel
 from ubert.inference.decoding import Uncached
 from ubert.model import attention, cloze
 from ubert.model.attention import PADDING, ranks
+from ubert.model.copying import Copier
 from ubert.objectives._unilm import (
     SHARES,
     Symbols,
@@ -226,21 +227,71 @@ def test_pseudo_masks_lie_behind_the_words_whose_places_they_have() -> None:
     ]
 
 
-def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before() -> None:
+def some_copier() -> Copier:
+    """One whose shares differ much from word to word, and from token to token."""
+    torch.manual_seed(1)
+    copier = Copier(32)
+    for layer in (copier.query, copier.key, copier.gate):
+        torch.nn.init.normal_(layer.weight, std=0.5)
+    return copier
+
+
+@pytest.mark.parametrize("copier", [None, some_copier()])
+def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(copier: Copier | None) -> None:
     encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
     cloze.learn_segments(encoder)
     pairs = [(source(12), text(6, 40)), (source(5), text(1, 60)), (source(9), NONE)]
-    batch = cloze.padded([pseudo_masked(*pair, SYMBOLS) for pair in pairs], 0)
+    batch = cloze.padded([pseudo_masked(*pair, SYMBOLS) for pair in pairs], 0, targets=True)
     with torch.no_grad():
-        found, count = cloze.loss(encoder, head, batch)
+        found, count = cloze.loss(encoder, head, batch, copier=copier)
         expected = 0.0
         for from_, target in pairs:
-            step = Uncached(encoder, head, [from_], MASK)
+            step = Uncached(encoder, head, [from_], MASK, copier)
             for place, word in enumerate([*target.tolist(), SEP]):
                 words = torch.from_numpy(target[:place].astype(np.int64))[None]
                 expected -= float(step(words, torch.zeros(1, dtype=torch.int64))[0, word])
     assert count == 7 + 2 + 1
     assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_copied_word_has_the_sum_of_its_places_in_the_source(smoothing: float) -> None:
+    """By the definition, word by word: g softmax(logits) + (1 - g) a, of a source that says a word twice."""
+    encoder, head, copier = tiny(), torch.nn.Linear(32, VOCABULARY), some_copier()
+    ids = np.array([CLS, 7, SEP, 10, 11, 10, SEP], np.int32)
+    items = [
+        generation(ids, np.array([10, 33, 11], np.int32), SYMBOLS, 4),
+        generation(ids[2:], text(9, 40), SYMBOLS, 5),
+    ]
+    batch = cloze.padded(items, 0, smoothing, targets=True)
+    with torch.no_grad():
+        found, _ = cloze.loss(encoder, head, batch, copier=copier)
+        expected = 0.0
+        for item, source_length in zip(items, (7, 5), strict=True):
+            alone = cloze.padded([item], 0)
+            sees = attention.mask(encoder, alone.rank_BL, alone.looked_BL)
+            hidden = cloze.encode(encoder, alone.ids_BL, alone.types_BL, sees)[0]
+            for place, answer in zip(item.hidden.tolist(), item.answers.tolist(), strict=True):
+                p = head(hidden[place]).softmax(-1)
+                scores = [
+                    copier.query(hidden[place]) @ copier.key(hidden[k]) / 32**0.5 for k in range(source_length)
+                ]
+                shares = torch.stack(scores).softmax(0).tolist()
+                copied = sum(
+                    share for share, word in zip(shares, item.ids.tolist(), strict=False) if word == answer
+                )
+                gate = float(copier.gate(hidden[place]).sigmoid())
+                own = gate * float(p[answer]) + (1 - gate) * copied
+                expected -= (1 - smoothing) * np.log(own) + smoothing * float(p.log().mean())
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_can_t_be_copied_has_no_infinite_gradient() -> None:
+    encoder, head, copier = tiny(), torch.nn.Linear(32, VOCABULARY), some_copier()
+    batch = cloze.padded([generation(source(3), text(5, 60), SYMBOLS, 0)], 0, 0.1, targets=True)
+    cloze.loss(encoder, head, batch, copier=copier)[0].backward()
+    assert all(torch.isfinite(p.grad).all() for p in copier.parameters() if p.grad is not None)
+    assert copier.gate.weight.grad is not None and copier.gate.weight.grad.abs().sum() > 0
 
 
 def test_new_segments_begin_as_those_they_are_most_alike() -> None:

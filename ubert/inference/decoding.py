@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from transformers import DynamicCache
 from ubert.inference.beam import Step
 from ubert.model.attention import PADDING, dense, mask, ranks
 from ubert.model.cloze import Cloze, encode, padded
+from ubert.model.copying import Copier
 from ubert.model.ragged import Ids
 
 SOURCE, TARGET = 4, 5  # segment ids
@@ -26,7 +27,14 @@ SOURCE, TARGET = 4, 5  # segment ids
 Head = Callable[[Tensor], Tensor]
 
 
-def decoder(encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first_position: int = 0) -> Step:
+def decoder(
+    encoder: Any,
+    head: Head,
+    sources: Sequence[Ids],
+    hidden: int,
+    first_position: int = 0,
+    copier: Copier | None = None,
+) -> Step:
     """A step of beam search: with a cache where the encoder takes one, else without.
 
     Args:
@@ -34,17 +42,20 @@ def decoder(encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first
         sources: [CLS] ... [SEP], ids.
         hidden: the id of [MASK].
         first_position: of a sequence.
+        copier: of words of sources, where they may be copied.
     """
     if "past_key_values" in inspect.signature(encoder.forward).parameters:
-        return Cached(encoder, head, sources, hidden, first_position)
-    return Uncached(encoder, head, sources, hidden)
+        return Cached(encoder, head, sources, hidden, first_position, copier)
+    return Uncached(encoder, head, sources, hidden, copier)
 
 
 class Uncached:
     """Whole sequences anew for each word, as in training."""
 
-    def __init__(self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int) -> None:
-        self.encoder, self.head, self.hidden = encoder, head, hidden
+    def __init__(
+        self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, copier: Copier | None = None
+    ) -> None:
+        self.encoder, self.head, self.hidden, self.copier = encoder, head, hidden, copier
         self.sources = list(sources)
 
     def __call__(self, words_Nt: Tensor, parent_N: Tensor) -> Tensor:
@@ -54,7 +65,8 @@ class Uncached:
         batch = padded(items, self.hidden).to(words_Nt.device)
         sees = mask(self.encoder, batch.rank_BL, batch.looked_BL)
         hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, sees)
-        return _logp(self.head(hidden_BLD.flatten(0, 1)[batch.hidden_H]))
+        told_ND = hidden_BLD.flatten(0, 1)[batch.hidden_H]
+        return _logp(self.head, self.copier, told_ND, Copied(hidden_BLD, batch.source_BL, batch.ids_BL))
 
     def _sequence(self, source: Ids, words: Ids) -> Cloze:
         ids = np.concatenate([source, words, [self.hidden]]).astype(np.int32)
@@ -71,9 +83,16 @@ class Cached:
     """
 
     def __init__(
-        self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, first_position: int = 0
+        self,
+        encoder: Any,
+        head: Head,
+        sources: Sequence[Ids],
+        hidden: int,
+        first_position: int = 0,
+        copier: Copier | None = None,
     ) -> None:
-        self.encoder, self.head, self.hidden, self.first_position = encoder, head, hidden, first_position
+        self.encoder, self.head, self.hidden, self.copier = encoder, head, hidden, copier
+        self.first_position = first_position
         nothing = np.empty(0, np.int32)
         items = [Cloze(ids, np.full_like(ids, SOURCE), np.zeros_like(ids), nothing, nothing) for ids in sources]
         batch = padded(items, hidden).to(next(encoder.parameters()).device)
@@ -106,8 +125,24 @@ class Cached:
             past_key_values=self.cache,
         )
         self.cache.crop(-1)  # the [MASK]
-        return _logp(self.head(hidden_NCD[:, -1]))
+        if length == 0:
+            self.copied = Copied(hidden_NCD[:, :-1], rank_NC == 0, ids_NC)
+        else:
+            self.copied = Copied(*(each[parent_N] for each in self.copied))
+        return _logp(self.head, self.copier, hidden_NCD[:, -1], self.copied)
 
 
-def _logp(logits_NV: Tensor) -> Tensor:
-    return logits_NV.float().log_softmax(-1)
+class Copied(NamedTuple):
+    """What may be copied: tokens, with their hidden states; which are of the source, and which words they are."""
+
+    tokens_NKD: Tensor
+    source_NK: Tensor
+    ids_NK: Tensor
+
+
+def _logp(head: Head, copier: Copier | None, told_ND: Tensor, copied: Copied) -> Tensor:
+    logp_NV = head(told_ND).float().log_softmax(-1)
+    if copier is None:
+        return logp_NV
+    copied_NK = copier.attention(told_ND[:, None], copied.tokens_NKD, copied.source_NK).squeeze(1)
+    return copier.of_all(logp_NV, told_ND, copied_NK, copied.ids_NK)

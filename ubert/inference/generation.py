@@ -48,7 +48,8 @@ def generate(
     words, sources = lexicon(tokenizer, mask), _sources(model, tokenizer, asked, how.longest)
     found: list[list[WrittenPrediction]] = [[] for _ in asked]
     for group in _groups([len(source) for source in sources], how):
-        step = decoder(model.encoder, model.tell, [sources[i] for i in group], mask, model.first_position)
+        own = [sources[i] for i in group]
+        step = decoder(model.encoder, model.tell, own, mask, model.first_position, model.copier)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             texts = search(step, len(group), words, how, device)
         for i, of_source in zip(group, texts, strict=True):

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ubert.model.attention import PADDING, mask
+from ubert.model.copying import Copier
 from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
 
@@ -40,7 +41,7 @@ class Cloze(NamedTuple):
 @dataclass(frozen=True)
 class ClozeBatch(Movable):
     """Padded sequences. `hidden_H` counts through all of them: b * L + place. `smoothing`: the part of the answer
-    that is spread over the vocabulary."""
+    that is spread over the vocabulary. `targets`: the hidden words are of targets, which have a source each."""
 
     ids_BL: Tensor  # int64
     mask_BL: Tensor  # bool: no padding
@@ -51,14 +52,20 @@ class ClozeBatch(Movable):
     hidden_H: Tensor  # int64
     answer_H: Tensor  # int64
     smoothing: float
+    targets: bool
 
     @property
     def counts(self) -> tuple[int]:
         """Words that the loss is a sum over."""
         return (len(self.hidden_H),)
 
+    @property
+    def source_BL(self) -> Tensor:  # noqa: N802
+        """Whether a token is of the source of a target: those that all see."""
+        return self.looked_BL == 0
 
-def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBatch:
+
+def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0, *, targets: bool = False) -> ClozeBatch:
     """Pad sequences to the longest of them, with the token `pad`."""
     longest = max(len(item.ids) for item in items)
 
@@ -81,24 +88,38 @@ def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBat
         hidden_H=torch.from_numpy(np.concatenate(hidden)),
         answer_H=torch.from_numpy(np.concatenate([item.answers for item in items]).astype(np.int64)),
         smoothing=smoothing,
+        targets=targets,
     )
 
 
 def loss(
-    encoder: Any, head: Callable[[Tensor], Tensor], batch: ClozeBatch, first_position: int = 0
+    encoder: Any,
+    head: Callable[[Tensor], Tensor],
+    batch: ClozeBatch,
+    first_position: int = 0,
+    copier: Copier | None = None,
 ) -> tuple[Tensor, int]:
     """Cross-entropy of the hidden words with their answers smoothed (Szegedy et al. 2016, section 7): its sum, and
-    their number.
+    their number. Where words may be copied, what is spread over the vocabulary is asked of `head` alone.
 
     Args:
         head: hidden states [H, D] to logits [H, V]; it sees those of hidden words alone.
         first_position: of a sequence.
+        copier: of words of targets.
     """
     more = {} if batch.position_BL is None else {"position_ids": batch.position_BL + first_position}
     sees = mask(encoder, batch.rank_BL, batch.looked_BL)
     hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, sees, **more)
-    logits_HV = head(hidden_BLD.flatten(0, 1)[batch.hidden_H])
-    summed = F.cross_entropy(logits_HV.float(), batch.answer_H, reduction="sum", label_smoothing=batch.smoothing)
+    told_HD = hidden_BLD.flatten(0, 1)[batch.hidden_H]
+    logits_HV = head(told_HD).float()
+    if copier is None or not batch.targets:
+        summed = F.cross_entropy(logits_HV, batch.answer_H, reduction="sum", label_smoothing=batch.smoothing)
+    else:
+        logp_HV = logits_HV.log_softmax(-1)
+        copied_HL = copier.attention(hidden_BLD, hidden_BLD, batch.source_BL).flatten(0, 1)[batch.hidden_H]
+        ids_HL = batch.ids_BL[batch.hidden_H // batch.ids_BL.shape[1]]
+        answer_H = copier.of_answers(logp_HV, told_HD, copied_HL, ids_HL, batch.answer_H)
+        summed = -((1 - batch.smoothing) * answer_H + batch.smoothing * logp_HV.mean(-1)).sum()
     return summed, len(batch.hidden_H)
 
 

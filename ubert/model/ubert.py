@@ -18,6 +18,7 @@ from transformers.utils import logging
 from ubert.model import cloze, lora, unpadded
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
+from ubert.model.copying import Copier
 from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.structure_table import Scores, StructureTable
@@ -26,7 +27,7 @@ from ubert.schema.recipe import Layout
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-HEADS = ("table", "pointer", "masked")  # of which a model has those of its shape
+HEADS = ("table", "pointer", "masked", "copier")  # of which a model has those of its shape
 # families whose positions begin after the padding id
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
@@ -36,7 +37,8 @@ class Shape:
     """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
     `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
     is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too; `unilm`: it
-    knows UniLM's segments, and generates; `points`: it points at spans (SpEx-BERT), and has no structure table."""
+    knows UniLM's segments, and generates; `points`: it points at spans (SpEx-BERT), and has no structure table;
+    `copies`: words of what it generates may be its source's."""
 
     layout: Layout = "joint"
     table_size: int = 128
@@ -46,6 +48,7 @@ class Shape:
     masked: bool = False
     unilm: bool = False
     points: bool = False
+    copies: bool = False
 
 
 class UbertConfig(PreTrainedConfig):
@@ -74,6 +77,7 @@ class UbertModel(PreTrainedModel):
         self.table = None if self.shape.points else self._new_table(width)
         self.pointer = Pointer(width) if self.shape.points else None
         self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked or self.shape.unilm else None
+        self.copier = Copier(width) if self.shape.copies else None
         self.post_init()  # type: ignore[no-untyped-call]
         if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
             lora.add(self.encoder, self.shape.lora)
@@ -154,7 +158,7 @@ class UbertModel(PreTrainedModel):
 
     def cloze_loss(self, batch: ClozeBatch) -> Tensor:
         """The loss of the hidden words of UniLM's sequences, summed; see `ubert.model.cloze.loss`."""
-        return cloze.loss(self.encoder, self.tell, batch, self.first_position)[0]
+        return cloze.loss(self.encoder, self.tell, batch, self.first_position, self.copier)[0]
 
     def tell(self, hidden_HD: Tensor) -> Tensor:
         """Logits of words [H, V] from their hidden states."""

@@ -71,6 +71,7 @@ class Recipe(Strict):
 
     `pseudo_masks`: for seq2seq, each word of a target has a [MASK] of its own, which sees the source and the words
     before it (UniLMv2, section 2.2); else 70 % of the words are hidden in one sequence (UniLM, section 2.5).
+    `copies`: words of a target may be copied from its source (See et al. 2017).
 
     `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
     `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
@@ -95,6 +96,7 @@ class Recipe(Strict):
     objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
     masking: Masking = Masking()
     pseudo_masks: bool = False
+    copies: bool = False
     max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
     tokens_per_batch: int = Field(default=2048, gt=0)
     packs_per_batch: int = Field(default=4, gt=0)
@@ -169,6 +171,14 @@ class Recipe(Strict):
         if self.points and (self.layout, self.loss) != ("joint", "bce"):
             raise ValueError(
                 "layout and loss are of the structure table; leave them out of a recipe with spexbert"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _targets(self) -> Recipe:
+        if (self.pseudo_masks or self.copies) and "seq2seq" not in self.objectives:
+            raise ValueError(
+                "pseudo_masks and copies are of targets; leave them out, or add seq2seq to `objectives`"
             )
         return self
 

@@ -199,6 +199,7 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> U
             recipe.masks,
             recipe.generates,
             recipe.points,
+            recipe.copies,
         ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),

@@ -1,0 +1,64 @@
+"""Words of a target that are copied from its source, beside those that the vocabulary tells (pointer-generator
+networks, See, Liu and Manning 2017, section 2.2; the attention has a query and keys of its own):
+
+    p(w) = g softmax(logits)_w + (1 - g) sum of a_k over the source's tokens k that are w
+    a = softmax_k(q(h) . k(h_k) / sqrt(D)),   g = sigmoid(v . h + b)
+
+with h the hidden state of the told word and h_k those of the source.
+
+Shapes: B sequences, Q told tokens of one, K tokens of one, D width; H told tokens of all, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+LEAST = -1e9  # logarithm of the share of what can't be copied
+
+
+class Copier(nn.Module):
+    """How much of a word is copied, and from which token of the source."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.gate = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, 1)
+        for layer in (self.query, self.key, self.gate):
+            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+
+    def attention(self, told_BQD: Tensor, tokens_BKD: Tensor, source_BK: Tensor) -> Tensor:
+        """Logarithms of a [B, Q, K], over the tokens that are of the source."""
+        key_BDK = self.key(tokens_BKD).transpose(1, 2)
+        score_BQK: Tensor = self.query(told_BQD) @ key_BDK / math.sqrt(told_BQD.shape[-1])
+        return score_BQK.float().masked_fill(~source_BK[:, None], LEAST).log_softmax(-1)
+
+    def gates(self, told_HD: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithms of g and of 1 - g [H]."""
+        gate_H = self.gate(told_HD).squeeze(-1).float()
+        return functional.logsigmoid(gate_H), functional.logsigmoid(-gate_H)
+
+    def of_answers(
+        self, logp_HV: Tensor, told_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor, answer_H: Tensor
+    ) -> Tensor:
+        """log p(answer) [H].
+
+        Args:
+            logp_HV: log softmax(logits).
+            copied_HK: log a of each told token.
+            ids_HK: the words of the tokens that it may copy.
+        """
+        written_H, copied_H = self.gates(told_HD)
+        same_HK = ids_HK == answer_H[:, None]
+        of_vocabulary_H = logp_HV.gather(1, answer_H[:, None]).squeeze(1)
+        of_source_H = copied_HK.masked_fill(~same_HK, LEAST).logsumexp(1)
+        return torch.logaddexp(written_H + of_vocabulary_H, copied_H + of_source_H)
+
+    def of_all(self, logp_HV: Tensor, told_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor) -> Tensor:
+        """log p of every word [H, V]; see `of_answers`."""
+        written_H, copied_H = self.gates(told_HD)
+        p_HV = (written_H[:, None] + logp_HV).exp()
+        return p_HV.scatter_add(1, ids_HK, (copied_H[:, None] + copied_HK).exp()).log()
