@@ -13,6 +13,8 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import psutil
 from torch.profiler import ProfilerActivity, profile
 
+LEAST = 0.1  # seconds of a run
+
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -40,18 +42,25 @@ def seconds(
     n: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
-    """Median seconds of n runs of each side, interleaved, after one uncounted run of each.
+    """Median seconds of n runs of each side, interleaved, after two uncounted calls of each. A run is as many calls
+    as take `LEAST` seconds: a single short one would be measured with the other side's data in the caches.
 
     `clock`: wall-clock by default; `time.process_time` for one-threaded computing on a shared machine.
     """
-    times: tuple[list[float], list[float]] = ([], [])
-    for run in range(n + 1):
-        for side, work in zip(times, (ours, theirs), strict=True):
-            start = clock()
+
+    def run(work: Callable[[], object], calls: int) -> float:
+        start = clock()
+        for _ in range(calls):
             work()
-            if run:
-                side.append(clock() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+        return (clock() - start) / calls
+
+    sides = (ours, theirs)
+    for work in sides:
+        work()
+    calls = [max(1, round(LEAST / max(run(work, 1), 1e-6))) for work in sides]
+    times = [[run(work, several) for work, several in zip(sides, calls, strict=True)] for _ in range(n)]
+    mine, others = zip(*times, strict=True)
+    return statistics.median(mine), statistics.median(others)
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

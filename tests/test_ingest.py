@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from worlds import World, numbers
 
 from pipelines import hashes, source_files, units
+from pipelines.sources import file_hash
+from pipelines.specs import dataset_spec
 from pipelines.store import Store
+from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key
 
@@ -118,6 +122,36 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     for row in [*expected, *(found := world.records())]:
         del row["source"]["sha"]  # of the range, where a file is cut
     assert found == expected
+
+
+def test_many_files_are_looked_at_by_tasks_and_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tasks find is what is found without them; what they hashed is not hashed again."""
+    sources = [world.source(numbers([n, n + 1]), f"{n}.jsonl") for n in range(7)]
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    found = plan(dataset_spec("toy", world.specs), world.data / "toy")
+    time.sleep(hashes.SETTLED + 0.1)
+    monkeypatch.setattr(source_files, "MANY", 7)
+    monkeypatch.setattr(source_files, "TASK_FILES", 3)
+    read: list[Path] = []
+    monkeypatch.setattr(hashes, "file_hash", lambda path: read.append(Path(path)) or file_hash(path))
+    manifest = world.ingest()
+    assert manifest.fingerprint == found.fingerprint
+    assert [(file.path, file.blake3, file.kept) for file in manifest.files] == [
+        (path.name, file_hash(path), 2) for path in sources
+    ]
+    sources[3].write_text(numbers([9]))
+    assert world.ingest().files[3].kept == 1
+    assert read == [sources[3]]
+
+
+def test_a_file_that_tasks_cannot_read_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        world.source(numbers([n]), f"{n}.jsonl")
+    beside = {"path": "labels", "into": "more", "key": "text", "other_key": "text"}
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}], options={"beside": beside})
+    monkeypatch.setattr(source_files, "MANY", 2)
+    with pytest.raises(UserError, match="labels: No such file or directory; the spec names it as a source file"):
+        world.ingest()
 
 
 def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
