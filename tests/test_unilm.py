@@ -241,7 +241,7 @@ def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(copier: Copie
     encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
     cloze.learn_segments(encoder)
     pairs = [(source(12), text(6, 40)), (source(5), text(1, 60)), (source(9), NONE)]
-    batch = cloze.padded([pseudo_masked(*pair, SYMBOLS) for pair in pairs], 0, targets=True)
+    batch = cloze.padded([pseudo_masked(*pair, SYMBOLS) for pair in pairs], 0)
     with torch.no_grad():
         found, count = cloze.loss(encoder, head, batch, copier=copier)
         expected = 0.0
@@ -256,30 +256,27 @@ def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(copier: Copie
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_copied_word_has_the_sum_of_its_places_in_the_source(smoothing: float) -> None:
-    """By the definition, word by word: g softmax(logits) + (1 - g) a, of a source that says a word twice."""
+    """By the definition, word by word: g softmax(logits) + (1 - g) a, of a source that says a word twice, and
+    where what was copied goes on."""
     encoder, head, copier = tiny(), torch.nn.Linear(32, VOCABULARY), some_copier()
-    ids = np.array([CLS, 7, SEP, 10, 11, 10, SEP], np.int32)
-    items = [
-        generation(ids, np.array([10, 33, 11], np.int32), SYMBOLS, 4),
-        generation(ids[2:], text(9, 40), SYMBOLS, 5),
-    ]
-    batch = cloze.padded(items, 0, smoothing, targets=True)
+    first = np.array([CLS, 7, SEP, 10, 11, 10, SEP], np.int32)
+    pairs = [(first, np.array([10, 11, 33], np.int32)), (first[2:], text(9, 40))]
+    items = [generation(*pair, SYMBOLS, number) for number, pair in enumerate(pairs)]
+    batch = cloze.padded(items, 0, smoothing)
     with torch.no_grad():
         found, _ = cloze.loss(encoder, head, batch, copier=copier)
         expected = 0.0
-        for item, source_length in zip(items, (7, 5), strict=True):
+        for item, (from_, target) in zip(items, pairs, strict=True):
             alone = cloze.padded([item], 0)
             sees = attention.mask(encoder, alone.rank_BL, alone.looked_BL)
             hidden = cloze.encode(encoder, alone.ids_BL, alone.types_BL, sees)[0]
+            words, said = from_.tolist(), [*from_.tolist(), *target.tolist()]
             for place, answer in zip(item.hidden.tolist(), item.answers.tolist(), strict=True):
-                p = head(hidden[place]).softmax(-1)
-                scores = [
-                    copier.query(hidden[place]) @ copier.key(hidden[k]) / 32**0.5 for k in range(source_length)
-                ]
-                shares = torch.stack(scores).softmax(0).tolist()
-                copied = sum(
-                    share for share, word in zip(shares, item.ids.tolist(), strict=False) if word == answer
-                )
+                p, query = head(hidden[place]).softmax(-1), copier.query(hidden[place])
+                scores = [query @ copier.key(hidden[k]) / 32**0.5 for k in range(len(words))]
+                follows = [k > 0 and words[k - 1] == said[place - 1] for k in range(len(words))]
+                shares = (torch.stack(scores) + 4 * torch.tensor(follows)).softmax(0).tolist()
+                copied = sum(share for share, word in zip(shares, words, strict=True) if word == answer)
                 gate = float(copier.gate(hidden[place]).sigmoid())
                 own = gate * float(p[answer]) + (1 - gate) * copied
                 expected -= (1 - smoothing) * np.log(own) + smoothing * float(p.log().mean())
@@ -288,7 +285,7 @@ def test_a_copied_word_has_the_sum_of_its_places_in_the_source(smoothing: float)
 
 def test_what_can_t_be_copied_has_no_infinite_gradient() -> None:
     encoder, head, copier = tiny(), torch.nn.Linear(32, VOCABULARY), some_copier()
-    batch = cloze.padded([generation(source(3), text(5, 60), SYMBOLS, 0)], 0, 0.1, targets=True)
+    batch = cloze.padded([generation(source(3), text(5, 60), SYMBOLS, 0)], 0, 0.1)
     cloze.loss(encoder, head, batch, copier=copier)[0].backward()
     assert all(torch.isfinite(p.grad).all() for p in copier.parameters() if p.grad is not None)
     assert copier.gate.weight.grad is not None and copier.gate.weight.grad.abs().sum() > 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from transformers import DynamicCache
 from ubert.inference.beam import Step
 from ubert.model.attention import PADDING, dense, mask, ranks
 from ubert.model.cloze import Cloze, encode, padded
-from ubert.model.copying import Copier
+from ubert.model.copying import Copied, Copier
 from ubert.model.ragged import Ids
 
 SOURCE, TARGET = 4, 5  # segment ids
@@ -66,7 +66,9 @@ class Uncached:
         sees = mask(self.encoder, batch.rank_BL, batch.looked_BL)
         hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, sees)
         told_ND = hidden_BLD.flatten(0, 1)[batch.hidden_H]
-        return _logp(self.head, self.copier, told_ND, Copied(hidden_BLD, batch.source_BL, batch.ids_BL))
+        before_N = batch.ids_BL.flatten()[batch.hidden_H - 1]
+        copied = Copied(hidden_BLD, batch.source_BL, batch.ids_BL)
+        return _logp(self.head, self.copier, told_ND, before_N, copied)
 
     def _sequence(self, source: Ids, words: Ids) -> Cloze:
         ids = np.concatenate([source, words, [self.hidden]]).astype(np.int32)
@@ -127,22 +129,16 @@ class Cached:
         self.cache.crop(-1)  # the [MASK]
         if length == 0:
             self.copied = Copied(hidden_NCD[:, :-1], rank_NC == 0, ids_NC)
+            before_N = ids_NC.gather(1, self.source_N1 - 1).squeeze(1)
         else:
             self.copied = Copied(*(each[parent_N] for each in self.copied))
-        return _logp(self.head, self.copier, hidden_NCD[:, -1], self.copied)
+            before_N = ids_NC[:, -1]
+        return _logp(self.head, self.copier, hidden_NCD[:, -1], before_N, self.copied)
 
 
-class Copied(NamedTuple):
-    """What may be copied: tokens, with their hidden states; which are of the source, and which words they are."""
-
-    tokens_NKD: Tensor
-    source_NK: Tensor
-    ids_NK: Tensor
-
-
-def _logp(head: Head, copier: Copier | None, told_ND: Tensor, copied: Copied) -> Tensor:
+def _logp(head: Head, copier: Copier | None, told_ND: Tensor, before_N: Tensor, copied: Copied) -> Tensor:
     logp_NV = head(told_ND).float().log_softmax(-1)
     if copier is None:
         return logp_NV
-    copied_NK = copier.attention(told_ND[:, None], copied.tokens_NKD, copied.source_NK).squeeze(1)
-    return copier.of_all(logp_NV, told_ND, copied_NK, copied.ids_NK)
+    copied_NK = copier.attention(told_ND[:, None], before_N[:, None], copied).squeeze(1)
+    return copier.of_all(logp_NV, told_ND, copied_NK, copied.ids_BK)

@@ -2,9 +2,10 @@
 networks, See, Liu and Manning 2017, section 2.2; the attention has a query and keys of its own):
 
     p(w) = g softmax(logits)_w + (1 - g) sum of a_k over the source's tokens k that are w
-    a = softmax_k(q(h) . k(h_k) / sqrt(D)),   g = sigmoid(v . h + b)
+    a = softmax_k(q(h) . k(h_k) / sqrt(D) + c [token k - 1 is the word before w]),   g = sigmoid(v . h + b)
 
-with h the hidden state of the told word and h_k those of the source.
+with h the hidden state of the told word and h_k those of the source. By c, what was copied goes on being copied:
+large models learn heads for it (induction heads, Olsson et al. 2022), which a small corpus doesn't teach.
 
 Shapes: B sequences, Q told tokens of one, K tokens of one, D width; H told tokens of all, V vocabulary.
 """
@@ -12,12 +13,22 @@ Shapes: B sequences, Q told tokens of one, K tokens of one, D width; H told toke
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 LEAST = -1e9  # logarithm of the share of what can't be copied
+GOING_ON = 4.0  # c at first: half of a hundred tokens' shares
+
+
+class Copied(NamedTuple):
+    """What may be copied: tokens, with their hidden states; which are of the source, and which words they are."""
+
+    tokens_BKD: Tensor
+    source_BK: Tensor
+    ids_BK: Tensor
 
 
 class Copier(nn.Module):
@@ -29,12 +40,20 @@ class Copier(nn.Module):
         for layer in (self.query, self.key, self.gate):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
+        self.going_on = nn.Parameter(torch.full((1,), GOING_ON))
 
-    def attention(self, told_BQD: Tensor, tokens_BKD: Tensor, source_BK: Tensor) -> Tensor:
-        """Logarithms of a [B, Q, K], over the tokens that are of the source."""
-        key_BDK = self.key(tokens_BKD).transpose(1, 2)
+    def attention(self, told_BQD: Tensor, before_BQ: Tensor, copied: Copied) -> Tensor:
+        """Logarithms of a [B, Q, K].
+
+        Args:
+            before_BQ: the word before each told one.
+        """
+        key_BDK = self.key(copied.tokens_BKD).transpose(1, 2)
         score_BQK: Tensor = self.query(told_BQD) @ key_BDK / math.sqrt(told_BQD.shape[-1])
-        return score_BQK.float().masked_fill(~source_BK[:, None], LEAST).log_softmax(-1)
+        before_BK = functional.pad(copied.ids_BK[:, :-1], (1, 0), value=-1)
+        follows_BQK = before_BK[:, None] == before_BQ[:, :, None]
+        score_BQK = score_BQK.float() + self.going_on * follows_BQK
+        return score_BQK.masked_fill(~copied.source_BK[:, None], LEAST).log_softmax(-1)
 
     def gates(self, told_HD: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithms of g and of 1 - g [H]."""

@@ -87,7 +87,7 @@ def generation(source: Ids, target: Ids, symbols: Symbols, *key: int) -> Cloze:
     """
     ids = np.concatenate([source, target, [symbols.sep]]).astype(np.int32)
     hidden = hide(np.arange(len(source), len(ids)), HIDDEN_TARGET, *key)
-    return _cloze(ids, len(source), "seq2seq", hidden, symbols, *key)
+    return _cloze(ids, len(source), "seq2seq", hidden, symbols, *key)._replace(before=ids[hidden - 1])
 
 
 def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
@@ -107,7 +107,8 @@ def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
     looked = rank.copy()
     looked[hidden] = PADDING
     types = np.where(np.arange(len(ids)) < len(source), *_SEGMENTS["seq2seq"]).astype(np.int32)
-    return Cloze(ids, types, rank, hidden, answers, looked, place)
+    before = np.concatenate([source[-1:], target]).astype(np.int32)
+    return Cloze(ids, types, rank, hidden, answers, looked, place, before)
 
 
 def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:

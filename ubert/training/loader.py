@@ -200,10 +200,9 @@ class Loader:
         assert self.words is not None
         key = *self.plans[objective].key, epoch, CLOZES
         items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
-        targets = objective == "seq2seq"
-        smoothing = SMOOTHING if targets else 0.0
+        smoothing = SMOOTHING if objective == "seq2seq" else 0.0
         for start, stop in self._cuts([len(item.ids) for item in items], [1] * len(items)):
-            yield cloze.padded(items[start:stop], self.special.pad, smoothing, targets=targets)
+            yield cloze.padded(items[start:stop], self.special.pad, smoothing)
 
     def _cuts(self, lengths: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
         """Where micro-batches start and stop: each is as many rows as a forward pass may have."""
