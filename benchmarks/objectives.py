@@ -102,7 +102,7 @@ def decoding(quick: bool) -> None:
     head = nn.Linear(WIDTH, VOCABULARY)
     nn.init.constant_(head.bias[END : END + 1], -1e6)  # no text ends before its last word
     draw = np.random.default_rng(0)
-    for sources, beams in [(1, 4)] if quick else [(1, 1), (1, 4), (8, 4)]:
+    for sources, beams in [(1, 4)] if quick else [(1, 1), (1, 4)]:
         given = [draw.integers(1000, VOCABULARY, SOURCE, np.int32) for _ in range(sources)]
         how = Search(beams, WORDS, length_penalty=1.0)
         written: dict[str, list[list[list[int]]]] = {}
