@@ -131,7 +131,8 @@ class Cached:
             self.copied = Copied(hidden_NCD[:, :-1], rank_NC == 0, ids_NC)
             before_N = ids_NC.gather(1, self.source_N1 - 1).squeeze(1)
         else:
-            self.copied = Copied(*(each[parent_N] for each in self.copied))
+            if self.copier is not None:
+                self.copied = Copied(*(each[parent_N] for each in self.copied))
             before_N = ids_NC[:, -1]
         return _logp(self.head, self.copier, hidden_NCD[:, -1], before_N, self.copied)
 
