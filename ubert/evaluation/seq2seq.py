@@ -36,8 +36,8 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 def summarise(counts: Counts) -> dict[str, float]:
     """bleu4: of the corpus, 0 to 1, without smoothing; words as mteval-v13a has them, Chinese and Japanese by
-    characters. rouge_l: as rouge-score has it for English (lower case, letters and digits), else over the words of
-    BLEU in lower case."""
+    characters, in lower case, as most encoders write. rouge_l: as rouge-score has it for English (lower case,
+    letters and digits), else over the words of BLEU."""
     from sacrebleu.metrics.bleu import BLEU
 
     ngrams, right = ([counts[what, n] for n in _ORDERS] for what in ("ngrams", "right"))
@@ -49,7 +49,7 @@ def summarise(counts: Counts) -> dict[str, float]:
 def _bleu(language: str) -> Any:
     from sacrebleu.metrics.bleu import BLEU
 
-    return BLEU(tokenize=_WORDS.get(language, "13a"), effective_order=True)
+    return BLEU(tokenize=_WORDS.get(language, "13a"), effective_order=True, lowercase=True)
 
 
 @cache
