@@ -66,9 +66,8 @@ class Uncached:
         sees = mask(self.encoder, batch.rank_BL, batch.looked_BL)
         hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, sees)
         told_ND = hidden_BLD.flatten(0, 1)[batch.hidden_H]
-        before_N2 = batch.ids_BL.flatten()[
-            batch.hidden_H[:, None] - torch.arange(1, BEFORE + 1, device=told_ND.device)
-        ]
+        back_2 = torch.arange(1, BEFORE + 1, device=told_ND.device)
+        before_N2 = batch.ids_BL.flatten()[batch.hidden_H[:, None] - back_2]
         copied = Copied(hidden_BLD, batch.source_BL, batch.ids_BL)
         return _logp(self.head, self.copier, told_ND, before_N2, copied)
 

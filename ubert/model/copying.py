@@ -2,7 +2,7 @@
 networks, See, Liu and Manning 2017, section 2.2; the attention has a query and keys of its own):
 
     p(w) = g softmax(logits)_w + (1 - g) sum of a_k over the source's tokens k that are w
-    a = softmax_k(q(h) . k(h_k) / sqrt(D) + c_1 [token k - 1 is the word before w] + c_2 [and so are the two before]),
+    a = softmax_k(q(h) . k(h_k) / sqrt(D) + c_1 [token k - 1 is the word before w] + c_2 [so are the two before])
     g = sigmoid(v . h + b)
 
 with h the hidden state of the told word and h_k those of the source. By c, what was copied goes on being copied:

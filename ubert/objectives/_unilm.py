@@ -113,7 +113,7 @@ def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
 
 def _before(ids: Ids, place_h: Ids | Longs) -> Ids:
     """The words before those at places [h, 2]."""
-    return ids[np.maximum(place_h[:, None] - np.arange(1, BEFORE + 1), 0)]
+    return np.take(ids, place_h[:, None] - np.arange(1, BEFORE + 1))
 
 
 def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:
