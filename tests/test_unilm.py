@@ -274,9 +274,8 @@ def test_a_copied_word_has_the_sum_of_its_places_in_the_source(smoothing: float)
             for place, answer in zip(item.hidden.tolist(), item.answers.tolist(), strict=True):
                 p, query = head(hidden[place]).softmax(-1), copier.query(hidden[place])
                 scores = [query @ copier.key(hidden[k]) / 32**0.5 for k in range(len(words))]
-                one = [k > 0 and words[k - 1] == said[place - 1] for k in range(len(words))]
-                two = [k > 1 and one[k] and words[k - 2] == said[place - 2] for k in range(len(words))]
-                shares = (torch.stack(scores) + 4 * torch.tensor(one) + 4 * torch.tensor(two)).softmax(0).tolist()
+                follows = [k > 0 and words[k - 1] == said[place - 1] for k in range(len(words))]
+                shares = (torch.stack(scores) + 4 * torch.tensor(follows)).softmax(0).tolist()
                 copied = sum(share for share, word in zip(shares, words, strict=True) if word == answer)
                 gate = float(copier.gate(hidden[place]).sigmoid())
                 own = gate * float(p[answer]) + (1 - gate) * copied

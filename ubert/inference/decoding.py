@@ -19,7 +19,7 @@ from transformers import DynamicCache
 from ubert.inference.beam import Step
 from ubert.model.attention import PADDING, dense, mask, ranks
 from ubert.model.cloze import Cloze, encode, padded
-from ubert.model.copying import BEFORE, Copied, Copier
+from ubert.model.copying import Copied, Copier
 from ubert.model.ragged import Ids
 
 SOURCE, TARGET = 4, 5  # segment ids
@@ -66,10 +66,9 @@ class Uncached:
         sees = mask(self.encoder, batch.rank_BL, batch.looked_BL)
         hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, sees)
         told_ND = hidden_BLD.flatten(0, 1)[batch.hidden_H]
-        back_2 = torch.arange(1, BEFORE + 1, device=told_ND.device)
-        before_N2 = batch.ids_BL.flatten()[batch.hidden_H[:, None] - back_2]
+        before_N = batch.ids_BL.flatten()[batch.hidden_H - 1]
         copied = Copied(hidden_BLD, batch.source_BL, batch.ids_BL)
-        return _logp(self.head, self.copier, told_ND, before_N2, copied)
+        return _logp(self.head, self.copier, told_ND, before_N, copied)
 
     def _sequence(self, source: Ids, words: Ids) -> Cloze:
         ids = np.concatenate([source, words, [self.hidden]]).astype(np.int32)
@@ -130,17 +129,17 @@ class Cached:
         self.cache.crop(-1)  # the [MASK]
         if length == 0:
             self.copied = Copied(hidden_NCD[:, :-1], rank_NC == 0, ids_NC)
-            self.before_N2 = ids_NC.gather(1, self.source_N1 - torch.arange(1, BEFORE + 1, device=ids_NC.device))
+            before_N = ids_NC.gather(1, self.source_N1 - 1).squeeze(1)
         else:
             if self.copier is not None:
                 self.copied = Copied(*(each[parent_N] for each in self.copied))
-            self.before_N2 = torch.cat([ids_NC, self.before_N2[parent_N, :-1]], 1)
-        return _logp(self.head, self.copier, hidden_NCD[:, -1], self.before_N2, self.copied)
+            before_N = ids_NC[:, -1]
+        return _logp(self.head, self.copier, hidden_NCD[:, -1], before_N, self.copied)
 
 
-def _logp(head: Head, copier: Copier | None, told_ND: Tensor, before_N2: Tensor, copied: Copied) -> Tensor:
+def _logp(head: Head, copier: Copier | None, told_ND: Tensor, before_N: Tensor, copied: Copied) -> Tensor:
     logp_NV = head(told_ND).float().log_softmax(-1)
     if copier is None:
         return logp_NV
-    copied_NK = copier.attention(told_ND[:, None], before_N2[:, None], copied).squeeze(1)
+    copied_NK = copier.attention(told_ND[:, None], before_N[:, None], copied).squeeze(1)
     return copier.of_all(logp_NV, told_ND, copied_NK, copied.ids_BK)

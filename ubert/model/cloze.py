@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ubert.model.attention import PADDING, mask
-from ubert.model.copying import BEFORE, Copied, Copier
+from ubert.model.copying import Copied, Copier
 from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
 
@@ -27,8 +27,8 @@ class Cloze(NamedTuple):
     """One sequence, an entry a token: ids with words hidden, segment ids, ranks (who sees whom, see
     `ubert.model.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids.
     `looked`: the ranks of tokens when they are looked at, where these are others; `positions`: of tokens, where
-    they don't follow one another. `before` [h, 2]: the two words before each hidden one, the nearest first, of a
-    target's words, which have a source."""
+    they don't follow one another. `before` [h]: the word before each hidden one, of a target's words, which have a
+    source."""
 
     ids: Ids
     types: Ids
@@ -43,8 +43,8 @@ class Cloze(NamedTuple):
 @dataclass(frozen=True)
 class ClozeBatch(Movable):
     """Padded sequences. `hidden_H` counts through all of them: b * L + place. `smoothing`: the part of the answer
-    that is spread over the vocabulary. `before_BL2`: of targets, the two words before hidden ones, at the places
-    of these; -1 elsewhere."""
+    that is spread over the vocabulary. `before_BL`: of targets, the words before hidden ones, at the places of
+    these; -1 elsewhere."""
 
     ids_BL: Tensor  # int64
     mask_BL: Tensor  # bool: no padding
@@ -55,7 +55,7 @@ class ClozeBatch(Movable):
     hidden_H: Tensor  # int64
     answer_H: Tensor  # int64
     smoothing: float
-    before_BL2: Tensor | None  # int64
+    before_BL: Tensor | None  # int64
 
     @property
     def counts(self) -> tuple[int]:
@@ -91,12 +91,12 @@ def padded(items: Sequence[Cloze], pad: int, smoothing: float = 0.0) -> ClozeBat
         hidden_H=torch.from_numpy(np.concatenate(hidden)),
         answer_H=torch.from_numpy(np.concatenate([item.answers for item in items]).astype(np.int64)),
         smoothing=smoothing,
-        before_BL2=None if items[0].before is None else _before(items, longest),
+        before_BL=None if items[0].before is None else _before(items, longest),
     )
 
 
 def _before(items: Sequence[Cloze], longest: int) -> Tensor:
-    table = np.full((len(items), longest, BEFORE), -1, np.int64)
+    table = np.full((len(items), longest), -1, np.int64)
     for row, item in zip(table, items, strict=True):
         assert item.before is not None
         row[item.hidden] = item.before
@@ -123,12 +123,12 @@ def loss(
     hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, sees, **more)
     told_HD = hidden_BLD.flatten(0, 1)[batch.hidden_H]
     logits_HV = head(told_HD).float()
-    if copier is None or batch.before_BL2 is None:
+    if copier is None or batch.before_BL is None:
         summed = F.cross_entropy(logits_HV, batch.answer_H, reduction="sum", label_smoothing=batch.smoothing)
     else:
         logp_HV = logits_HV.log_softmax(-1)
         copied = Copied(hidden_BLD, batch.source_BL, batch.ids_BL)
-        copied_HL = copier.attention(hidden_BLD, batch.before_BL2, copied).flatten(0, 1)[batch.hidden_H]
+        copied_HL = copier.attention(hidden_BLD, batch.before_BL, copied).flatten(0, 1)[batch.hidden_H]
         ids_HL = batch.ids_BL[batch.hidden_H // batch.ids_BL.shape[1]]
         answer_H = copier.of_answers(logp_HV, told_HD, copied_HL, ids_HL, batch.answer_H)
         summed = -((1 - batch.smoothing) * answer_H + batch.smoothing * logp_HV.mean(-1)).sum()

@@ -2,8 +2,7 @@
 networks, See, Liu and Manning 2017, section 2.2; the attention has a query and keys of its own):
 
     p(w) = g softmax(logits)_w + (1 - g) sum of a_k over the source's tokens k that are w
-    a = softmax_k(q(h) . k(h_k) / sqrt(D) + c_1 [token k - 1 is the word before w] + c_2 [so are the two before])
-    g = sigmoid(v . h + b)
+    a = softmax_k(q(h) . k(h_k) / sqrt(D) + c [token k - 1 is the word before w]),   g = sigmoid(v . h + b)
 
 with h the hidden state of the told word and h_k those of the source. By c, what was copied goes on being copied:
 large models learn heads for it (induction heads, Olsson et al. 2022), which a small corpus doesn't teach.
@@ -21,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 LEAST = -1e9  # logarithm of the share of what can't be copied
-BEFORE = 2  # words before a told one that are looked for in the source
-GOING_ON = 4.0  # each c at first: of a hundred tokens, the one that goes on has a third
+GOING_ON = 4.0  # c at first: half of a hundred tokens' shares
 
 
 class Copied(NamedTuple):
@@ -42,22 +40,19 @@ class Copier(nn.Module):
         for layer in (self.query, self.key, self.gate):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
-        self.going_on = nn.Parameter(torch.full((BEFORE,), GOING_ON))
+        self.going_on = nn.Parameter(torch.full((1,), GOING_ON))
 
-    def attention(self, told_BQD: Tensor, before_BQ2: Tensor, copied: Copied) -> Tensor:
+    def attention(self, told_BQD: Tensor, before_BQ: Tensor, copied: Copied) -> Tensor:
         """Logarithms of a [B, Q, K].
 
         Args:
-            before_BQ2: the words before each told one, the nearest first.
+            before_BQ: the word before each told one.
         """
         key_BDK = self.key(copied.tokens_BKD).transpose(1, 2)
         score_BQK: Tensor = self.query(told_BQD) @ key_BDK / math.sqrt(told_BQD.shape[-1])
-        score_BQK = score_BQK.float()
-        follows_BQK = torch.ones_like(score_BQK, dtype=torch.bool)
-        for n, more in enumerate(self.going_on, 1):
-            ids_BK = functional.pad(copied.ids_BK, (n, 0), value=-1)[:, :-n]
-            follows_BQK = follows_BQK & (ids_BK[:, None] == before_BQ2[:, :, None, n - 1])
-            score_BQK = score_BQK + more * follows_BQK
+        before_BK = functional.pad(copied.ids_BK[:, :-1], (1, 0), value=-1)
+        follows_BQK = before_BK[:, None] == before_BQ[:, :, None]
+        score_BQK = score_BQK.float() + self.going_on * follows_BQK
         return score_BQK.masked_fill(~copied.source_BK[:, None], LEAST).log_softmax(-1)
 
     def gates(self, told_HD: Tensor) -> tuple[Tensor, Tensor]:

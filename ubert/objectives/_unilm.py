@@ -18,7 +18,6 @@ import numpy as np
 from ubert.model.attention import PADDING, Direction, ranks
 from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
-from ubert.model.copying import BEFORE
 from ubert.model.ragged import Ids, Longs
 from ubert.schema.keys import draws, uniform
 
@@ -88,7 +87,7 @@ def generation(source: Ids, target: Ids, symbols: Symbols, *key: int) -> Cloze:
     """
     ids = np.concatenate([source, target, [symbols.sep]]).astype(np.int32)
     hidden = hide(np.arange(len(source), len(ids)), HIDDEN_TARGET, *key)
-    return _cloze(ids, len(source), "seq2seq", hidden, symbols, *key)._replace(before=_before(ids, hidden))
+    return _cloze(ids, len(source), "seq2seq", hidden, symbols, *key)._replace(before=ids[hidden - 1])
 
 
 def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
@@ -108,12 +107,8 @@ def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
     looked = rank.copy()
     looked[hidden] = PADDING
     types = np.where(np.arange(len(ids)) < len(source), *_SEGMENTS["seq2seq"]).astype(np.int32)
-    return Cloze(ids, types, rank, hidden, answers, looked, place, _before(ids, len(source) + np.arange(told)))
-
-
-def _before(ids: Ids, place_h: Ids | Longs) -> Ids:
-    """The words before those at places [h, 2]."""
-    return np.take(ids, place_h[:, None] - np.arange(1, BEFORE + 1))
+    before = np.concatenate([source[-1:], target]).astype(np.int32)
+    return Cloze(ids, types, rank, hidden, answers, looked, place, before)
 
 
 def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:
