@@ -5,6 +5,7 @@ the first sentence. It is copied whole, or so many of its first words; of these 
 each metric by itself.
 
     python benchmarks/copying.py questions --corpus squad2_questions --split validation --limit 300 --root store
+        [--beams 1]
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from measure import report
@@ -42,10 +41,10 @@ def copied(words: int | None, record: Record) -> str:
     return " ".join(sentence(record).split()[:words])
 
 
-def metrics_of(records: list[Record], write: Callable[[Record], str]) -> dict[str, float]:
+def metrics_of(records: list[Record], texts: list[str]) -> dict[str, float]:
     counts: Counts = Counter()
-    for record in records:
-        counts.update(metric(record.task).count(record, [WrittenPrediction(write(record), 0.0)]))
+    for record, text in zip(records, texts, strict=True):
+        counts.update(metric(record.task).count(record, [WrittenPrediction(text, 0.0)]))
     return metric(records[0].task).summarise(counts)
 
 
@@ -55,6 +54,7 @@ def main() -> None:
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--split", default="test")
     parser.add_argument("--limit", type=int, default=300, help="the first so many records by sampling key")
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--quick", action="store_true", help="20 records")
     parser.add_argument("--root", type=place, default=place("store"))
     given = parser.parse_args()
@@ -62,12 +62,14 @@ def main() -> None:
     directory, manifest = Store(given.root).current("corpora", given.corpus)
     records = list(read_records(directory, manifest, given.split, limit))
     predictor = ubert.load(find_checkpoint(given.checkpoint, given.root))
-    written = dict(zip([r.record_id for r in records], predictor.generate_records(records), strict=True))
-    ours = metrics_of(records, lambda record: written[record.record_id][0].text)  # type: ignore[union-attr]
-    theirs = [metrics_of(records, partial(copied, words)) for words in (*WORDS, None)]
-    for name, value in ours.items():
-        best = max(copy[name] for copy in theirs)
-        report("copying", f"{given.corpus}/{given.split}, {name}", value, best, name, len(records), more=True)
+    theirs = [metrics_of(records, [copied(words, record) for record in records]) for words in (*WORDS, None)]
+    for beams in given.beams:
+        texts = [found[0].text for found in predictor.generate_records(records, beams=beams)]  # type: ignore[union-attr]
+        ours = metrics_of(records, texts)
+        for name, value in ours.items():
+            best = max(copy[name] for copy in theirs)
+            case = f"{given.corpus}/{given.split}, {beams} beams, {name}"
+            report("copying", case, value, best, name, len(records), more=True)
 
 
 if __name__ == "__main__":

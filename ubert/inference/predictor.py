@@ -174,13 +174,15 @@ class Predictor:
         given = [Asked(text, pairs[i] if pairs is not None else None, asked) for i, text in enumerate(texts)]
         return generate(self.model, self.tokenizer, given, search, bf16=self.bf16)
 
-    def generate_records(self, records: Iterable[Record]) -> Iterator[list[Prediction]]:
+    def generate_records(
+        self, records: Iterable[Record], *, beams: int = DEFAULT_SEARCH.beams
+    ) -> Iterator[list[Prediction]]:
         """Write the best text of each record, by its own instruction, in the order of the records."""
-        longest = min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4)
+        how = Search(beams, longest=min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4))
         remaining = iter(records)
         while chunk := list(islice(remaining, CHUNK)):
             asked = [Asked(record.text, record.pair, record.instruction) for record in chunk]
-            for texts in generate(self.model, self.tokenizer, asked, Search(longest=longest), bf16=self.bf16):
+            for texts in generate(self.model, self.tokenizer, asked, how, bf16=self.bf16):
                 yield list(texts[:1])
 
     def predict_records(
