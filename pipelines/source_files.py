@@ -7,6 +7,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pipelines.collector import collector_paused
 from pipelines.hashes import BLOCK, Hashed, Hashes, Range, State, state_of
 from pipelines.progress import meter
@@ -39,6 +41,9 @@ class LocalFile(NamedTuple):
     def size(self) -> int:
         """Bytes of all members."""
         return sum([state[0] for state in self.states])
+
+
+_Looked = tuple[list[LocalFile], dict[str, Hashed]]
 
 
 def source_files(spec: DatasetSpec, folder: Path, hashes: Hashes, run: Run | None = None) -> list[LocalFile]:
@@ -76,19 +81,19 @@ def _by_tasks(spec: DatasetSpec, jobs: list[tuple[Any, ...]], hashes: Hashes, ru
         for index, outcome in run(_look, jobs):
             if isinstance(outcome, UserError):
                 raise outcome
-            found[index], settled = outcome
+            found[index], settled = msgspec.msgpack.decode(outcome, type=_Looked)
             hashes.now.files.update(settled)
             advance(len(found[index]), len(found[index]))
     return list(chain.from_iterable(found))
 
 
 @collector_paused()
-def _look(
-    spec: DatasetSpec, folder: Path, listed: list[tuple[int, str]]
-) -> tuple[list[LocalFile], dict[str, Hashed]]:
-    """Some source files, and what of them may be remembered."""
+def _look(spec: DatasetSpec, folder: Path, listed: list[tuple[int, str]]) -> bytes:
+    """Some source files, and what of them may be remembered; in bytes, which Ray hands on as they are."""
     hashes = Hashes()
-    return _hashed(spec, folder, _looked_at(spec, folder, listed), hashes), hashes.now.files
+    return msgspec.msgpack.encode(
+        (_hashed(spec, folder, _looked_at(spec, folder, listed), hashes), hashes.now.files)
+    )
 
 
 def _looked_at(spec: DatasetSpec, folder: Path, listed: Iterable[tuple[int, str]]) -> list[LocalFile]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -11,6 +13,7 @@ from typing import Any, TypeVar
 from ubert.schema.errors import UserError
 
 Result = TypeVar("Result")
+ASK_EVERY = 1.0  # seconds, how many processors the cluster has
 
 
 class DiedError(UserError):
@@ -42,8 +45,11 @@ def completed(
         task = ray.remote(work).options(retry_exceptions=[OSError])
         running: dict[Any, int] = {}
         following = iter(enumerate(jobs))
+        processors, asked = 0, -math.inf
         while True:
-            processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+            if time.monotonic() - asked > ASK_EVERY:
+                processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+                asked = time.monotonic()
             while len(running) < 2 * max(1, processors) and (job := next(following, None)):
                 running[task.remote(*job[1])] = job[0]
             if not running:
