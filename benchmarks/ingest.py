@@ -42,7 +42,6 @@ import pyarrow.parquet as pq
 from pipelines.ingest import ingest
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
 from pipelines.units import plan
 
 KINDS = {"topic": "JSON Lines", "names": "CoNLL", "homes": "brat"}
@@ -62,9 +61,8 @@ def ours_direct(folder: Path, name: str, out: Path) -> Rows:
 
 def ours_on_ray(folder: Path, name: str, out: Path) -> Rows:
     """The whole job: plan, Ray tasks, checks, manifest; the first rows that it made."""
-    ingest([name], specs=folder / "specs", data=folder / "data", root=out)
-    directory, manifest = Store(out).current("corpora", name)
-    return _first(directory / manifest.parts[0])
+    [manifest] = ingest([name], specs=folder / "specs", data=folder / "data", root=out)
+    return _first(out / "corpora" / name / manifest.fingerprint / manifest.parts[0])
 
 
 def _first(part: Path) -> Rows:
