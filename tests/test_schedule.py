@@ -177,6 +177,7 @@ def test_a_metric_that_is_not_measured_is_refused(tmp_path: Path, world: World) 
             "expected a metric of one of a/test/",
         ),
         ({"continue_from": "../up/step-000001"}, "continue_from"),
+        ({"copies": True}, "copies are of targets; leave them out, or add"),
     ],
 )
 def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, object], said: str) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 LEAST = -1e9  # logarithm of the share of what can't be copied
-GOING_ON = 4.0  # c at first: half of a hundred tokens' shares
+GOING_ON = 4.0  # c at first: of a hundred tokens, the one that goes on has a third
 
 
 class Copied(NamedTuple):
