@@ -43,7 +43,7 @@ def seconds(
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
     """Median seconds of n runs of each side, interleaved, after two uncounted calls of each. A run is as many
-    calls as take `LEAST` seconds: a single short one would be measured with the other side's data in the caches.
+    calls as take `LEAST` seconds: a single short one between those of the other side comes out longer.
 
     `clock`: wall-clock by default; `time.process_time` for one-threaded computing on a shared machine.
     """

@@ -92,13 +92,19 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
     of_id, of_mention, label_of = places
-    at: dict[Fragments, list[tuple[str | None, str | None, int]]] = {}  # label, id and first span of what is there
+    at: dict[Fragments, tuple[str | None, str | None, int]] = {}  # label, id and first span of the first one there
+    others: dict[tuple[Fragments, str | None, str | None], int] = {}  # of those that lie where another does
     mentions = gathered.mentions
     order = sorted(range(len(found)), key=[mention.label is None for mention in mentions].__getitem__)
     for i in order:
         fragments, label, identity = found[i], mentions[i].label, mentions[i].id
         here = at.get(fragments)
-        known = None if here is None else _known(here, label, identity)
+        known = None
+        if here is not None:
+            first_there = label in (None, here[0]) and identity in (None, here[1])
+            known = here[2] if first_there else others.get((fragments, label, identity))
+            if known is None and label is None and here[0] is not None:
+                known = here[2]  # the labelled mention there, under one more id
         if known is not None:
             of_mention[i] = known
             if identity is not None:
@@ -111,24 +117,15 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
         for start, end in fragments:
             spans.append(Span(start, end, category, "text", group))
         if here is None:
-            at[fragments] = [(label, identity, first)]
+            at[fragments] = (label, identity, first)
         else:
-            here.append((label, identity, first))
+            for key in ((label, identity), (None, identity), (label, None), (None, None)):
+                others.setdefault((fragments, *key), first)
         if identity is not None and shared is None:
             of_id[identity] = first
         if label is not None:
             label_of[first] = label
     return spans, places
-
-
-def _known(here: list[tuple[str | None, str | None, int]], label: str | None, identity: str | None) -> int | None:
-    """The first span of the mention that this one is, among those at its place."""
-    for other_label, other_identity, first in here:
-        if label in (None, other_label) and identity in (None, other_identity):
-            return first
-    if label is None and here[0][0] is not None:
-        return here[0][2]  # the labelled mention there, under one more id
-    return None
 
 
 def _group(spans: list[Span], shared: int | None) -> int:
