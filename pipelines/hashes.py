@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -18,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 from blake3 import blake3
-from msgspec import Struct, field
+from msgspec import Raw, Struct
 
 from pipelines.code_hash import code_hash
 from pipelines.place import Place
@@ -53,10 +54,11 @@ class Hashed(Struct, frozen=True, gc=False):
 
 
 class Memory(Struct, forbid_unknown_fields=True):
-    """`sources/<dataset>.json`: hashes by name and by how a file is cut; `code` is the hash of what wrote them."""
+    """`sources/<dataset>.json`: hashes by name and by how a file is cut, in the pieces in which they were found;
+    `code` is the hash of what wrote them."""
 
     code: str
-    files: dict[str, Hashed] = field(default_factory=dict)
+    files: list[Raw]
 
 
 class Hashes:
@@ -65,8 +67,9 @@ class Hashes:
     def __init__(self, place: Place | None = None) -> None:
         """`place` is where they are kept; None: nowhere."""
         self.place = place
-        self.before = _read(place)
-        self.now = Memory(self.before.code, dict(self.before.files))
+        self.known = _read(place)
+        self.found: dict[str, Hashed] = {}
+        self.others: list[Raw] = []  # what other processes found
 
     def of(
         self, folder: Path, name: str, state: State, cut: Cut, limit: int, advance: Advance = lambda size: None
@@ -78,7 +81,7 @@ class Hashes:
             UserError: it cannot be read.
         """
         path, key = f"{folder}/{name}", f"{name} {cut} {limit}" if cut else name
-        known = self.before.files.get(key)
+        known = self.known.get(key)
         if known is not None and known.state == state:
             advance(state[0])
             return known
@@ -88,8 +91,16 @@ class Hashes:
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
         if max(state[-2:]) < (began - SETTLED) * 1e9:
-            self.now.files[key] = found  # if it changed meanwhile, it won't have this state again
+            self.found[key] = found  # if it changed meanwhile, it won't have this state again
         return found
+
+    def told(self) -> bytes:
+        """What was found, for the hashes of another process to `take`."""
+        return msgspec.json.encode(self.found)
+
+    def take(self, told: bytes) -> None:
+        """Remember what another process found."""
+        self.others.append(Raw(told))
 
     def keep(self) -> None:
         """Write them down for the next run.
@@ -97,9 +108,10 @@ class Hashes:
         Raises:
             UserError: the store cannot be written.
         """
-        if self.place is not None and self.now != self.before:
+        if self.place is not None and (self.found or self.others):
+            pieces = [Raw(msgspec.json.encode(self.known | self.found)), *self.others]
             with atomic(self.place) as path:
-                path.write_bytes(msgspec.json.encode(self.now))
+                path.write_bytes(msgspec.json.encode(Memory(_code(), pieces)))
 
 
 def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:
@@ -143,6 +155,8 @@ def state_of(path: str) -> State:
     """
     try:
         found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise UserError(f"{path}: not a file; the spec names it as a source file")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
     return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
@@ -197,13 +211,21 @@ def _last_end(data: bytes, cut: Cut) -> int:
     return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
 
 
-def _read(place: Place | None) -> Memory:
+def _code() -> str:
+    return code_hash("pipelines.hashes")
+
+
+def _read(place: Place | None) -> dict[str, Hashed]:
     """What was written down by the same code; else nothing."""
     if place is None:
-        return Memory("")
-    code = code_hash("pipelines.hashes")
+        return {}
     try:
         memory = msgspec.json.decode(place.read_text("utf-8"), type=Memory)
+        pieces = memory.files if memory.code == _code() else []
+        return {key: found for piece in pieces for key, found in _decoded(piece).items()}
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return Memory(code)
-    return memory if memory.code == code else Memory(code)
+        return {}
+
+
+def _decoded(piece: Raw) -> dict[str, Hashed]:
+    return msgspec.json.decode(piece, type=dict[str, Hashed])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.collector import collector_paused
 from pipelines.hashes import Hashes
 from pipelines.mirror import mirror_folder
 from pipelines.place import Place, on_disk
@@ -21,6 +22,7 @@ from pipelines.tasks import DiedError, completed, session
 from pipelines.units import Plan, Unit, at_hand, plan, source_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
+from ubert.schema.record import Split
 from ubert.schema.spec import DatasetSpec
 
 
@@ -32,6 +34,7 @@ class Work:
     rows: int = 0
 
 
+@collector_paused()  # plans are very many objects, work itself is done elsewhere
 def ingest(
     names: Sequence[str],
     *,
@@ -82,10 +85,8 @@ def ingest(
             except UserError as error:
                 problems[name] = error
                 continue
-            jobs += missing
-            works[name] = Work(
-                files=len({(u.entry.split, piece.path) for u, _, _ in missing for piece in u.slices})
-            )
+            jobs += sorted(missing, key=lambda job: -job[0].size)  # the small ones last: workers end together
+            works[name] = Work(files=_files(missing))
             if not missing:
                 finish(name)
         left = Counter(spec.name for _, spec, _ in jobs)
@@ -136,6 +137,14 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
     return missing
 
 
+def _files(jobs: Sequence[tuple[Unit, DatasetSpec, Place]]) -> int:
+    """How many files of splits are read in `jobs`: one may be cut into many slices."""
+    paths: defaultdict[Split, set[str]] = defaultdict(set)
+    for unit, _, _ in jobs:
+        paths[unit.entry.split].update([piece.path for piece in unit.slices])
+    return sum(map(len, paths.values()))
+
+
 def _run(
     jobs: list[tuple[Unit, DatasetSpec, Place]], address: str | None
 ) -> Iterator[tuple[str, int | UserError]]:
@@ -144,6 +153,6 @@ def _run(
         for index, outcome in completed(run_unit, jobs, address):
             unit, spec, _ = jobs[index]
             if isinstance(outcome, DiedError):
-                outcome = UserError(f"{spec.name}: {unit.slices[0].folder / unit.slices[0].path}: {outcome}")
+                outcome = UserError(f"{spec.name}: {unit.slices[0].place}: {outcome}")
             advance(unit.size, 0 if isinstance(outcome, UserError) else outcome)
             yield spec.name, outcome

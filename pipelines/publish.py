@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.collector import collector_paused
 from pipelines.place import Place, arrow, explained, parquet, persistent
 from pipelines.store import Store, now
 from pipelines.units import Plan, Unit
@@ -23,7 +22,6 @@ from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Split
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
 
 
-@collector_paused()
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     """Make the finished units of a plan the current state of its corpus.
 
@@ -84,15 +82,16 @@ def _counts(plan: Plan, directory: Place) -> Counts:
 
 def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
     """The source files with the rows that their units counted."""
-    rows: dict[tuple[Split, str], tuple[int, int]] = {}
+    rows: defaultdict[Split, dict[str, tuple[int, int]]] = defaultdict(dict)
     for unit, of_unit in zip(plan.units, counts, strict=True):
+        of_split = rows[unit.entry.split]
         for path, (taken, refused) in of_unit.items():
-            kept, rejected = rows.get((unit.entry.split, path), (0, 0))  # of other units of the same file
-            rows[unit.entry.split, path] = kept + taken, rejected + refused
+            kept, rejected = of_split.get(path, (0, 0))  # of other units of the same file
+            of_split[path] = kept + taken, rejected + refused
     found = []
     for source in plan.files:
         path, split = source.members[0], plan.spec.files[source.entry].split
-        kept, rejected = rows[split, path]
+        kept, rejected = rows[split][path]
         found.append(SourceFile(path, split, source.sha, source.size, kept + rejected, kept, rejected))
     return found
 

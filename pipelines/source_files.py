@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pipelines.collector import collector_paused
-from pipelines.hashes import BLOCK, Hashed, Hashes, Range, State, state_of
+from pipelines.hashes import BLOCK, Hashes, Range, State, state_of
 from pipelines.progress import meter
 from pipelines.sources import Cut, joined_hash, matches, reader
 from pipelines.specs import file_options
@@ -43,9 +43,6 @@ class LocalFile(NamedTuple):
         return sum([state[0] for state in self.states])
 
 
-_Looked = tuple[list[LocalFile], dict[str, Hashed]]
-
-
 def source_files(spec: DatasetSpec, folder: Path, hashes: Hashes, run: Run | None = None) -> list[LocalFile]:
     """The source files of `spec` under `folder`, hashed; by the tasks of `run`, where they are many and none is
     known.
@@ -54,10 +51,13 @@ def source_files(spec: DatasetSpec, folder: Path, hashes: Hashes, run: Run | Non
         UserError: a file is missing or cannot be read, or is named twice in a split.
     """
     listed = _listed(spec, folder)
-    if run is None or hashes.before.files or len(listed) < MANY:
+    if run is None or hashes.known or len(listed) < MANY:
         found = _hashed(spec, folder, _looked_at(spec, folder, listed), hashes)
     else:
-        jobs = [(spec, folder, listed[i : i + TASK_FILES]) for i in range(0, len(listed), TASK_FILES)]
+        # Numbers and paths apart: Ray is slow with very many tuples.
+        numbers, paths = [number for number, _ in listed], [path for _, path in listed]
+        cut = [slice(i, i + TASK_FILES) for i in range(0, len(listed), TASK_FILES)]
+        jobs = [(spec, folder, numbers[some], paths[some]) for some in cut]
         found = _by_tasks(spec, jobs, hashes, run)
     hashes.keep()
     return found
@@ -77,23 +77,22 @@ def _listed(spec: DatasetSpec, folder: Path) -> list[tuple[int, str]]:
 
 def _by_tasks(spec: DatasetSpec, jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run) -> list[LocalFile]:
     found: list[list[LocalFile]] = [[] for _ in jobs]
-    with meter(f"hashing {spec.name}", sum(len(listed) for *_, listed in jobs), "files") as advance:
+    with meter(f"hashing {spec.name}", sum(len(paths) for *_, paths in jobs), "files") as advance:
         for index, outcome in run(_look, jobs):
             if isinstance(outcome, UserError):
                 raise outcome
-            found[index], settled = msgspec.msgpack.decode(outcome, type=_Looked)
-            hashes.now.files.update(settled)
+            found[index], settled = msgspec.msgpack.decode(outcome, type=tuple[list[LocalFile], bytes])
+            hashes.take(settled)
             advance(len(found[index]), len(found[index]))
     return list(chain.from_iterable(found))
 
 
 @collector_paused()
-def _look(spec: DatasetSpec, folder: Path, listed: list[tuple[int, str]]) -> bytes:
+def _look(spec: DatasetSpec, folder: Path, numbers: list[int], paths: list[str]) -> bytes:
     """Some source files, and what of them may be remembered; in bytes, which Ray hands on as they are."""
     hashes = Hashes()
-    return msgspec.msgpack.encode(
-        (_hashed(spec, folder, _looked_at(spec, folder, listed), hashes), hashes.now.files)
-    )
+    found = _hashed(spec, folder, _looked_at(spec, folder, zip(numbers, paths, strict=True)), hashes)
+    return msgspec.msgpack.encode((found, hashes.told()))
 
 
 def _looked_at(spec: DatasetSpec, folder: Path, listed: Iterable[tuple[int, str]]) -> list[LocalFile]:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from blake3 import blake3
 
 from pipelines.code_hash import code_hash
@@ -33,11 +35,14 @@ _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "cate
 
 @dataclass(slots=True, frozen=True)
 class Unit:
-    """Slices of one entry of a spec's `files` that one task reads."""
+    """Slices of one entry of a spec's `files` that one task reads: maybe thousands, which are pickled as bytes."""
 
     name: str
     entry: Files
     slices: tuple[Slice, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self.name, self.entry, msgspec.msgpack.encode(self.slices))
 
     @property
     def part(self) -> str:
@@ -57,7 +62,11 @@ class Unit:
     @property
     def size(self) -> int:
         """Bytes to read."""
-        return sum(piece.stop - piece.start for piece in self.slices)
+        return sum([piece.stop - piece.start for piece in self.slices])
+
+
+def _unpacked(name: str, entry: Files, slices: bytes) -> Unit:
+    return Unit(name, entry, msgspec.msgpack.decode(slices, type=tuple[Slice, ...]))
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,11 +116,11 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     """
     sources = source_files(spec, folder, hashes or Hashes(), run)
     code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping.mapper", "ubert.schema.arrow")
-    units: list[Unit] = []
+    place, units = str(folder), list[Unit]()
     for number, of_entry in groupby(sources, lambda source: source.entry):
         entry, found = spec.files[number], list(of_entry)
         _check_pin(spec, entry, folder, found)
-        slices = [piece for source in found for piece in _slices(folder, entry, source)]
+        slices = [piece for source in found for piece in _slices(place, entry, source)]
         units += [Unit(_name(spec, entry, group, code), entry, tuple(group)) for group in _groups(slices)]
     upstream = spec.upstream.url if spec.upstream else None
     own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
@@ -133,13 +142,13 @@ def check_unchanged(piece: Slice) -> None:
                 found[path] = range_hash(f"{piece.folder}/{path}", range_.start, range_.stop)
     except OSError as error:
         problem = f"{error.strerror or error} while it was being ingested"
-        raise UserError(f"{piece.folder / piece.path}: {problem}; run again") from None
+        raise UserError(f"{piece.place}: {problem}; run again") from None
     piece.hashes.clear()  # there may be very many slices
     if joined_hash(found) != piece.sha:
-        raise UserError(f"{piece.folder / piece.path}: changed while it was being ingested; run again")
+        raise UserError(f"{piece.place}: changed while it was being ingested; run again")
 
 
-def _slices(folder: Path, entry: Files, source: LocalFile) -> Iterator[Slice]:
+def _slices(folder: str, entry: Files, source: LocalFile) -> Iterator[Slice]:
     """The ranges of a file that is cut, or the whole of it."""
     path, encoding = source.members[0], entry.encoding
     if not source.cut:
@@ -160,7 +169,7 @@ def _header(piece: Slice) -> str | None:
     """Hash of the first line of a file that is cut: it may be a header, which every range is read with."""
     if piece.start == 0:
         return None
-    with (piece.folder / piece.path).open("rb") as file:
+    with piece.place.open("rb") as file:
         return blake3(file.readline(BLOCK)).hexdigest()
 
 

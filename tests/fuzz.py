@@ -114,7 +114,7 @@ def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], Non
 
     def piece(content: bytes, start: int, stop: int) -> Slice:
         line = 1 + content.count(b"\n", 0, start)
-        return Slice(folder, path.name, start, stop, line, spec.files[0].encoding, "0")
+        return Slice(str(folder), path.name, start, stop, line, spec.files[0].encoding, "0")
 
     def rows(content: bytes, start: int, stop: int) -> list[RawRow | Reject]:
         return list(module.read(piece(content, start, stop), options))

@@ -61,7 +61,7 @@ def test_a_spec_makes_of_its_data_what_the_page_says(folder: Path, name: str, ex
     misplaced: list[Misplaced] = []
     to_record, rows = mapper(spec, entry.split, misplaced.append), []
     for path in matches(source, entry.path):
-        piece = Slice(source, path, 0, (source / path).stat().st_size, 1, entry.encoding, "0" * 64)
+        piece = Slice(str(source), path, 0, (source / path).stat().st_size, 1, entry.encoding, "0" * 64)
         rows += [
             row if isinstance(row, Reject) else to_record(piece, row)
             for row in form.read(piece, file_options(spec, entry))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from ubert.schema.checks import covered
 from ubert.schema.record import Category, Misplaced, Record, Reject, Span
 from ubert.schema.spec import DatasetSpec
 
-PIECE = Slice(Path("folder"), "a/file", 0, 100, 1, "utf-8", "5" * 64)
+PIECE = Slice("folder", "a/file", 0, 100, 1, "utf-8", "5" * 64)
 CATEGORIES = {
     "entity": {"P": "person", "F": "company"},
     "relation": [{"label": "of", "name": "works for"}],

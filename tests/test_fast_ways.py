@@ -99,7 +99,7 @@ def test_a_json_line_is_read_as_pythons_own_parser_does(
     data = line.encode("utf-8", "surrogatepass")
     path.write_bytes(data)
     options = reader("jsonl").Options()
-    rows = list(reader("jsonl").read(Slice(path.parent, path.name, 0, len(data), 1, "utf-8", "0"), options))
+    rows = list(reader("jsonl").read(Slice(str(path.parent), path.name, 0, len(data), 1, "utf-8", "0"), options))
     expected = plain_row(line)
     if any("\ud800" <= letter <= "\udfff" for letter in line):
         assert [row.reason for row in rows if isinstance(row, Reject)] == ["wrong encoding"]
@@ -123,7 +123,7 @@ def test_however_deep_a_line_is_nested_it_is_a_record_or_a_reject(tmp_path: Path
         b'{"label": "a", "text": ' + b"[" * depth + b"]" * depth + b"}\n" for depth in range(400, 1100)
     )
     (tmp_path / "x").write_bytes(data)
-    piece = Slice(tmp_path, "x", 0, len(data), 1, "utf-8", "0")
+    piece = Slice(str(tmp_path), "x", 0, len(data), 1, "utf-8", "0")
     rows = list(reader("jsonl").read(piece, reader("jsonl").Options()))
     made = [row if isinstance(row, Reject) else to_record(piece, row) for row in rows]
     assert {row.reason for row in made if isinstance(row, Reject)} == {"wrong type", "not JSON"}
@@ -144,7 +144,7 @@ def test_lines_are_the_same_whatever_the_size_of_a_block(
     path = tmp_path_factory.getbasetemp() / "blocks"
     data = b"".join(parts)
     path.write_bytes(data)
-    piece = Slice(path.parent, path.name, 0, len(data), 1, encoding, "0")
+    piece = Slice(str(path.parent), path.name, 0, len(data), 1, encoding, "0")
     whole = list(lines(piece))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipelines.sources, "BLOCK_BYTES", block)
@@ -160,7 +160,7 @@ def test_only_spaces_and_tabs_part_columns(tmp_path_factory: pytest.TempPathFact
     wanted = [word for word in re.split("[ \t]", line) if word]
     options = reader("conll").Options(columns=[f"c{i}" for i in range(max(1, len(wanted)))])
     size = path.stat().st_size
-    rows = list(reader("conll").read(Slice(path.parent, path.name, 0, size, 1, "utf-8", "0"), options))
+    rows = list(reader("conll").read(Slice(str(path.parent), path.name, 0, size, 1, "utf-8", "0"), options))
     read = [[column[0] for column in row.content.values()] for row in rows if isinstance(row, RawRow)]
     assert read == ([] if not line or line.isspace() else [wanted])
 

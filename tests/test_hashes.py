@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,24 @@ def test_a_pin_is_held_against_what_is_there(world: World, source: Path, read: l
     source.write_text(numbers(range(11)))
     with pytest.raises(UserError, match="not what the spec toy pins"):
         planned(world)
+
+
+def test_what_a_glob_finds_is_never_left_out_in_silence(world: World) -> None:
+    """A link to nothing was once a file; a pipe would be waited for without end."""
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    pipe = world.source(numbers([1])).with_name("pipe.jsonl")
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"pipe\.jsonl: not a file"):
+        planned(world)
+    pipe.unlink()
+    pipe.symlink_to("nothing")
+    with pytest.raises(UserError, match=r"pipe\.jsonl: No such file"):
+        planned(world)
+
+
+def test_a_unit_is_the_same_after_its_way_to_a_worker(world: World, source: Path) -> None:
+    source.write_text(numbers(range(20)))
+    world.source(numbers(range(3)), "other.jsonl")
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    units = planned(world).units
+    assert pickle.loads(pickle.dumps(units)) == units

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Reject, Relation, Source, Span
 from ubert.schema.spec import DatasetSpec
 
-PIECE = Slice(Path("folder"), "a/file", 0, 100, 1, "utf-8", "5" * 64)
+PIECE = Slice("folder", "a/file", 0, 100, 1, "utf-8", "5" * 64)
 
 
 def spec_of(task: str, fields: dict[str, Any], categories: dict[str, Any] | None = None) -> DatasetSpec:

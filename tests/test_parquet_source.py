@@ -50,7 +50,7 @@ CONTENT = [
 def read(path: Path, **options: Any) -> Rows:
     form = reader("arrow" if path.suffix == ".arrow" else "parquet")
     size = path.stat().st_size
-    return list(form.read(Slice(path.parent, path.name, 0, size, 1, "utf-8", "0"), form.Options(**options)))
+    return list(form.read(Slice(str(path.parent), path.name, 0, size, 1, "utf-8", "0"), form.Options(**options)))
 
 
 def contents(rows: Rows) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
     del table
     before = pa.total_allocated_bytes()
     form, peak = reader("parquet"), 0
-    for row in form.read(Slice(tmp_path, "x.parquet", 0, 0, 1, "utf-8", "0"), form.Options()):
+    for row in form.read(Slice(str(tmp_path), "x.parquet", 0, 0, 1, "utf-8", "0"), form.Options()):
         if row.line % 1000 == 0:
             peak = max(peak, pa.total_allocated_bytes() - before)
     assert peak < 16 << 20
@@ -251,7 +251,7 @@ def test_a_real_dataset_has_the_rows_of_its_other_form() -> None:
     form = reader("table")
     lines = (folder / "train.tsv").stat().st_size
     table = form.read(
-        Slice(folder, "train.tsv", 0, lines, 1, "utf-8", "0"), form.Options(header=True, quoting="csv")
+        Slice(str(folder), "train.tsv", 0, lines, 1, "utf-8", "0"), form.Options(header=True, quoting="csv")
     )
     named = {"0": "entailment", "1": "not_entailment"}
     expected = [{**row.content, "label": named[row.content["label"]]} for row in table if isinstance(row, RawRow)]

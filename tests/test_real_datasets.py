@@ -59,7 +59,7 @@ def ingested(name: str) -> dict[tuple[str, str], Taken]:
     for entry in spec.files:
         options = file_options(spec, entry)
         for path in matches(folder, entry.path):
-            piece = Slice(folder, path, 0, (folder / path).stat().st_size, 1, entry.encoding, "0" * 64)
+            piece = Slice(str(folder), path, 0, (folder / path).stat().st_size, 1, entry.encoding, "0" * 64)
             mismatches: list[Misplaced] = []
             to_record = mapper(spec, entry.split, mismatches.append)
             rows = [row if isinstance(row, Reject) else to_record(piece, row) for row in form.read(piece, options)]
@@ -396,7 +396,7 @@ def test_answers_and_unanswerable_questions() -> None:
     # Of 10052 answers many are the same span: annotators agree. All differing ones are here.
     folder, form = folder_of("squad2_cs224n"), reader("squad")
     file = folder / "dev-v2.0.json"
-    piece = Slice(folder, file.name, 0, file.stat().st_size, 1, "utf-8", "0" * 64)
+    piece = Slice(str(folder), file.name, 0, file.stat().st_size, 1, "utf-8", "0" * 64)
     rows = [row.content for row in form.read(piece, form.Options()) if isinstance(row, RawRow)]
     assert sum(len(row["answers"]) for row in rows) == 10052
     assert Counter(covered(record, span) for record in records for span in record.spans) == Counter(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -261,7 +260,7 @@ def test_a_spec_may_have_a_table_for_fragments() -> None:
         }
     )
     content = {"text": "left and right arm", "mentions": [{"type": "S", "at": [[0, 4], [15, 18]]}]}
-    item = mapper(spec, "train")(Slice(Path("folder"), "a", 0, 100, 1, "utf-8", "5"), RawRow(1, "a:1", content))
+    item = mapper(spec, "train")(Slice("folder", "a", 0, 100, 1, "utf-8", "5"), RawRow(1, "a:1", content))
     assert isinstance(item, Record) and trip(item) == {"records": 1, "exact": 1, "annotations": 1}
     assert [type(p) for p in perfect(item)] == [DiscontinuousPrediction]
 

@@ -271,7 +271,7 @@ def test_every_committed_sample_becomes_a_record(name: str) -> None:
     for files in spec.files:
         options = file_options(spec, files)
         for path in sorted(folder.glob(files.path)):
-            piece = Slice(folder, path.relative_to(folder).as_posix(), 0, path.stat().st_size, 1, "utf-8", "")
+            piece = Slice(str(folder), path.relative_to(folder).as_posix(), 0, path.stat().st_size, 1, "utf-8", "")
             to_record = mapper(spec, files.split)
             for row in reader(spec.format).read(piece, options):
                 assert isinstance(row, RawRow), row

@@ -62,7 +62,7 @@ def test_any_cutting_gives_the_rows_of_the_whole_file(
 
     def rows(start: int, stop: int) -> list[RawRow | Reject]:
         line = 1 + content.count(b"\n", 0, start)
-        return list(module.read(Slice(folder, "x", start, stop, line, "utf-8", "0" * 64), chosen))
+        return list(module.read(Slice(str(folder), "x", start, stop, line, "utf-8", "0" * 64), chosen))
 
     cut = module.split_at(chosen)
     assert cut is not None
@@ -88,6 +88,17 @@ def test_a_path_or_glob_finds_files_in_order_and_says_when_there_are_none(tmp_pa
     assert matches(tmp_path, "c.ann") == ["c.ann"]
     with pytest.raises(UserError, match=r"d\.txt: no such file"):
         matches(tmp_path, "d.txt")
+
+
+def test_a_glob_finds_neither_folders_nor_names_that_begin_with_a_dot(tmp_path: Path) -> None:
+    for folder in ("a", "a/deep.txt", ".hidden", "b.txt"):
+        (tmp_path / folder).mkdir()
+    for name in ("c.txt", ".d.txt", "a/e.txt", "a/deep.txt/f.txt", ".hidden/g.txt", "a/.h.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "linked.txt").symlink_to(tmp_path / "c.txt")
+    (tmp_path / "linked-folder.txt").symlink_to(tmp_path / "a")
+    assert matches(tmp_path, "*.txt") == ["c.txt", "linked.txt"]
+    assert matches(tmp_path, "**/*.txt") == ["a/deep.txt/f.txt", "a/e.txt", "c.txt", "linked.txt"]
 
 
 def test_the_hash_of_files_depends_on_names_and_bytes_alone(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def read(tmp_path: Path) -> Read:
         path, content = files[0]
         form = reader(name)
         return list(
-            form.read(Slice(tmp_path, path, 0, len(content), 1, encoding, "0" * 64), form.Options(**options))
+            form.read(Slice(str(tmp_path), path, 0, len(content), 1, encoding, "0" * 64), form.Options(**options))
         )
 
     return read

@@ -17,7 +17,7 @@ BEGIN, END = b"#begin document (a); part 000\n", b"#end document\n"
 
 def rows(folder: Path, content: bytes) -> list[RawRow | Reject]:
     (folder / "x").write_bytes(content)
-    return list(read(Slice(folder, "x", 0, len(content), 1, "utf-8", "0" * 64), Options()))
+    return list(read(Slice(str(folder), "x", 0, len(content), 1, "utf-8", "0" * 64), Options()))
 
 
 def document(*marks: str) -> bytes:

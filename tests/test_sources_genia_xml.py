@@ -32,7 +32,7 @@ cells.</clue></event>
 def rows(folder: Path, content: str) -> list[RawRow | Reject]:
     (folder / "x.xml").write_text(content, encoding="utf-8")
     size = (folder / "x.xml").stat().st_size
-    return list(read(Slice(folder, "x.xml", 0, size, 1, "utf-8", "0" * 64), Options()))
+    return list(read(Slice(str(folder), "x.xml", 0, size, 1, "utf-8", "0" * 64), Options()))
 
 
 def content(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def read(folder: Path, listing: bytes, **options: Any) -> list[str]:
     form = reader("json")
     chosen = form.Options(rows=["{id}"], **options)
     assert form.companions(folder, "x.json", chosen) == ["ids.json"]
-    piece = Slice(folder, "x.json", 0, len(content), 1, "utf-8", "0" * 64)
+    piece = Slice(str(folder), "x.json", 0, len(content), 1, "utf-8", "0" * 64)
     return [row.locator if isinstance(row, RawRow) else row.reason for row in form.read(piece, chosen)]
 
 

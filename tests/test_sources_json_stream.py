@@ -16,7 +16,7 @@ from ubert.schema.record import Reject
 def read(folder: Path, content: bytes, **options: Any) -> list[RawRow | Reject]:
     (folder / "x").write_bytes(content)
     form = reader("json_stream")
-    return list(form.read(Slice(folder, "x", 0, len(content), 1, "utf-8", "0" * 64), form.Options(**options)))
+    return list(form.read(Slice(str(folder), "x", 0, len(content), 1, "utf-8", "0" * 64), form.Options(**options)))
 
 
 def test_values_are_rows_with_the_lines_on_which_they_begin(tmp_path: Path) -> None:

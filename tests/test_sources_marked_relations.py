@@ -15,7 +15,7 @@ GOOD = b'7\t"The <e1>screws</e1> of the <e2>old chair</e2>."\r\nComponent-Whole(
 
 def rows(folder: Path, content: bytes) -> list[RawRow | Reject]:
     (folder / "x").write_bytes(content)
-    return list(read(Slice(folder, "x", 0, len(content), 1, "utf-8", "0" * 64), Options()))
+    return list(read(Slice(str(folder), "x", 0, len(content), 1, "utf-8", "0" * 64), Options()))
 
 
 def test_a_block_is_a_sentence_its_mentions_and_their_relation(tmp_path: Path) -> None:

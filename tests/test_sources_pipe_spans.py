@@ -13,7 +13,7 @@ from ubert.schema.record import Reject
 
 def rows(folder: Path, content: bytes) -> list[RawRow | Reject]:
     (folder / "x").write_bytes(content)
-    return list(read(Slice(folder, "x", 0, len(content), 1, "utf-8", "0" * 64), Options()))
+    return list(read(Slice(str(folder), "x", 0, len(content), 1, "utf-8", "0" * 64), Options()))
 
 
 def test_spans_are_words_of_their_sentence_and_may_be_none(tmp_path: Path) -> None:

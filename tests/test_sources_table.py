@@ -15,7 +15,7 @@ from ubert.schema.record import Reject
 
 def rows(folder: Path, content: bytes, **options: Any) -> list[RawRow | Reject]:
     (folder / "x").write_bytes(content)
-    return list(read(Slice(folder, "x", 0, len(content), 1, "utf-8", "0" * 64), Options(**options)))
+    return list(read(Slice(str(folder), "x", 0, len(content), 1, "utf-8", "0" * 64), Options(**options)))
 
 
 def test_lines_of_equal_columns_are_one_row_wherever_they_are(tmp_path: Path) -> None:

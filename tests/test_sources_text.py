@@ -18,7 +18,7 @@ def read(
 ) -> list[RawRow | Reject]:
     (folder / "x").write_bytes(content)
     form = reader(name)
-    piece = Slice(folder, "x", 0, len(content), 1, encoding, "0" * 64)
+    piece = Slice(str(folder), "x", 0, len(content), 1, encoding, "0" * 64)
     return list(form.read(piece, form.Options(**options)))
 
 

@@ -16,7 +16,7 @@ from ubert.schema.record import Reject
 
 def piece(folder: Path, content: bytes, encoding: str = "utf-8") -> Slice:
     (folder / "x.xml").write_bytes(content)
-    return Slice(folder, "x.xml", 0, len(content), 1, encoding, "0" * 64)
+    return Slice(str(folder), "x.xml", 0, len(content), 1, encoding, "0" * 64)
 
 
 def rows(folder: Path, content: bytes, **options: Any) -> list[RawRow | Reject]:

@@ -34,7 +34,7 @@ BLOCK_BYTES = 1 << 20
 Cut = Literal["line", "blank line"] | None
 
 
-class Slice(Struct, frozen=True, gc=False):
+class Slice(Struct, frozen=True, gc=False, array_like=True):
     """A byte range of a source file: whole records of it.
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
@@ -43,7 +43,7 @@ class Slice(Struct, frozen=True, gc=False):
     path: they need not be read again to be held against `sha`.
     """
 
-    folder: Path
+    folder: str
     path: str
     start: int
     stop: int
@@ -53,6 +53,11 @@ class Slice(Struct, frozen=True, gc=False):
     beside: tuple[str, ...] = ()
     too_long: bool = False
     hashes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Path:
+        """Where the file is."""
+        return Path(self.folder, self.path)
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
@@ -136,8 +141,9 @@ def matches(folder: Path, pattern: str) -> list[str]:
     if (folder / pattern).is_file():
         return [pattern]
     begin = len(str(folder / "x")) - 1
-    there = [path for path in map(str, folder.glob(pattern)) if os.path.isfile(path)]
-    found = sorted([path for path in (path[begin:] for path in there) if "/." not in f"/{path}"])
+    folders = set(map(str, folder.glob(f"{pattern}/")))  # that match too; no call of the system for each file
+    there = [path[begin:] for path in map(str, folder.glob(pattern)) if path not in folders]
+    found = sorted([path for path in there if "/." not in path and path[0] != "."])
     if not found:
         raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
     return found

@@ -52,7 +52,7 @@ def chosen(piece: Slice, schema: pa.Schema, options: Options) -> list[str]:
     wrong = [name for name in wanted if schema.names.count(name) != 1]
     if wrong:
         raise UserError(
-            f"{piece.folder / piece.path}: {schema.names.count(wrong[0])} columns {wrong[0]!r}, expected one; "
+            f"{piece.place}: {schema.names.count(wrong[0])} columns {wrong[0]!r}, expected one; "
             f"its columns are {', '.join(schema.names)}; choose with `columns` in the spec's options"
         )
     return wanted
@@ -74,7 +74,7 @@ def named_classes(piece: Slice, description: bytes, options: Options) -> Classes
     found = [at for at in found if at[0] and at[0][0] in (options.columns or at[0])]
     if not found:
         raise UserError(
-            f"{piece.folder / piece.path}: names no classes (features of the `datasets` library); "
+            f"{piece.place}: names no classes (features of the `datasets` library); "
             "leave `class_names` out of the spec's options"
         )
     return found

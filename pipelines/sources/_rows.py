@@ -97,6 +97,6 @@ def _walk(
         there = ", ".join(node) if isinstance(node, dict) else f"a {type(node).__name__}"
         missing = "list" if step.items else f"key {step.key or step.name!r}"
         raise UserError(
-            f"{piece.folder / piece.path}: no {missing} at {'.'.join(place) or 'its top'}, there is "
+            f"{piece.place}: no {missing} at {'.'.join(place) or 'its top'}, there is "
             f"{there[:200]}; correct `rows` in the spec"
         )

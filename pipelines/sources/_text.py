@@ -39,7 +39,7 @@ def text(piece: Slice) -> str:
         return data.decode(piece.encoding)
     except UnicodeDecodeError as error:
         line = 1 + data.count(b"\n", 0, error.start)
-        where = piece.folder / piece.path
+        where = piece.place
         raise UserError(f"{where}: line {line}: {_explain(error, error.start, piece.encoding)}") from None
 
 

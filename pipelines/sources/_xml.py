@@ -35,7 +35,7 @@ def root(piece: Slice) -> Element:
         UserError: the file is not of its encoding, not XML (says line and column), declares entities, or nests
             too deeply.
     """
-    builder, file = _Builder(), piece.folder / piece.path
+    builder, file = _Builder(), piece.place
     parser = DefusedXMLParser(target=builder)
     try:
         parser.feed(text(piece))

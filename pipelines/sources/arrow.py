@@ -35,7 +35,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     Raises:
         UserError: the file is broken, or has no such column.
     """
-    path = piece.folder / piece.path
+    path = piece.place
     info = path.with_name(INFO)
     found = named_classes(piece, info.read_bytes() if info.exists() else b"", options)
     try:

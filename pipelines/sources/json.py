@@ -76,7 +76,7 @@ def _names(piece: Slice, name: str) -> set[str]:
     path = sibling(piece.path, name)
     found = json_value(piece.whole(path))
     if isinstance(found, Reject):
-        raise UserError(f"{piece.folder / path}: {found.detail}")
+        raise UserError(f"{piece.folder}/{path}: {found.detail}")
     if not isinstance(found, dict | list):
-        raise UserError(f"{piece.folder / path}: expected an object whose keys, or a list whose items, name rows")
+        raise UserError(f"{piece.folder}/{path}: expected an object whose keys, or a list whose items, name rows")
     return {as_label(item) for item in found}

@@ -44,9 +44,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     counts = {column: len(found) for column, found in columns.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{column} {count}" for column, count in counts.items())
-        raise UserError(
-            f"{piece.folder / piece.path}: parallel files must have as many lines as each other; got {said}"
-        )
+        raise UserError(f"{piece.place}: parallel files must have as many lines as each other; got {said}")
     for number, values in enumerate(zip(*columns.values(), strict=True), piece.line):
         bad = next((value for value in values if isinstance(value, Reject)), None)
         if bad is None:

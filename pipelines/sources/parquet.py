@@ -32,7 +32,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     Raises:
         UserError: the file is broken, or has no such column.
     """
-    path = piece.folder / piece.path
+    path = piece.place
     try:
         # A buffer: or else a column of a whole row group is in memory.
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:

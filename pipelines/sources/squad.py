@@ -66,5 +66,5 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 def _items(piece: Slice, node: Any, key: str, where: str) -> Iterator[tuple[int, Any]]:
     items = node.get(key) if isinstance(node, dict) else None
     if not isinstance(items, list):
-        raise UserError(f"{piece.folder / piece.path}: expected a list `{key}`{where}, as in SQuAD files")
+        raise UserError(f"{piece.place}: expected a list `{key}`{where}, as in SQuAD files")
     return enumerate(items)

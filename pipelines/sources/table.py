@@ -96,12 +96,10 @@ def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     every = [*columns, *options.optional_columns]
     names = [*every, *options.constants]
     if len(set(names)) != len(names):
-        raise UserError(
-            f"{piece.folder / piece.path}: line 1 names a column twice; name them in `columns` of the spec"
-        )
+        raise UserError(f"{piece.place}: line 1 names a column twice; name them in `columns` of the spec")
     absent = [name for name in options.group or [] if name not in [*columns, *options.constants]]
     if absent:
-        raise UserError(f"{piece.folder / piece.path}: no column {absent[0]!r}, which `group` of the spec names")
+        raise UserError(f"{piece.place}: no column {absent[0]!r}, which `group` of the spec names")
     for row in rows:
         if isinstance(row, Reject):
             yield row
@@ -148,14 +146,14 @@ def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
     """The fields of the file's first line, taken from `rows` where they begin with it; none in an empty file."""
     if piece.start > 0:
-        with (piece.folder / piece.path).open("rb") as file:
+        with piece.place.open("rb") as file:
             stop = len(file.readline(1 << 20))
         rows = _plain(Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha), options)
     first = next(rows, None)
     if first is None and piece.stop == 0:
         return []
     if isinstance(first, Reject):
-        raise UserError(f"{piece.folder / piece.path}: line {first.line}, the header: {first.detail}")
+        raise UserError(f"{piece.place}: line {first.line}, the header: {first.detail}")
     if first is None or first[0] != 1:
-        raise UserError(f"{piece.folder / piece.path}: line 1 is blank, expected the header")
+        raise UserError(f"{piece.place}: line 1 is blank, expected the header")
     return first[1]
