@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, RoFormerConfig, RoFormerModel
 
 from ubert.model import cells
 from ubert.model.batch import Example, Region, Special, collate, pieces
@@ -97,13 +97,13 @@ def test_a_stacked_category_is_scored_by_itself_a_joint_one_beside_the_others() 
     [
         (lambda path: (path / "config.json").unlink(), "is not a checkpoint: config.json is missing"),
         (lambda path: (path / "model.safetensors").unlink(), "model.safetensors"),
-        (lambda path: (path / "model.safetensors").write_bytes(b"\0" * 50), "damaged checkpoint"),
-        (lambda path: (path / "config.json").write_text("{"), "damaged checkpoint"),
+        (lambda path: (path / "model.safetensors").write_bytes(b"\0" * 50), "damaged, or of another version"),
+        (lambda path: (path / "config.json").write_text("{"), "damaged, or of another version"),
         (
             lambda path: (path / "config.json").write_text('{"model_type": "bert"}'),
             "model_type is 'bert', expected 'ubert'",
         ),
-        (lambda path: _edit(path, "shape", {"table_size": 4}), "damaged checkpoint"),
+        (lambda path: _edit(path, "shape", {"table_size": 4}), "damaged, or of another version"),
     ],
 )
 def test_a_spoilt_checkpoint_says_what_is_wrong(spoil, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -172,9 +172,19 @@ def test_a_weight_that_is_missing_is_not_drawn_anew(tmp_path: Path, capfd: pytes
     weights = load_file(tmp_path / "model.safetensors")
     del weights["table.U"]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match=r"damaged checkpoint \(table\.U is missing\)"):
+    with pytest.raises(UserError, match=r"damaged, or of another version \(table\.U is missing\)"):
         UbertModel.load(tmp_path)
     assert not any(capfd.readouterr()), "one sentence is all that is said"
+
+
+def test_an_encoder_that_cannot_write_texts_is_refused_where_it_would_have_to(tmp_path: Path) -> None:
+    config = RoFormerConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    RoFormerModel(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"type 'roformer' can't write texts: it takes no position_ids"):
+        UbertModel.new(str(tmp_path), Shape(table_size=8, unilm=True), vocabulary=50, seed=0)
+    UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=50, seed=0)
 
 
 def test_the_encoder_keeps_its_fast_attention(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Shapes: B sequences, L padded tokens of one, H hidden tokens, D width, V vocabul
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from ubert.model.attention import PADDING, mask
 from ubert.model.copying import Copied, Copier
 from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
+from ubert.schema.errors import UserError
 
 SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
 _LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as
@@ -140,6 +142,19 @@ def encode(encoder: Any, ids_BL: Tensor, types_BL: Tensor, mask: Any, **more: An
     types = {"token_type_ids": types_BL} if getattr(encoder.config, "type_vocab_size", 0) >= SEGMENTS else {}
     output: Tensor = encoder(input_ids=ids_BL, attention_mask=mask, **types, **more).last_hidden_state
     return output
+
+
+def check_encoder(encoder: Any) -> None:
+    """Hold an encoder against what it takes to write texts.
+
+    Raises:
+        UserError: it can't be told where tokens are, as [MASK]s that stand in for the same word must be.
+    """
+    if "position_ids" not in inspect.signature(encoder.forward).parameters:
+        raise UserError(
+            f"an encoder of type {encoder.config.model_type!r} can't write texts: it takes no position_ids; leave "
+            "unilm and seq2seq out of `objectives`, or give another encoder, such as BERT, RoBERTa or ModernBERT"
+        )
 
 
 def learn_segments(encoder: Any) -> None:

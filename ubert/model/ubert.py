@@ -214,7 +214,8 @@ class UbertModel(PreTrainedModel):
             seed: of the new weights.
 
         Raises:
-            UserError: the encoder can't be loaded, or its table is of another layout or size.
+            UserError: the encoder can't be loaded, or its table is of another layout or size, or it can't write
+                texts and shall.
         """
         loaded = _loaded(encoder)
         start = loaded.without_adapters() if isinstance(loaded, UbertModel) else None
@@ -224,6 +225,7 @@ class UbertModel(PreTrainedModel):
             if vocabulary > pretrained.get_input_embeddings().num_embeddings:
                 pretrained.resize_token_embeddings(vocabulary)
             if shape.unilm:
+                cloze.check_encoder(pretrained)
                 cloze.learn_segments(pretrained)
             model = cls.around(pretrained, shape)
         if start:
@@ -266,10 +268,14 @@ class UbertModel(PreTrainedModel):
                 )
         except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
-            raise UserError(f"{directory}: damaged checkpoint ({reason}); use the one before it") from None
+            raise UserError(
+                f"{directory}: damaged, or of another version ({reason}); use the checkpoint before it"
+            ) from None
         model, found = loaded
         if missing := found["missing_keys"]:
-            raise UserError(f"{directory}: damaged checkpoint ({min(missing)} is missing); use the one before it")
+            raise UserError(
+                f"{directory}: damaged, or of another version ({min(missing)} is missing); use the checkpoint before it"
+            )
         if model.shape.lora:
             lora.freeze(model.encoder)  # loading has thawed it
         return cast(UbertModel, model)
