@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,13 @@ def test_a_glob_finds_neither_folders_nor_names_that_begin_with_a_dot(tmp_path: 
     (tmp_path / "linked-folder.txt").symlink_to(tmp_path / "a")
     assert matches(tmp_path, "*.txt") == ["c.txt", "linked.txt"]
     assert matches(tmp_path, "**/*.txt") == ["a/deep.txt/f.txt", "a/e.txt", "c.txt", "linked.txt"]
+
+
+def test_a_name_that_is_not_utf_8_is_one_plain_error(tmp_path: Path) -> None:
+    for name in (b"caf\xc3\xa9.txt", b"caf\xe9.txt"):
+        Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).touch()
+    with pytest.raises(UserError, match=r"the name of the file 'caf\\udce9\.txt' is not UTF-8; rename it"):
+        matches(tmp_path, "*.txt")
 
 
 def test_the_hash_of_files_depends_on_names_and_bytes_alone(tmp_path: Path) -> None:

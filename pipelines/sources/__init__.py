@@ -136,7 +136,7 @@ def matches(folder: Path, pattern: str) -> list[str]:
     name that begins with a dot.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or a name is not UTF-8.
     """
     if (folder / pattern).is_file():
         return [pattern]
@@ -146,6 +146,11 @@ def matches(folder: Path, pattern: str) -> list[str]:
     found = sorted([path for path in there if "/." not in path and path[0] != "."])
     if not found:
         raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        wrong = next(path for path in found if path.encode(errors="ignore").decode() != path)
+        raise UserError(f"{folder}: the name of the file {wrong!r} is not UTF-8; rename it") from None
     return found
 
 

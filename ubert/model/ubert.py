@@ -269,12 +269,12 @@ class UbertModel(PreTrainedModel):
         except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(
-                f"{directory}: damaged, or of another version ({reason}); use the checkpoint before it"
+                f"{directory}: damaged, or of another version ({reason}); use the one before it"
             ) from None
         model, found = loaded
         if missing := found["missing_keys"]:
             raise UserError(
-                f"{directory}: damaged, or of another version ({min(missing)} is missing); use the checkpoint before it"
+                f"{directory}: damaged, or of another version ({min(missing)} is missing); use the one before it"
             )
         if model.shape.lora:
             lora.freeze(model.encoder)  # loading has thawed it
