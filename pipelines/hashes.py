@@ -222,10 +222,10 @@ def _read(place: Place | None) -> dict[str, Hashed]:
     try:
         memory = msgspec.json.decode(place.read_text("utf-8"), type=Memory)
         pieces = memory.files if memory.code == _code() else []
-        return {key: found for piece in pieces for key, found in _decoded(piece).items()}
+        return {
+            key: found
+            for piece in pieces
+            for key, found in msgspec.json.decode(piece, type=dict[str, Hashed]).items()
+        }
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return {}
-
-
-def _decoded(piece: Raw) -> dict[str, Hashed]:
-    return msgspec.json.decode(piece, type=dict[str, Hashed])

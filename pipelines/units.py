@@ -116,7 +116,8 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     """
     sources = source_files(spec, folder, hashes or Hashes(), run)
     code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping.mapper", "ubert.schema.arrow")
-    place, units = str(folder), list[Unit]()
+    place = str(folder)  # once: files may be very many
+    units: list[Unit] = []
     for number, of_entry in groupby(sources, lambda source: source.entry):
         entry, found = spec.files[number], list(of_entry)
         _check_pin(spec, entry, folder, found)

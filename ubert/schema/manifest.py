@@ -37,7 +37,7 @@ class SourceFile:
     """One source file (or group of files that make one document): records = kept + rejected.
 
     There may be as many as records: no model, which takes ten times the memory and the time, and not frozen, which
-    takes three times as long to make.
+    takes five times as long to make.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
