@@ -72,9 +72,9 @@ def of_step(
     weights = 2 * tokens * encoder.layers * (4 * width**2 + 2 * width * encoder.inner)
     attention = sum(4 * encoder.layers * length**2 * width for length in lengths)
     networks = 2 * 2 * (tokens + tables) * width * size + 2 * (tokens + tables) * size**2
-    condition = 2 * tables * width * 3 * size if table.conditioned else 0
+    conditioning = 2 * tables * width * 3 * size if table.conditioned else 0
     cells = sum(2 * size * count * text * (text + 1) // 2 for text, count in zip(texts, categories, strict=True))
-    return Flops(3 * weights, 3 * attention, 3 * (networks + condition + cells))
+    return Flops(3 * weights, 3 * attention, 3 * (networks + conditioning + cells))
 
 
 def least_seconds(flops: Flops, weights: int, gpu: Gpu) -> float:

@@ -60,16 +60,16 @@ def dense_table(head: StructureTable, hidden_BLD: Tensor, batch: Batch, table: i
     """The formula as the paper writes it, with our conditioning: scores [n, n] of a text, and the anchor's."""
     piece = int(batch.piece_T[table])
     start, length = int(batch.text_start_B[piece]), int(batch.text_length_B[piece])
-    marker = int(batch.anchor_T[table])
+    at = int(batch.anchor_T[table])
     h_LD = hidden_BLD[piece]
     one = torch.ones(len(h_LD), 1, dtype=h_LD.dtype)
     query, key = F.gelu(head.start(h_LD)), F.gelu(head.end(h_LD))
     plain = torch.cat([query, one], 1) @ head.U @ torch.cat([key, one], 1).T
-    if head.condition is not None:
-        scale, shift, weight = head.condition(h_LD[marker]).chunk(3)
+    if head.conditioning is not None:
+        scale, shift, weight = head.conditioning(h_LD[at]).chunk(3)
         plain = plain + (query @ head.U[:-1, :-1] * scale) @ key.T + key @ shift + (query @ weight)[:, None]
     text = slice(start, start + length)
-    return plain[text, text], plain[marker, marker] - head.U[-1, -1] + head.anchor_bias[0]
+    return plain[text, text], plain[at, at] - head.U[-1, -1] + head.anchor_bias[0]
 
 
 def valid(region: int, length: int) -> Tensor:

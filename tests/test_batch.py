@@ -25,8 +25,8 @@ def ids(count: int, first: int = 100) -> Ids:
 
 @st.composite
 def examples(draw: st.DrawFn) -> Example:
-    """Up to 12 categories of up to 6 tokens, a text of up to 30 and perhaps a pair; any gold cells."""
-    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=12))
+    """Up to 12 categories of 0 to 6 tokens, a text of up to 30 and perhaps a pair; any gold cells."""
+    sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=12))
     text = draw(st.integers(1, 30))
     place = st.tuples(st.integers(0, len(sizes) - 1), st.integers(0, text - 1), st.integers(0, text - 1))
     cells = sorted({(c, min(a, b), max(a, b)) for c, a, b in draw(st.lists(place, max_size=10))})
@@ -94,6 +94,17 @@ def test_a_batch_holds_every_piece_where_it_says(
     assert anchors == {(i, c) for i, example in enumerate(items) for c in example.gold_anchors.tolist()}
 
 
+@settings(max_examples=200, deadline=None)
+@given(examples(), st.integers(1, 12))
+def test_a_joint_table_has_an_anchor_of_its_own_where_its_name_begins(example: Example, most: int) -> None:
+    for part in split(example, "joint", most):
+        ids, anchors = part.prompt.ids.tolist(), part.prompt.anchors.tolist()
+        assert len(set(anchors)) == len(anchors)
+        for anchor, category in zip(anchors, part.prompt.categories.tolist(), strict=True):
+            name = example.categories[category].tolist()
+            assert ids[anchor - 1 : anchor + len(name)] == [SPECIAL.marker, *name]
+
+
 def _tables(batch: Batch) -> list[tuple[int, int]]:
     """(example, category) of each table."""
     return list(zip(batch.example_B[batch.piece_T].tolist(), batch.category_T.tolist(), strict=True))
@@ -112,7 +123,7 @@ def test_the_sequences_of_both_layouts() -> None:
     joint = collate(split(example, "joint", 8), SPECIAL, 1)
     assert joint.ids_BL.tolist() == [[1, 10, 2, 3, 20, 21, 3, 30, 2, 40, 2, 50, 51, 2]]
     assert joint.types_BL.tolist() == [[0] * 9 + [1] * 5]
-    assert joint.anchor_T.tolist() == [3, 6] and joint.text_start_B.tolist() == [11]
+    assert joint.anchor_T.tolist() == [4, 7] and joint.text_start_B.tolist() == [11]
     assert joint.gold_cells_G3.tolist() == [[1, 0, 1]]
     stacked = collate(split(example, "stacked", 8), SPECIAL, 1)
     assert stacked.ids_BL.tolist() == [

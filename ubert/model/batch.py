@@ -3,8 +3,10 @@
 stacked (the paper): [CLS] t [SEP] c_j [SEP] (pair [SEP]) text [SEP]                one category a sequence
 joint   (ours):      [CLS] t [SEP] [C] c_1 [C] c_2 ... [C] c_k [SEP] (pair [SEP]) text [SEP]
 
-One category of one piece is one table. A table has an anchor cell, (CLS, CLS) or the cell of the category's own
-marker, and a text region: token i of the text is row and column i.
+One category of one piece is one table. A table has an anchor, [CLS] or the first token of its category's name,
+whose cell says whether the category holds for the whole text, and a text region: token i of the text is row and
+column i. The markers [C] only part the names: of what was read at them, some was learnt late, some never
+(docs/results.md).
 
 Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 """
@@ -163,8 +165,8 @@ def prompt(
     anchors = []
     for i in chosen.tolist():
         if layout == "joint":
-            anchors.append(len(ids))
             ids.append(special.marker)
+            anchors.append(len(ids))
         else:
             anchors.append(0)
         ids.extend(categories[i].tolist())

@@ -2,9 +2,9 @@
 
     score_t[s, e] = [q_s; 1]^T U [k_e; 1],   q = GELU(W_s h), k = GELU(W_e h)
 
-In the joint layout table t is conditioned by g_t, the encoder's output at the marker of its category: the bilinear
-term is scaled by 1 + W_c g_t coordinate by coordinate, and W_k g_t and W_q g_t are added to the terms that are
-linear in k and in q. In both layouts a score is
+In the joint layout table t is conditioned by g_t, the encoder's output at its anchor: the bilinear term is scaled
+by 1 + W_c g_t coordinate by coordinate, and W_k g_t and W_q g_t are added to the terms that are linear in k and in
+q. In both layouts a score is
 
     score_t[s, e] = (q_s U_11 * scale_t + shift_t) . k_e + q_s . weight_t + bias
 
@@ -49,7 +49,7 @@ class StructureTable(nn.Module):
     Args:
         width: D, of the encoder.
         size: d, of the two feed-forward networks.
-        conditioned: by each category's marker (joint layout).
+        conditioned: by each table's anchor (joint layout).
     """
 
     def __init__(self, width: int, size: int, *, conditioned: bool) -> None:
@@ -58,23 +58,23 @@ class StructureTable(nn.Module):
         self.end = nn.Linear(width, size)
         self.U = nn.Parameter(torch.zeros(size + 1, size + 1))
         self.anchor_bias = nn.Parameter(torch.zeros(1))  # FSDP takes no scalars
-        self.condition = nn.Linear(width, 3 * size) if conditioned else None
+        self.conditioning = nn.Linear(width, 3 * size) if conditioned else None
         self._initialise(size)
 
     def _initialise(self, size: int) -> None:
         """Few cells of a table are gold: its bias starts at -4, so that the first steps are not spent on it."""
         nn.init.normal_(self.U[:-1, :-1], std=4 / size)
         nn.init.constant_(self.U[-1:, -1:], -4.0)
-        if self.condition is not None:
-            nn.init.normal_(self.condition.weight, std=1 / math.sqrt(self.condition.in_features))
-            nn.init.zeros_(self.condition.bias)
+        if self.conditioning is not None:
+            nn.init.normal_(self.conditioning.weight, std=1 / math.sqrt(self.conditioning.in_features))
+            nn.init.zeros_(self.conditioning.bias)
 
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
         """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
         bilinear_dd, shift_d, weight_d, bias = self._quarters()
-        marker_TD = self._markers(hidden_BLD, batch)
-        condition = self._condition(marker_TD, shift_d, weight_d)
-        anchor_T = at_least_float32(self._anchors(marker_TD, bilinear_dd, *condition))
+        anchor_TD = self._at_anchors(hidden_BLD, batch)
+        condition = self._condition(anchor_TD, shift_d, weight_d)
+        anchor_T = at_least_float32(self._anchors(anchor_TD, bilinear_dd, *condition))
         groups, table_S = batch.work.groups, batch.work.table_S
         if not groups:
             none = hidden_BLD.new_empty(0, len(shift_d))
@@ -98,12 +98,12 @@ class StructureTable(nn.Module):
     def dense(self, hidden_BLD: Tensor, piece_T: Tensor, anchor_T: Tensor) -> tuple[Tensor, Tensor]:
         """The same scores as a table of all cells of a piece, for other runtimes: anchors [T], cells [T, L, L]."""
         bilinear_dd, shift_d, weight_d, bias = self._quarters()
-        marker_TD = hidden_BLD[piece_T, anchor_T]
-        scale_Td, shift_Td, weight_Td = condition = self._condition(marker_TD, shift_d, weight_d)
+        anchor_TD = hidden_BLD[piece_T, anchor_T]
+        scale_Td, shift_Td, weight_Td = condition = self._condition(anchor_TD, shift_d, weight_d)
         query_TLd, key_TLd = F.gelu(self.start(hidden_BLD))[piece_T], F.gelu(self.end(hidden_BLD))[piece_T]
         mixed_TLd = query_TLd @ bilinear_dd * scale_Td[:, None] + shift_Td[:, None]
         linear_TL1 = query_TLd @ weight_Td[:, :, None]
-        return self._anchors(marker_TD, bilinear_dd, *condition), mixed_TLd @ key_TLd.mT + linear_TL1 + bias
+        return self._anchors(anchor_TD, bilinear_dd, *condition), mixed_TLd @ key_TLd.mT + linear_TL1 + bias
 
     def _quarters(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """U_11, u_21 (linear in k), u_12 (linear in q) and u_22. Split, not sliced: the gradient of a slice is as
@@ -115,29 +115,29 @@ class StructureTable(nn.Module):
         return bilinear_dd, shift_1d.squeeze(0), weight_d1.squeeze(1), bias_11.squeeze()
 
     def _anchors(
-        self, marker_TD: Tensor, bilinear_dd: Tensor, scale_Td: Tensor, shift_Td: Tensor, weight_Td: Tensor
+        self, anchor_TD: Tensor, bilinear_dd: Tensor, scale_Td: Tensor, shift_Td: Tensor, weight_Td: Tensor
     ) -> Tensor:
-        query_Td, key_Td = F.gelu(self.start(marker_TD)), F.gelu(self.end(marker_TD))
+        query_Td, key_Td = F.gelu(self.start(anchor_TD)), F.gelu(self.end(anchor_TD))
         mixed_Td = torch.addcmul(shift_Td, query_Td @ bilinear_dd, scale_Td)
         return torch.addcmul(query_Td * weight_Td, mixed_Td, key_Td).sum(-1) + self.anchor_bias
 
-    def _markers(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
+    def _at_anchors(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
         """The encoder's output at each table's anchor; zeros where no score depends on it."""
-        if self.condition is None and not batch.work.anchored:
+        if self.conditioning is None and not batch.work.anchored:
             # the gradient of a gather is as large as what it gathers from
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
         return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)
 
-    def _condition(self, marker_TD: Tensor, shift_d: Tensor, weight_d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _condition(self, anchor_TD: Tensor, shift_d: Tensor, weight_d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale, shift and weight of each table."""
-        if self.condition is None:
-            tables = marker_TD.shape[0]  # len() would be a constant in an exported graph
+        if self.conditioning is None:
+            tables = anchor_TD.shape[0]  # len() would be a constant in an exported graph
             return (
                 torch.ones_like(shift_d).expand(tables, -1),
                 shift_d.expand(tables, -1),
                 weight_d.expand(tables, -1),
             )
-        scale_Td, shift_Td, weight_Td = self.condition(marker_TD).chunk(3, dim=-1)
+        scale_Td, shift_Td, weight_Td = self.conditioning(anchor_TD).chunk(3, dim=-1)
         return 1 + scale_Td, shift_d + shift_Td, weight_d + weight_Td
 
 
