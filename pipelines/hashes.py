@@ -14,7 +14,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -31,7 +30,7 @@ LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is re
 BLOCK = 1 << 20
 SETTLED = 2.0  # seconds since its last change after which a file is remembered
 
-Advance = Callable[[int], None]  # is told of bytes as they are done
+Advance = Callable[[float, float], None]  # is told of files, or shares of one, and of MB as they are done
 State = tuple[int, ...]  # what changes with the content of a file: its size, its place on the disk, its times
 
 
@@ -70,27 +69,39 @@ class Hashes:
         self.known = _read(place)
         self.found: dict[str, Hashed] = {}
         self.others: list[Raw] = []  # what other processes found
+        self.settled = (time.time() - SETTLED) * 1e9
 
     def of(
-        self, folder: Path, name: str, state: State, cut: Cut, limit: int, advance: Advance = lambda size: None
+        self, folder: str, name: str, cut: Cut = None, limit: int = 0, advance: Advance = lambda files, mb: None
     ) -> Hashed:
-        """The hash of a dataset's file of this state, and its ranges: `limit` bytes and as far as the next place
-        to cut.
+        """The hash of a dataset's file, and where it is to be `cut` and has more than `limit` bytes its ranges:
+        so many and as far as the next place to cut.
 
         Raises:
-            UserError: it cannot be read.
+            UserError: there is no such file, or it cannot be read.
         """
-        path, key = f"{folder}/{name}", f"{name} {cut} {limit}" if cut else name
-        known = self.known.get(key)
-        if known is not None and known.state == state:
-            advance(state[0])
-            return known
-        began = time.time()
+        path = f"{folder}/{name}"
         try:
-            found = Hashed(state, *_hashed(path, cut, limit, state[0], advance))
+            if self.known:
+                state = _state(path, os.stat(path))
+                known = self.known.get(_key(name, state, cut, limit))
+                if known is not None and known.state == state:
+                    advance(1, state[0] / 1e6)
+                    return known
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+            try:
+                state = _state(path, os.fstat(file))
+                key = _key(name, state, cut, limit)
+                if key == name:
+                    found = Hashed(state, _whole(path, file, state[0]), ())
+                    advance(1, state[0] / 1e6)
+                else:
+                    found = Hashed(state, *_in_ranges(path, cut, limit, state[0], advance))
+            finally:
+                os.close(file)
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
-        if max(state[-2:]) < (began - SETTLED) * 1e9:
+        if state[3] < self.settled and state[4] < self.settled:
             self.found[key] = found  # if it changed meanwhile, it won't have this state again
         return found
 
@@ -147,21 +158,6 @@ def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lamb
             yield following(digest.hexdigest(), size, lines, too_long=True)
 
 
-def state_of(path: str) -> State:
-    """The state of a file.
-
-    Raises:
-        UserError: there is none.
-    """
-    try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise UserError(f"{path}: not a file; the spec names it as a source file")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
-    return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
-
-
 def range_hash(path: str, start: int, stop: int) -> str:
     """Hex blake3 of the bytes [start, stop) of a file, read block by block."""
     digest = _hash()
@@ -173,16 +169,33 @@ def range_hash(path: str, start: int, stop: int) -> str:
     return digest.hexdigest()
 
 
-def _hashed(path: str, cut: Cut, limit: int, size: int, advance: Advance) -> tuple[str, tuple[Range, ...]]:
-    if cut is None:
-        sha = file_hash(path)
-        advance(size)
-        return sha, ()
+def _state(path: str, found: os.stat_result) -> State:
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{path}: not a file; the spec names it as a source file")
+    return found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _key(name: str, state: State, cut: Cut, limit: int) -> str:
+    """What a file is remembered by: its name, and how it is cut if it is."""
+    return f"{name} {cut} {limit}" if cut and state[0] > limit else name
+
+
+def _whole(path: str, file: int, size: int) -> str:
+    """The hash of an open file of so many bytes."""
+    if size > BLOCK:
+        return file_hash(path)
+    data = os.read(file, size)
+    while len(data) < size and (more := os.read(file, size - len(data))):
+        data += more
+    return blake3(data).hexdigest()
+
+
+def _in_ranges(path: str, cut: Cut, limit: int, size: int, advance: Advance) -> tuple[str, tuple[Range, ...]]:
     digest = _hash()
 
     def tell(data: bytes) -> None:
         digest.update(data)
-        advance(len(data))
+        advance(len(data) / size, len(data) / 1e6)
 
     found = tuple(ranges(path, cut, limit, tell))
     return digest.hexdigest(), found

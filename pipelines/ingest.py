@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from pipelines.place import Place, on_disk
 from pipelines.progress import meter, transfer
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
+from pipelines.source_files import at_hand, source_folder
 from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store import Store, link
 from pipelines.tasks import DiedError, completed, session
-from pipelines.units import Plan, Unit, at_hand, plan, source_folder
+from pipelines.units import Plan, Unit, plan
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.record import Split
 from ubert.schema.spec import DatasetSpec
 
 
@@ -85,7 +85,7 @@ def ingest(
             except UserError as error:
                 problems[name] = error
                 continue
-            jobs += sorted(missing, key=lambda job: -job[0].size)  # the small ones last: workers end together
+            jobs += sorted(missing, key=lambda job: -job[0].packed.size)  # small ones last: workers end together
             works[name] = Work(files=_files(missing))
             if not missing:
                 finish(name)
@@ -139,20 +139,18 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
 
 def _files(jobs: Sequence[tuple[Unit, DatasetSpec, Place]]) -> int:
     """How many files of splits are read in `jobs`: one may be cut into many slices."""
-    paths: defaultdict[Split, set[str]] = defaultdict(set)
-    for unit, _, _ in jobs:
-        paths[unit.entry.split].update([piece.path for piece in unit.slices])
-    return sum(map(len, paths.values()))
+    in_ranges = {(unit.entry.split, path) for unit, _, _ in jobs for path in unit.packed.in_ranges}
+    return len(in_ranges) + sum(unit.packed.whole for unit, _, _ in jobs)
 
 
 def _run(
     jobs: list[tuple[Unit, DatasetSpec, Place]], address: str | None
 ) -> Iterator[tuple[str, int | UserError]]:
     """Run units as Ray tasks; yield each one's corpus and the number of rows that it read, or what went wrong."""
-    with meter("ingest", sum(unit.size for unit, _, _ in jobs), "rows") as advance:
+    with meter("ingest", sum(unit.packed.size for unit, _, _ in jobs), "rows") as advance:
         for index, outcome in completed(run_unit, jobs, address):
             unit, spec, _ = jobs[index]
             if isinstance(outcome, DiedError):
                 outcome = UserError(f"{spec.name}: {unit.slices[0].place}: {outcome}")
-            advance(unit.size, 0 if isinstance(outcome, UserError) else outcome)
+            advance(unit.packed.size, 0 if isinstance(outcome, UserError) else outcome)
             yield spec.name, outcome

@@ -25,6 +25,7 @@ from rich.text import Text
 
 Item = TypeVar("Item")
 SILENCE = 10.0  # seconds between two lines of a log
+REFRESH = 0.1  # seconds between two looks of a bar
 
 
 class Rate(ProgressColumn):
@@ -47,8 +48,8 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
 
 
 @contextmanager
-def meter(label: str, size: int, unit: str) -> Iterator[Callable[[int, float], None]]:
-    """A function that is told how much of `size` bytes is done, and how many of `unit` that was.
+def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float], None]]:
+    """A function that is told how much of `size` is done, and how many of `unit` that was; as often as one likes.
 
     On a terminal there is a bar; elsewhere, such as in a log, a line every ten seconds.
     """
@@ -59,16 +60,19 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[int, float], N
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    began = said = time.monotonic()
+    began = said = shown = time.monotonic()
     done = count = 0.0
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=size, said="")
 
-        def advance(more: int, counted: float) -> None:
-            nonlocal done, count, said
+        def advance(more: float, counted: float) -> None:
+            nonlocal done, count, said, shown
             done, count, now = done + more, count + counted, time.monotonic()
+            if now - shown < REFRESH:
+                return
+            shown = now
             rate = f"{count:,.0f} {unit}, {count / max(now - began, 1e-9):,.0f} {unit}/s"
-            bar.update(task, advance=more, said=rate)
+            bar.update(task, completed=done, said=rate)
             if not console.is_terminal and now - said >= SILENCE:
                 left = f", {(now - began) * (size - done) / done:,.0f} s left" if 0 < done < size else ""
                 console.print(f"{label}: {done / max(size, 1):.0%}, {rate}{left}", highlight=False)

@@ -89,10 +89,9 @@ def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
             kept, rejected = of_split.get(path, (0, 0))  # of other units of the same file
             of_split[path] = kept + taken, rejected + refused
     found = []
-    for source in plan.files:
-        path, split = source.members[0], plan.spec.files[source.entry].split
-        kept, rejected = rows[split][path]
-        found.append(SourceFile(path, split, source.sha, source.size, kept + rejected, kept, rejected))
+    for entry, (path, size, sha) in plan.files:
+        kept, rejected = rows[entry.split][path]
+        found.append(SourceFile(path, entry.split, sha, size, kept + rejected, kept, rejected))
     return found
 
 

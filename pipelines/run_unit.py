@@ -13,15 +13,16 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from pipelines.collector import collector_paused
-from pipelines.hashes import LONGEST_ROW
+from pipelines.hashes import LONGEST_ROW, range_hash
 from pipelines.mapping.mapper import mapper
 from pipelines.place import Place
 from pipelines.publish import COUNTS
-from pipelines.sources import RawRow, Slice, reader
+from pipelines.sources import RawRow, Slice, joined_hash, reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
-from pipelines.units import Unit, check_unchanged
+from pipelines.units import Unit
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
+from ubert.schema.errors import UserError
 from ubert.schema.record import (
     CATEGORY,
     LONGEST_RAW,
@@ -61,6 +62,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
         UserError: a source file cannot be read or has changed, or the store cannot be written.
     """
     kept_of, rejected_of = Counter[str](), Counter[str]()
+    slices = unit.slices
     with (
         collector_paused(),
         atomic(directory / unit.part) as part,
@@ -71,7 +73,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
         _writer(mismatch_part, MISMATCH_SCHEMA) as mismatches_file,
     ):
         mismatches: list[Misplaced] = []
-        for kept, rejects in _chunks(_rows(unit, spec, mismatches)):
+        for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches)):
             kept_of.update(map(attrgetter("source.path"), kept))
             rejected_of.update(reject.path for reject in rejects)
             if kept:
@@ -81,7 +83,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
             if mismatches:
                 mismatches_file.write_batch(mismatches_to_batch(mismatches, spec.name, unit.entry.split))
                 mismatches.clear()
-        counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in unit.slices}
+        counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in slices}
         kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
     return kept_of.total() + rejected_of.total()
 
@@ -92,16 +94,38 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def _rows(unit: Unit, spec: DatasetSpec, mismatches: list[Misplaced]) -> Iterator[Record | Reject]:
+def _rows(
+    unit: Unit, slices: Iterable[Slice], spec: DatasetSpec, mismatches: list[Misplaced]
+) -> Iterator[Record | Reject]:
     read, options = reader(spec.format).read, file_options(spec, unit.entry)
     to_record = mapper(spec, unit.entry.split, mismatches.append)
-    for piece in unit.slices:
+    for piece in slices:
         if piece.too_long:
             yield _too_long(piece)
             continue
         for row in read(piece, options):
             yield to_record(piece, row) if isinstance(row, RawRow) else row
-        check_unchanged(piece)
+        _check_unchanged(piece)
+
+
+def _check_unchanged(piece: Slice) -> None:
+    """Hold the bytes of a slice against those that were planned.
+
+    Raises:
+        UserError: they differ, or cannot be read.
+    """
+    found = piece.hashes
+    try:
+        for path in (piece.path, *piece.beside):
+            if path not in found:
+                range_ = piece if path == piece.path else piece.whole(path)
+                found[path] = range_hash(f"{piece.folder}/{path}", range_.start, range_.stop)
+    except OSError as error:
+        problem = f"{error.strerror or error} while it was being ingested"
+        raise UserError(f"{piece.place}: {problem}; run again") from None
+    if joined_hash(found) != piece.sha:
+        raise UserError(f"{piece.place}: changed while it was being ingested; run again")
+    found.clear()  # there may be very many slices
 
 
 def _too_long(piece: Slice) -> Reject:

@@ -1,131 +1,79 @@
-"""The source files that a spec names: which they are, what they hash to, and where they are to be cut."""
+"""The source files that a spec names: where they are, and which share the work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import msgspec
+from xxhash import xxh3_64_intdigest
 
-from pipelines.collector import collector_paused
-from pipelines.hashes import BLOCK, Hashes, Range, State, state_of
-from pipelines.progress import meter
-from pipelines.sources import Cut, joined_hash, matches, reader
-from pipelines.specs import file_options
+from pipelines.mirror import Show, fill
+from pipelines.sources import matches
 from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 from ubert.schema.spec import DatasetSpec
 
-UNIT_BYTES = 8 << 20  # a larger file is cut
-MANY = 4_096  # so many files of which none is known are looked at by tasks ...
-TASK_FILES = 1_024  # ... of so many
-
-Run = Callable[..., Iterator[tuple[int, Any]]]  # as `pipelines.tasks.completed`
+GROUP_FILES, MOST_FILES = 1_024, 2_048  # of a group: on average, and at most
 
 
-class LocalFile(NamedTuple):
-    """A source file and those that are read together with it. `entry`: the place of its entry in the spec's
-    `files`; `states` and `hashes` of each member, `sha` of all, `ranges` where it is to be cut."""
-
-    entry: int
-    members: tuple[str, ...]
-    states: tuple[State, ...]
-    cut: Cut
-    hashes: tuple[str, ...] = ()
-    sha: str = ""
-    ranges: Sequence[Range] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all members."""
-        return sum([state[0] for state in self.states])
-
-
-def source_files(spec: DatasetSpec, folder: Path, hashes: Hashes, run: Run | None = None) -> list[LocalFile]:
-    """The source files of `spec` under `folder`, hashed; by the tasks of `run`, where they are many and none is
-    known.
+def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lambda *_: None) -> Path:
+    """Where a dataset's raw files are: in the mirror, to which they are fetched if the spec says from where, else
+    among the samples.
 
     Raises:
-        UserError: a file is missing or cannot be read, or is named twice in a split.
+        UserError: in neither, or they cannot be fetched.
     """
-    listed = _listed(spec, folder)
-    if run is None or hashes.known or len(listed) < MANY:
-        found = _hashed(spec, folder, _looked_at(spec, folder, listed), hashes)
-    else:
-        # Numbers and paths apart: Ray is slow with very many tuples.
-        numbers, paths = [number for number, _ in listed], [path for _, path in listed]
-        cut = [slice(i, i + TASK_FILES) for i in range(0, len(listed), TASK_FILES)]
-        jobs = [(spec, folder, numbers[some], paths[some]) for some in cut]
-        found = _by_tasks(spec, jobs, hashes, run)
-    hashes.keep()
+    own, sample = mirror / spec.folder, specs / "samples" / spec.folder
+    if spec.fetch:
+        fill(spec, own.absolute(), specs, show)
+    for place in (own, sample):
+        if place.is_dir():
+            return place.absolute()
+    upstream = f"get it from {spec.upstream.url}" if spec.upstream else "its spec names no upstream"
+    raise UserError(
+        f"{spec.name}: no source files: looked in {own} and {sample}; {upstream}, put it into a "
+        f"folder {spec.folder!r} and name the folder above it with --data (UBERT_DATA)"
+    )
+
+
+def at_hand(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
+    """Whether `source_folder` has somewhere to look: a folder of raw files, or a place to fetch them from."""
+    return bool(spec.fetch) or any(
+        place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder)
+    )
+
+
+def source_files(spec: DatasetSpec, folder: Path) -> list[list[str]]:
+    """The paths of the files that each entry of the spec's `files` names.
+
+    Raises:
+        UserError: a file is missing, or is named twice in a split.
+    """
+    found = [matches(folder, entry.path) for entry in spec.files]
+    named: defaultdict[Split, set[str]] = defaultdict(set)
+    for entry, paths in zip(spec.files, found, strict=True):
+        if twice := named[entry.split].intersection(paths):
+            raise UserError(
+                f"{spec.name}: files: {min(twice)} is named twice in split {entry.split}; name it once"
+            )
+        named[entry.split].update(paths)
     return found
 
 
-def _listed(spec: DatasetSpec, folder: Path) -> list[tuple[int, str]]:
-    """The number of the entry and the path of each file that the spec names."""
-    listed = [(number, path) for number, entry in enumerate(spec.files) for path in matches(folder, entry.path)]
-    named: set[tuple[Split, str]] = set()
-    for number, path in listed:
-        split = spec.files[number].split
-        if (split, path) in named:
-            raise UserError(f"{spec.name}: files: {path} is named twice in split {split}; name it once")
-        named.add((split, path))
-    return listed
+def groups(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Files of an entry that are looked at together. Where a group ends is drawn from the names of files: one that
+    comes or goes leaves all groups but its own as they are."""
+    group: list[str] = []
+    for path in paths:
+        group.append(path)
+        if len(group) == MOST_FILES or drawn(path) * GROUP_FILES < 1:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
-def _by_tasks(spec: DatasetSpec, jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run) -> list[LocalFile]:
-    found: list[list[LocalFile]] = [[] for _ in jobs]
-    with meter(f"hashing {spec.name}", sum(len(paths) for *_, paths in jobs), "files") as advance:
-        for index, outcome in run(_look, jobs):
-            if isinstance(outcome, UserError):
-                raise outcome
-            found[index], settled = msgspec.msgpack.decode(outcome, type=tuple[list[LocalFile], bytes])
-            hashes.take(settled)
-            advance(len(found[index]), len(found[index]))
-    return list(chain.from_iterable(found))
-
-
-@collector_paused()
-def _look(spec: DatasetSpec, folder: Path, numbers: list[int], paths: list[str]) -> bytes:
-    """Some source files, and what of them may be remembered; in bytes, which Ray hands on as they are."""
-    hashes = Hashes()
-    found = _hashed(spec, folder, _looked_at(spec, folder, zip(numbers, paths, strict=True)), hashes)
-    return msgspec.msgpack.encode((found, hashes.told()))
-
-
-def _looked_at(spec: DatasetSpec, folder: Path, listed: Iterable[tuple[int, str]]) -> list[LocalFile]:
-    form, found = reader(spec.format), []
-    options = [file_options(spec, entry) for entry in spec.files]
-    for number, path in listed:
-        members = (path, *form.companions(folder, path, options[number]))
-        states = tuple([state_of(f"{folder}/{member}") for member in members])
-        cuttable = len(members) == 1 and states[0][0] > UNIT_BYTES
-        found.append(LocalFile(number, members, states, form.split_at(options[number]) if cuttable else None))
-    return found
-
-
-def _hashed(spec: DatasetSpec, folder: Path, sources: Sequence[LocalFile], hashes: Hashes) -> list[LocalFile]:
-    """The same files with their hashes."""
-    found = []
-    with meter(f"hashing {spec.name}", sum(source.size for source in sources), "MB") as advance:
-        done = 0
-
-        def tell(size: int) -> None:
-            nonlocal done
-            done += size
-            if done >= BLOCK:  # files may be small
-                advance(done, done / 1e6)
-                done = 0
-
-        for number, members, states, cut, *_ in sources:
-            of_each = [
-                hashes.of(folder, member, state, cut, UNIT_BYTES, tell)
-                for member, state in zip(members, states, strict=True)
-            ]
-            shas = tuple([one.sha for one in of_each])
-            sha = joined_hash(dict(zip(members, shas, strict=True)))
-            found.append(LocalFile(number, members, states, cut, shas, sha, of_each[0].ranges))
-        advance(done, done / 1e6)
-    return found
+def drawn(path: str) -> float:
+    """A number in [0, 1) that depends on the name of a file alone."""
+    return xxh3_64_intdigest(path.encode()) / (1 << 64)

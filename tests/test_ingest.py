@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, numbers
 
-from pipelines import hashes, source_files, units
+from pipelines import hashes, looking, source_files, units
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
 from pipelines.store import Store
@@ -68,7 +68,7 @@ def test_a_second_run_does_nothing(world: World) -> None:
 
 
 def test_a_changed_byte_redoes_its_own_unit_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "UNIT_FILES", 1)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "abc":
         world.source(numbers(range(10)), f"{name}.jsonl")
@@ -114,8 +114,8 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     world.source(numbers(range(500)))
     whole = world.ingest()
     expected = world.records()
-    monkeypatch.setattr(source_files, "UNIT_BYTES", 1000)
-    monkeypatch.setattr(units, "UNIT_FILES", 1)
+    monkeypatch.setattr(looking, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
     cut = world.ingest()
     assert len(cut.parts) > 5
     assert cut.files == whole.files
@@ -128,12 +128,13 @@ def test_many_files_are_looked_at_by_tasks_and_remembered(world: World, monkeypa
     """What the tasks find is what is found without them; what they hashed is not hashed again."""
     sources = [world.source(numbers([n, n + 1]), f"{n}.jsonl") for n in range(7)]
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    monkeypatch.setattr(source_files, "GROUP_FILES", 3)
     found = plan(dataset_spec("toy", world.specs), world.data / "toy")
     time.sleep(hashes.SETTLED + 0.1)
-    monkeypatch.setattr(source_files, "MANY", 7)
-    monkeypatch.setattr(source_files, "TASK_FILES", 3)
+    monkeypatch.setattr(units, "MANY", 7)
     read: list[Path] = []
-    monkeypatch.setattr(hashes, "file_hash", lambda path: read.append(Path(path)) or file_hash(path))
+    whole = hashes._whole
+    monkeypatch.setattr(hashes, "_whole", lambda path, *of: read.append(Path(path)) or whole(path, *of))
     manifest = world.ingest()
     assert manifest.fingerprint == found.fingerprint
     assert [(file.path, file.blake3, file.kept) for file in manifest.files] == [
@@ -149,14 +150,14 @@ def test_a_file_that_tasks_cannot_read_is_said(world: World, monkeypatch: pytest
         world.source(numbers([n]), f"{n}.jsonl")
     beside = {"path": "labels", "into": "more", "key": "text", "other_key": "text"}
     world.spec(files=[{"split": "train", "path": "*.jsonl"}], options={"beside": beside})
-    monkeypatch.setattr(source_files, "MANY", 2)
+    monkeypatch.setattr(units, "MANY", 2)
     with pytest.raises(UserError, match="labels: No such file or directory; the spec names it as a source file"):
         world.ingest()
 
 
 def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_files, "UNIT_BYTES", 1000)
-    monkeypatch.setattr(units, "UNIT_FILES", 1)
+    monkeypatch.setattr(looking, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
     world.spec()
     world.source(numbers(range(200)))
     world.ingest()
@@ -169,8 +170,8 @@ def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: p
 
 def test_a_cut_table_is_read_anew_where_its_header_changes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every range of a table depends on the first line."""
-    monkeypatch.setattr(source_files, "UNIT_BYTES", 500)
-    monkeypatch.setattr(units, "UNIT_FILES", 1)
+    monkeypatch.setattr(looking, "UNIT_BYTES", 500)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
     options = {"separator": "\t", "header": True}
     files = [{"split": "train", "path": "train.tsv"}]
     world.spec(format="table", options=options, files=files)
@@ -288,8 +289,8 @@ def test_many_seeds_of_a_cut_conll_file_keep_every_sentence(world: World, monkey
         map={"tokens": "token", "tags": "tag"},
         categories={"entity": {"x": "thing"}},
     )
-    monkeypatch.setattr(source_files, "UNIT_BYTES", 100)
-    monkeypatch.setattr(units, "UNIT_FILES", 1)
+    monkeypatch.setattr(looking, "UNIT_BYTES", 100)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
     manifest = world.ingest()
     assert len(manifest.parts) > 5
     assert [row["text"] for row in world.records()] == [

@@ -27,11 +27,11 @@ import os, signal, sys, threading, time
 from pathlib import Path
 import psutil, ray
 from ray.cluster_utils import Cluster
-from pipelines import units
+from pipelines import source_files
 from pipelines.ingest import ingest
 
 victim, specs, data, root = sys.argv[1], *map(Path, sys.argv[2:])
-units.UNIT_FILES = 1
+source_files.MOST_FILES = 1
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
 cluster.wait_for_nodes()

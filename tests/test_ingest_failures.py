@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from worlds import World, numbers
 
-from pipelines import cli, units
+from pipelines import cli, source_files
 from pipelines.ingest import ingest
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
@@ -235,11 +235,11 @@ KILLED = """
 import sys
 from pathlib import Path
 import ray
-from pipelines import units
+from pipelines import source_files
 from pipelines.ingest import ingest
 specs, data, root = map(Path, sys.argv[1:])
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-units.UNIT_FILES = 1
+source_files.MOST_FILES = 1
 ingest(["toy"], specs=specs, data=data, root=root)
 """
 
@@ -267,7 +267,7 @@ def test_a_killed_run_is_completed_by_the_next(
     with pytest.raises(UserError, match="nothing here yet"):
         Store(world.root).current("corpora", "toy")
 
-    monkeypatch.setattr(units, "UNIT_FILES", 1)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
     resumed = world.ingest()
     assert {path: path.stat().st_ino for path in done} == done
     assert not list(home.glob("*/.tmp-*"))

@@ -8,7 +8,7 @@ import pytest
 from worlds import World, numbers
 
 import pipelines.code_hash
-from pipelines import units
+from pipelines import looking, source_files
 from pipelines.hashes import Hashes
 from pipelines.ingest import Work
 from pipelines.sources import file_hash
@@ -48,7 +48,7 @@ def test_an_encoding_that_is_mended_for_one_file_reads_that_file_alone(world: Wo
 
 
 def test_a_new_file_of_a_glob_is_read_with_its_group_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "SHARED_FILES", 4)
+    monkeypatch.setattr(source_files, "GROUP_FILES", 4)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for number in range(0, 200, 2):
         world.source(numbers([number]), f"{number:03}.jsonl")
@@ -62,7 +62,7 @@ def test_a_new_file_of_a_glob_is_read_with_its_group_alone(world: World, monkeyp
 
 
 def test_a_large_new_file_of_a_glob_is_read_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "SHARED_BYTES", 100)
+    monkeypatch.setattr(looking, "SHARED_BYTES", 100)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "ac":
         world.source(numbers(range(10)), f"{name}.jsonl")

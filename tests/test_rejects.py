@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from worlds import World, numbers
 
-from pipelines import hashes, source_files
+from pipelines import hashes, looking
 from pipelines.hashes import Hashes
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
@@ -59,7 +59,7 @@ def test_a_row_that_is_too_long_is_refused_alone_and_not_decoded(
     where: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hashes, "LONGEST_ROW", 1000)
-    monkeypatch.setattr(source_files, "UNIT_BYTES", 500)
+    monkeypatch.setattr(looking, "UNIT_BYTES", 500)
     rows = [numbers([n]).encode() for n in range(40)]
     at = {"first": 0, "middle": 20, "last": 40}[where]
     rows.insert(at, b'{"text": "\xff' + b"a" * 5000 + b'", "label": 1}\n')

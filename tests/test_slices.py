@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.sources import RawRow, Slice, content_hash, matches, reader
+from pipelines.sources._glob import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -100,6 +103,34 @@ def test_a_glob_finds_neither_folders_nor_names_that_begin_with_a_dot(tmp_path: 
     (tmp_path / "linked-folder.txt").symlink_to(tmp_path / "a")
     assert matches(tmp_path, "*.txt") == ["c.txt", "linked.txt"]
     assert matches(tmp_path, "**/*.txt") == ["a/deep.txt/f.txt", "a/e.txt", "c.txt", "linked.txt"]
+
+
+names = st.sampled_from(["a", "b.txt", "c.ann", "a.txt", ".d", ".e.txt"])
+part_of_pattern = st.sampled_from(["*", "**", "*.txt", "a*", "?", "[ab]*", "a", "nothing"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(names, min_size=1, max_size=4), max_size=12),
+    st.lists(part_of_pattern, min_size=1, max_size=4),
+)
+def test_a_glob_finds_what_pathlib_finds(paths: list[list[str]], parts: list[str]) -> None:
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        for path in paths:
+            with suppress(OSError):  # a file is in the way, or a folder
+                folder.joinpath(*path[:-1]).mkdir(parents=True, exist_ok=True)
+                folder.joinpath(*path).touch()
+        there = [found.relative_to(folder) for found in folder.glob("/".join(parts)) if found.is_file()]
+        expected = {path for path in there if not any(part[0] == "." for part in path.parts)}
+        if parts[-1] == "**":
+            expected = set()  # of folders alone, in some versions of Python
+        assert set(map(Path, glob(folder, "/".join(parts)))) == expected
+
+
+def test_a_folder_that_cannot_be_listed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere/: No such file or directory; \*\.txt of a spec looks for files"):
+        matches(tmp_path / "nowhere", "*.txt")
 
 
 def test_a_name_that_is_not_utf_8_is_one_plain_error(tmp_path: Path) -> None:

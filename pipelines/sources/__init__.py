@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import posixpath
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -25,11 +26,13 @@ from blake3 import blake3
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pipelines.sources._glob import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
 BLOCK_BYTES = 1 << 20
+END = sys.maxsize  # of a file of any size
 
 Cut = Literal["line", "blank line"] | None
 
@@ -61,9 +64,9 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
 
     def read_bytes(self) -> bytes:
         """The bytes of the range."""
-        size = self.stop - self.start
         file = os.open(f"{self.folder}/{self.path}", os.O_RDONLY)  # files may be many: a file object is slower
         try:
+            size = (os.fstat(file).st_size if self.stop == END else self.stop) - self.start
             data = os.pread(file, size, self.start)
             while len(data) < size and (more := os.pread(file, size - len(data), self.start + len(data))):
                 data += more
@@ -85,12 +88,8 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
         self.hashes[self.path] = digest.hexdigest()
 
     def whole(self, path: str) -> Slice:
-        """The whole of a file of the same dataset, such as a companion.
-
-        Raises:
-            OSError: there is none.
-        """
-        return replace(self, path=path, start=0, stop=os.stat(f"{self.folder}/{path}").st_size, line=1)
+        """The whole of a file of the same dataset, such as a companion, if there is one."""
+        return replace(self, path=path, start=0, stop=END, line=1)
 
 
 class RawRow(Struct, frozen=True, gc=False):
@@ -136,14 +135,14 @@ def matches(folder: Path, pattern: str) -> list[str]:
     name that begins with a dot.
 
     Raises:
-        UserError: there are none, or a name is not UTF-8.
+        UserError: there are none, a folder cannot be listed, or a name is not UTF-8.
     """
     if (folder / pattern).is_file():
         return [pattern]
-    begin = len(str(folder / "x")) - 1
-    folders = set(map(str, folder.glob(f"{pattern}/")))  # that match too; no call of the system for each file
-    there = [path[begin:] for path in map(str, folder.glob(pattern)) if path not in folders]
-    found = sorted([path for path in there if "/." not in path and path[0] != "."])
+    try:
+        found = sorted(set(glob(folder, pattern)))
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}; {pattern} of a spec looks for files there") from None
     if not found:
         raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
     try:

@@ -97,7 +97,16 @@ class _BadLineError(Exception):
 
 
 def _annotations(path: str, content: str, standoff: Standoff) -> None:
+    spans = standoff["spans"]
     for number, line in enumerate(content.removesuffix("\r").replace("\r\n", "\n").split("\n"), 1):
+        if line[:1] == "T":  # most lines are mentions in one piece: without a call for each
+            try:
+                name, what, words = line.split("\t", 2)
+                label, start, end = what.split(" ")
+                spans.append({"id": name, "label": label, "fragments": [[int(start), int(end)]], "text": words})
+                continue
+            except ValueError:
+                pass  # any other mention
         try:
             kind, parse = _LINES[line[0]]
             standoff[kind].append(parse(line.split("\t")))
@@ -110,11 +119,8 @@ def _annotations(path: str, content: str, standoff: Standoff) -> None:
 def _span(fields: list[str]) -> dict[str, Any]:
     name, what, *words = fields
     label, *ends = what.split(" ")
-    if len(ends) == 2:  # most are
-        fragments = [[int(ends[0]), int(ends[1])]]
-    else:
-        places = [place.split(" ") for place in " ".join(ends).split(";")]
-        fragments = [[int(start), int(end)] for start, end in places]
+    places = [place.split(" ") for place in " ".join(ends).split(";")]
+    fragments = [[int(start), int(end)] for start, end in places]
     # Tabs in a mention would have been taken for separators.
     return {"id": name, "label": label, "fragments": fragments, "text": "\t".join(words)}
 

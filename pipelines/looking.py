@@ -1,0 +1,132 @@
+"""A group of source files of one entry of a spec, hashed, and cut or grouped into what one task reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from blake3 import blake3
+
+from pipelines.collector import collector_paused
+from pipelines.hashes import BLOCK, Advance, Hashes
+from pipelines.source_files import GROUP_FILES, drawn
+from pipelines.sources import Slice, joined_hash, reader
+from pipelines.specs import file_options
+from ubert.schema.manifest import fingerprint
+from ubert.schema.record import SCHEMA_VERSION
+from ubert.schema.spec import DatasetSpec, Files
+
+UNIT_BYTES = 8 << 20  # a larger file is cut; smaller ones share a unit of at most so many
+SHARED_BYTES = 4 << 20  # what they come to on average
+
+# What all records depend on; the rest of a spec describes the corpus and redoes no work.
+_OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
+
+
+class LocalFile(NamedTuple):
+    """A source file, and in `size` and `sha` those that are read together with it."""
+
+    path: str
+    size: int
+    sha: str
+
+
+class Packed(NamedTuple):
+    """Slices that one task reads: maybe thousands, which stay bytes until they are read. `size`: bytes to read;
+    `whole`: how many of the slices are whole files, `in_ranges`: the paths of which the others are ranges."""
+
+    name: str
+    size: int
+    whole: int
+    in_ranges: frozenset[str]
+    slices: bytes
+
+
+class Looked(NamedTuple):
+    """What was found of a group: the place of its entry in the spec's `files`, its files, the hashes of all that
+    are read, by path, where the spec pins them, and what is to be done."""
+
+    entry: int
+    files: list[LocalFile]
+    members: dict[str, str]
+    units: list[Packed]
+
+
+def look(
+    spec: DatasetSpec,
+    folder: Path,
+    number: int,
+    paths: list[str],
+    code: str,
+    hashes: Hashes,
+    advance: Advance = lambda files, megabytes: None,
+) -> Looked:
+    """Hash a group of files of one entry and cut it into units."""
+    entry, place = spec.files[number], str(folder)  # one string for all slices: files may be very many
+    form, options = reader(spec.format), file_options(spec, entry)
+    cut = form.split_at(options)
+    looked = Looked(number, [], {}, [])
+    slices: list[Slice] = []
+    in_ranges: set[str] = set()
+    for path in paths:
+        beside = form.companions(folder, path, options)
+        own = hashes.of(place, path, None if beside else cut, UNIT_BYTES, advance)
+        size, sha = own.state[0], own.sha
+        if beside or entry.blake3:
+            members = {path: own, **{name: hashes.of(place, name) for name in beside}}
+            found = {name: member.sha for name, member in members.items()}
+            size, sha = sum([member.state[0] for member in members.values()]), joined_hash(found)
+            looked.members.update(found if entry.blake3 else {})
+        looked.files.append(LocalFile(path, size, sha))
+        if own.ranges:
+            in_ranges.add(path)
+            for start, stop, line, of_range, too_long in own.ranges:
+                slices.append(Slice(place, path, start, stop, line, entry.encoding, of_range, (), too_long))
+        else:
+            slices.append(Slice(place, path, 0, own.state[0], 1, entry.encoding, sha, tuple(beside)))
+    looked.units.extend([_packed(spec, entry, of_unit, in_ranges, code) for of_unit in _units(slices)])
+    return looked
+
+
+def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
+    """Slices of a group that are read together; what is larger ends a unit the more often, as its name decides."""
+    unit: list[Slice] = []
+    size = 0
+    for piece in slices:
+        length = piece.stop - piece.start
+        if unit and size + length > UNIT_BYTES:
+            yield unit
+            unit, size = [], 0
+        unit.append(piece)
+        size += length
+        if length * GROUP_FILES > SHARED_BYTES and drawn(piece.path) * SHARED_BYTES < length:
+            yield unit
+            unit, size = [], 0
+    if unit:
+        yield unit
+
+
+def _packed(spec: DatasetSpec, entry: Files, slices: list[Slice], in_ranges: set[str], code: str) -> Packed:
+    where = [[piece.path, piece.line, piece.sha, piece.too_long, _header(piece)] for piece in slices]
+    how = [entry.split, entry.encoding, spec.options | entry.options]
+    name = fingerprint(where, how, spec.model_dump(mode="json", include=_OF_RECORDS), SCHEMA_VERSION, code)
+    size = sum([piece.stop - piece.start for piece in slices])
+    ranges = [piece.path for piece in slices if piece.path in in_ranges]
+    return Packed(name, size, len(slices) - len(ranges), frozenset(ranges), msgspec.msgpack.encode(slices))
+
+
+def _header(piece: Slice) -> str | None:
+    """Hash of the first line of a file that is cut: it may be a header, which every range is read with."""
+    if piece.start == 0:
+        return None
+    with piece.place.open("rb") as file:
+        return blake3(file.readline(BLOCK)).hexdigest()
+
+
+@collector_paused()
+def look_apart(spec: DatasetSpec, folder: Path, number: int, paths: list[str], code: str) -> bytes:
+    """What was found of a group, and what of it may be remembered; in bytes, which Ray hands on as they are."""
+    hashes = Hashes()
+    return msgspec.msgpack.encode((look(spec, folder, number, paths, code, hashes), hashes.told()))
