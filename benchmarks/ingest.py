@@ -12,7 +12,7 @@ up, as theirs has its imports behind it; how long a cold command takes is a case
 before they are measured. `rows/s` is by the clock; `processor` is the processor time of all processes of a side,
 which is steadier on a busy machine. Memory is what all processes of a side grow by at most, without mapped files.
 
-    python benchmarks/ingest.py [--quick] [--rows N] [--repeats N]
+    python benchmarks/ingest.py [--quick] [--rows N] [--repeats N] [--sources homes]
 """
 
 from __future__ import annotations
@@ -229,24 +229,28 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", type=int, nargs="*", default=[100_000, 1_000_000, 5_000_000], metavar="ROWS")
+    parser.add_argument("--sources", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--quick", action="store_true", help="8,000 rows, once: ends within a minute")
     given = parser.parse_args()
     rows, repeats, sizes = (8_000, 1, [8_000]) if given.quick else (given.rows, given.repeats, given.memory)
     with tempfile.TemporaryDirectory(prefix="ubert-") as place:
         folder = Path(place)
         os.environ |= {"HF_HOME": place, "HF_DATASETS_OFFLINE": "1"}
-        counts = {"topic": rows, "names": rows, "homes": rows // 10}
+        counts = {name: rows // 10 if name == "homes" else rows for name in given.sources}
         for name, size in counts.items():
             ingest_sources.write(folder, name, size)
         speed(folder, counts, repeats)
-        single = partial(ingest_theirs.convert, batched=False)
-        otherwise(folder, "topic", "their map of single rows", rows, repeats, single)
-        loader = ingest_theirs.convert_documents
-        otherwise(folder, "homes", "their loader and map", counts["homes"], repeats, loader)
-        cold(folder, rows)
-        memory(sizes, "topic")
-        memory(sizes[:2], "names")
-        memory([size // 10 for size in sizes[:2]], "homes")
+        if "topic" in counts:
+            single = partial(ingest_theirs.convert, batched=False)
+            otherwise(folder, "topic", "their map of single rows", rows, repeats, single)
+            cold(folder, rows)
+            memory(sizes, "topic")
+        if "names" in counts:
+            memory(sizes[:2], "names")
+        if "homes" in counts:
+            loader = ingest_theirs.convert_documents
+            otherwise(folder, "homes", "their loader and map", counts["homes"], repeats, loader)
+            memory([size // 10 for size in sizes[:2]], "homes")
 
 
 if __name__ == "__main__":
