@@ -39,6 +39,7 @@ import ingest_theirs
 import psutil
 import pyarrow.parquet as pq
 
+from pipelines.collector import collector_paused
 from pipelines.ingest import ingest
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
@@ -50,6 +51,7 @@ UNITS = {"topic": "rows/s", "names": "rows/s", "homes": "documents/s"}
 Rows = list[dict[str, Any]]
 
 
+@collector_paused()  # as for the command
 def ours_direct(folder: Path, name: str, out: Path) -> Rows:
     """All units one after another in this process, without Ray; the first rows that they made."""
     spec = dataset_spec(name, folder / "specs")

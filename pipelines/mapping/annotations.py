@@ -95,9 +95,11 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
     at: dict[Fragments, tuple[str | None, str | None, int]] = {}  # label, id and first span of the first one there
     others: dict[tuple[Fragments, str | None, str | None], int] = {}  # of those that lie where another does
     mentions = gathered.mentions
-    order = sorted(range(len(found)), key=[mention.label is None for mention in mentions].__getitem__)
+    unlabelled = [mention.label is None for mention in mentions]
+    order = sorted(range(len(found)), key=unlabelled.__getitem__) if any(unlabelled) else range(len(found))
     for i in order:
-        fragments, label, identity = found[i], mentions[i].label, mentions[i].id
+        mention, fragments = mentions[i], found[i]
+        label, identity = mention.label, mention.id
         here = at.get(fragments)
         known = None
         if here is not None:

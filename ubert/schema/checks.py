@@ -50,15 +50,17 @@ def _wrong_labels(record: Record) -> tuple[str, str] | None:
 
 
 def _wrong_spans(record: Record) -> tuple[str, str] | None:
+    lengths = {"text": len(record.text), "pair": len(record.pair or "")}
+    categories = len(record.categories)
     for span in record.spans:
-        length = len(record.text if span.side == "text" else record.pair or "")
+        length = lengths[span.side]
         if not 0 <= span.start < span.end <= length:
             return (
                 "span outside its text",
                 f"span [{span.start}, {span.end}) of a {span.side} of {length} characters",
             )
-        if span.category is not None and not 0 <= span.category < len(record.categories):
-            return "unknown category", f"span category {span.category} of {len(record.categories)} categories"
+        if span.category is not None and not 0 <= span.category < categories:
+            return "unknown category", f"span category {span.category} of {categories} categories"
     return None
 
 
