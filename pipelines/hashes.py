@@ -69,7 +69,7 @@ class Hashes:
         self.known = _read(place)
         self.found: dict[str, Hashed] = {}
         self.others: list[Raw] = []  # what other processes found
-        self.settled = (time.time() - SETTLED) * 1e9
+        self.settled = (time.time() - SETTLED) * 1e9  # what changed later is not remembered
 
     def of(
         self, folder: str, name: str, cut: Cut = None, limit: int = 0, advance: Advance = lambda files, mb: None

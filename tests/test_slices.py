@@ -92,6 +92,8 @@ def test_a_path_or_glob_finds_files_in_order_and_says_when_there_are_none(tmp_pa
     assert matches(tmp_path, "c.ann") == ["c.ann"]
     with pytest.raises(UserError, match=r"d\.txt: no such file"):
         matches(tmp_path, "d.txt")
+    with pytest.raises(UserError, match="no such file"):
+        matches(tmp_path, ".")
 
 
 def test_a_glob_finds_neither_folders_nor_names_that_begin_with_a_dot(tmp_path: Path) -> None:

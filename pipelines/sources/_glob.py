@@ -16,7 +16,8 @@ def glob(folder: Path, pattern: str) -> Iterator[str]:
     Raises:
         OSError: a folder cannot be listed.
     """
-    yield from _found(str(folder), "", PurePosixPath(pattern).parts)
+    if parts := PurePosixPath(pattern).parts:  # none: the folder itself
+        yield from _found(str(folder), "", parts)
 
 
 def _found(folder: str, at: str, parts: Sequence[str]) -> Iterator[str]:
