@@ -5,8 +5,7 @@ joint   (ours):      [CLS] t [SEP] [C] c_1 [C] c_2 ... [C] c_k [SEP] (pair [SEP]
 
 One category of one piece is one table. A table has an anchor, [CLS] or the first token of its category's name,
 whose cell says whether the category holds for the whole text, and a text region: token i of the text is row and
-column i. The markers [C] only part the names: of what was read at them, some was learnt late, some never
-(docs/results.md).
+column i. The markers [C] only part the names: read at them, one corpus of five was not learnt (docs/results.md).
 
 Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 """
