@@ -280,4 +280,4 @@ def test_peek_follows_a_record_into_its_batch(tmp_path: Path) -> None:
     assert "[0, 2] person: ada lovelace" in peek("shard", "made")
     batch = peek("batch", str(recipe))
     assert "[CLS] the ne ##r of a text [SEP] [unused0] person" in batch
-    assert batch.count("table ") == 3 and "table 0: person, anchor 8 [unused0]" in batch
+    assert batch.count("table ") == 3 and "table 0: person, anchor 9 person" in batch
