@@ -128,11 +128,11 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
     anywhere = {name: file for (_, name), file in there.items()}
     missing = []
     for unit in plan.units:
+        if unit.part not in anywhere:
+            missing.append((unit, plan.spec, directory))
+            continue
         for name in (unit.mismatch_part, unit.reject_part, unit.part):  # the part last: it says that all is there
-            if name not in anywhere:
-                missing.append((unit, plan.spec, directory))
-                break
-            if (directory.name, name) not in there:
+            if name in anywhere and (directory.name, name) not in there:
                 link(anywhere[name], directory / name)
     return missing
 

@@ -48,6 +48,7 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
         return store.again("corpora", read_manifest(CorpusManifest, directory))
     files = _counted(plan, counts)
     _check_ids(name, [directory / unit.part for unit in plan.units])
+    there = {file.name for file in directory.glob("*.parquet")}
     manifest = CorpusManifest(
         name=name,
         fingerprint=plan.fingerprint,
@@ -59,8 +60,8 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
         upstream=plan.spec.upstream.url if plan.spec.upstream else None,
         files=files,
         parts=[unit.part for unit in plan.units],
-        reject_parts=[unit.reject_part for unit in plan.units],
-        mismatch_parts=[unit.mismatch_part for unit in plan.units],
+        reject_parts=[unit.reject_part for unit in plan.units if unit.reject_part in there],
+        mismatch_parts=[unit.mismatch_part for unit in plan.units if unit.mismatch_part in there],
     )
     store.publish("corpora", manifest)
     return manifest
@@ -139,7 +140,8 @@ def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) ->
 
 def _reasons(directory: Place, units: Sequence[Unit], most: int = 3) -> str:
     """The commonest reasons for which rows were refused, each with its first row."""
-    table = parquet([directory / unit.reject_part for unit in units], REJECT_SCHEMA).to_table()
+    files = [directory / unit.reject_part for unit in units]
+    table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table()
     counted = Counter(table["reason"].to_pylist())
     said = []
     for reason, number in counted.most_common(most):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,42 +56,51 @@ _STATISTICS = [*_WORDS, "record_id", "key", "source.line", "line"]
 def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
     """Read, map and write one unit; returns the number of rows read.
 
-    The part appears last and whole, with its rejects beside it: a unit is done when its part is there.
+    The part appears last and whole, beside it its rejects and mismatches, if there are any: a unit is done when
+    its part is there.
 
     Raises:
         UserError: a source file cannot be read or has changed, or the store cannot be written.
     """
     kept_of, rejected_of = Counter[str](), Counter[str]()
     slices = unit.slices
-    with (
-        collector_paused(),
-        atomic(directory / unit.part) as part,
-        atomic(directory / unit.reject_part) as reject_part,
-        atomic(directory / unit.mismatch_part) as mismatch_part,
-        _writer(part, RECORD_SCHEMA) as kept_file,
-        _writer(reject_part, REJECT_SCHEMA) as rejects_file,
-        _writer(mismatch_part, MISMATCH_SCHEMA) as mismatches_file,
-    ):
+    with collector_paused(), ExitStack() as files:
+        opened: dict[str, pq.ParquetWriter] = {}
+
+        def writer(name: str, schema: pa.Schema) -> pq.ParquetWriter:
+            if name not in opened:
+                opened[name] = files.enter_context(_written(directory / name, schema))
+            return opened[name]
+
+        part = writer(unit.part, RECORD_SCHEMA)  # entered first, so closed last
         mismatches: list[Misplaced] = []
         for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches)):
             kept_of.update(map(attrgetter("source.path"), kept))
             rejected_of.update(reject.path for reject in rejects)
             if kept:
-                kept_file.write_batch(records_to_batch(kept))
+                part.write_batch(records_to_batch(kept))
             if rejects:
-                rejects_file.write_batch(rejects_to_batch(rejects, spec.name, unit.entry.split))
+                refused = rejects_to_batch(rejects, spec.name, unit.entry.split)
+                writer(unit.reject_part, REJECT_SCHEMA).write_batch(refused)
             if mismatches:
-                mismatches_file.write_batch(mismatches_to_batch(mismatches, spec.name, unit.entry.split))
+                moved = mismatches_to_batch(mismatches, spec.name, unit.entry.split)
+                writer(unit.mismatch_part, MISMATCH_SCHEMA).write_batch(moved)
                 mismatches.clear()
         counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in slices}
-        kept_file.add_key_value_metadata({COUNTS: json.dumps(counts)})
+        part.add_key_value_metadata({COUNTS: json.dumps(counts)})
     return kept_of.total() + rejected_of.total()
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(
-        path, schema, compression="zstd", use_dictionary=_DICTIONARIES, write_statistics=_STATISTICS
-    )
+@contextmanager
+def _written(place: Place, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """What writes a file, which appears whole."""
+    with (
+        atomic(place) as path,
+        pq.ParquetWriter(
+            path, schema, compression="zstd", use_dictionary=_DICTIONARIES, write_statistics=_STATISTICS
+        ) as writer,
+    ):
+        yield writer
 
 
 def _rows(

@@ -1,6 +1,6 @@
 """Where things lie, on disk or in an object store, and how they come to be there: whole, or not at all.
 
-    corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet, manifest.json
+    corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet where there are any, manifest.json
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json

@@ -53,12 +53,12 @@ class Unit:
 
     @property
     def reject_part(self) -> str:
-        """Name of the file of its refused rows."""
+        """Name of the file of its refused rows, if there are any."""
         return f"rejects-{self.name}.parquet"
 
     @property
     def mismatch_part(self) -> str:
-        """Name of the file of its mentions that were not where their rows said."""
+        """Name of the file of its mentions that were not where their rows said, if there are any."""
         return f"mismatches-{self.name}.parquet"
 
 

@@ -82,6 +82,21 @@ def test_a_changed_byte_redoes_its_own_unit_alone(world: World, monkeypatch: pyt
     assert next(row["text"] for row in world.records() if row["source"]["path"] == "b.jsonl") == "number 9"
 
 
+def test_what_is_refused_has_a_file_where_there_is_any_and_stays_with_its_unit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    world.source(numbers(range(4)), "a.jsonl")
+    world.source(numbers(range(4)) + '{"text": "no label"}\n', "b.jsonl")
+    first = world.ingest()
+    assert (len(first.parts), len(first.reject_parts), len(first.mismatch_parts)) == (2, 1, 0)
+    world.source(numbers(range(5)), "a.jsonl")
+    second = world.ingest()
+    assert second.fingerprint != first.fingerprint and second.reject_parts == first.reject_parts
+    assert [row["path"] for row in world.rejects()] == ["b.jsonl"]
+
+
 def test_a_state_that_comes_back_becomes_the_current_one_again(world: World) -> None:
     world.spec()
     world.source(numbers(range(10)))
