@@ -129,13 +129,12 @@ def head_memory(tokens: int) -> None:
 
 
 def new_model(encoder: Encoder, layout: Layout) -> UbertModel:
-    """An encoder of these sizes, of random weights; attention weights aren't dropped out."""
+    """An encoder of these sizes, of random weights."""
     config = BertConfig(
         hidden_size=encoder.width,
         num_hidden_layers=encoder.layers,
         num_attention_heads=12,
         intermediate_size=encoder.inner,
-        attention_probs_dropout_prob=0.0,
     )
     model = UbertModel.around(BertModel(config), Shape(layout))
     model.to(CUDA).train()  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ parameters, in fp32. Theirs makes a sequence a category, padded to 128 tokens, t
 fills dense labels and masks, and takes its three losses over all cells (ubert/model/reference.py). Ours takes the
 tokens that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has
 all categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
-processor has it.
+processor has it. Then ours against ours with the attention that transformers trains a BERT with by default, scaled
+dot products of whose weights a tenth is dropped out, of three times as many sentences: as many as a batch has.
 
     UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
 """
@@ -37,6 +38,7 @@ from ubert.model import cells, reference
 from ubert.model.batch import Example, collate, pieces, regions
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
+from ubert.model.unpadded import ATTENTION
 from ubert.objectives import passes
 from ubert.schema.recipe import Layout
 from ubert.schema.record import Record
@@ -75,8 +77,11 @@ def example(record: Record, tokenizer: Tokenizer) -> Example:
     )
 
 
-def our_step(layout: Layout, records: Sequence[Record], tokenizer: Tokenizer, *, bf16: bool) -> Callable[[], None]:
+def our_step(
+    layout: Layout, records: Sequence[Record], tokenizer: Tokenizer, *, bf16: bool, attention: str = ATTENTION
+) -> Callable[[], None]:
     model = new_model(layout)
+    model.encoder.set_attn_implementation(attention)
     examples = [example(record, tokenizer) for record in records]
     most = {"most_categories": 32, "most_tokens": model.most_tokens}
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -146,6 +151,9 @@ def main() -> None:
         ):
             taken = seconds(step, theirs, runs, clock)
             report("step", f"{name}, {len(records[0].categories)} categories, {case}", *taken, unit, runs)
+        more = partial(our_step, "joint", sentences(name, 3 * texts), tokenizer, bf16=True)
+        taken = seconds(more(), more(attention="sdpa"), 3 * runs, clock)
+        report("step", f"{name}, joint, bf16, against transformers' attention", *taken, unit, 3 * runs)
 
 
 if __name__ == "__main__":

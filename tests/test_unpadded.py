@@ -93,11 +93,39 @@ def test_gradients_are_those_of_the_padded_batch(encoder: Callable[[], PreTraine
 def test_the_padded_way_is_that_of_transformers(encoder: Callable[[], PreTrainedModel]) -> None:
     model = model_of(encoder).eval()
     given = batch()
+
+    def encoded() -> torch.Tensor:
+        return model.encode(given.ids_BL, given.mask_BL, given.types_BL)[given.mask_BL]
+
+    def learnt() -> list[torch.Tensor]:
+        model.zero_grad()
+        output = encoded()
+        output.square().sum().backward()
+        return [output, *(p.grad for p in model.encoder.parameters() if p.grad is not None)]
+
     with torch.no_grad():
-        ours = model.encode(given.ids_BL, given.mask_BL, given.types_BL)[given.mask_BL]
-        model.encoder.set_attn_implementation("eager")
-        theirs = model.encode(given.ids_BL, given.mask_BL, given.types_BL)[given.mask_BL]
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+        ours = [encoded()]
+    ours += learnt()
+    model.encoder.set_attn_implementation("eager")
+    with torch.no_grad():
+        theirs = [encoded()]
+    theirs += learnt()
+    assert len(ours) > 20
+    for own, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-3, rtol=1e-4)
+
+
+def test_attention_weights_are_not_dropped_out() -> None:
+    config = BertConfig(**SIZE, attention_probs_dropout_prob=0.9, hidden_dropout_prob=0.0)
+    model, given = UbertModel.around(BertModel(config, add_pooling_layer=False), Shape(table_size=8)), batch()
+    outputs = []
+    for training in (True, False):
+        model.train(training)
+        outputs += [model.encode(given.ids_BL, given.mask_BL, given.types_BL)]
+        with torch.no_grad():
+            outputs += [model.encode(given.ids_BL, given.mask_BL, given.types_BL)]
+    for other in outputs[1:]:
+        torch.testing.assert_close(outputs[0], other, atol=1e-5, rtol=1e-5)
 
 
 def test_a_mask_has_a_block_a_sequence_and_a_window_in_each() -> None:

@@ -76,8 +76,5 @@ def mask(encoder: Any, rank_BL: Tensor, looked_BL: Tensor) -> Tensor | BlockMask
 
 
 def takes_blocks(encoder: Any, device: torch.device) -> bool:
-    """Whether an encoder's mask is of blocks: on CUDA, where `unpadded.prepare` could prepare it; not while
-    attention weights are dropped out, which `flex_attention` can't."""
-    config = encoder.config
-    dropped = encoder.training and unpadded.dropout(config)
-    return device.type == "cuda" and config._attn_implementation == unpadded.ATTENTION and not dropped
+    """Whether an encoder's mask is of blocks: on CUDA, where `unpadded.prepare` could prepare it."""
+    return device.type == "cuda" and encoder.config._attn_implementation == unpadded.ATTENTION

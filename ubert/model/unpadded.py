@@ -2,7 +2,8 @@
 
 Positions restart with each sequence, and a local layer's window ends where its sequence does. On a GPU the kernel
 is flash attention over sequences of different lengths; anywhere else a block-diagonal mask, which the tests hold
-against padding.
+against padding. Attention weights are not dropped out, whatever an encoder's configuration says: the kernels of a
+GPU can't, and on a processor it is a third of a step.
 
 Shapes: B sequences, L padded tokens, N tokens without padding, D encoder width, H heads, K width of a head.
 """
@@ -33,21 +34,13 @@ def prepare(encoder: Any) -> None:
 
 
 def pays(encoder: Any, ids_BL: Tensor) -> bool:
-    """Whether a batch should go unpadded: on a GPU in bfloat16, which is what the kernel takes; not while
-    attention weights are dropped out, which it can't."""
-    config = encoder.config
-    return (
+    """Whether a batch should go unpadded: on a GPU in bfloat16, which is what the kernel takes."""
+    return bool(
         ids_BL.is_cuda
-        and config._attn_implementation == ATTENTION
+        and encoder.config._attn_implementation == ATTENTION
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        and not (encoder.training and dropout(config))
     )
-
-
-def dropout(config: Any) -> float:
-    """How much of the attention weights is dropped out in training."""
-    return float(max(getattr(config, name, 0) for name in ("attention_probs_dropout_prob", "attention_dropout")))
 
 
 def encode(
@@ -90,11 +83,10 @@ def _attention(
     longest: int = 0,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of a layer. `sliding_window`: a token attends to those less than so many places away."""
+    """The attention of a layer. `sliding_window`: a token attends to those less than so many places away;
+    `dropout`: what the configuration asks for."""
     if isinstance(attention_mask, BlockMask):
-        return flex_attention_forward(
-            module, query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling=scaling, dropout=dropout
-        )
+        return flex_attention_forward(module, query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling=scaling)
     if offsets is not None and query_BHLK.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
 
@@ -109,9 +101,26 @@ def _attention(
         return mixed[None], None
     if offsets is not None:
         attention_mask = block_diagonal(offsets, sliding_window)
+    simple = key_BHLK.shape == query_BHLK.shape and not getattr(module, "is_causal", True)
+    if simple and torch.is_grad_enabled() and not query_BHLK.is_cuda:
+        return _plain(query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling), None
     return sdpa_attention_forward(
-        module, query_BHLK, key_BHLK, value_BHLK, attention_mask, dropout=dropout, scaling=scaling, **others
+        module, query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling=scaling, **others
     )
+
+
+def _plain(
+    query_BHLK: Tensor, key_BHLK: Tensor, value_BHLK: Tensor, mask: Tensor | None, scaling: float | None
+) -> Tensor:
+    """Attention [B, L, H, K] as it is written down: forward and backward, a processor is faster at it than at
+    the kernels behind `scaled_dot_product_attention`."""
+    scaling = query_BHLK.shape[-1] ** -0.5 if scaling is None else scaling
+    score_BHLL = (query_BHLK * scaling) @ key_BHLK.mT
+    if mask is not None and mask.dtype == torch.bool:
+        score_BHLL = score_BHLL.masked_fill(~mask, torch.finfo(score_BHLL.dtype).min)
+    elif mask is not None:
+        score_BHLL = score_BHLL + mask
+    return (score_BHLL.softmax(-1).to(value_BHLK.dtype) @ value_BHLK).transpose(1, 2)
 
 
 def block_diagonal(offset_B: Tensor, sliding_window: int | None) -> Tensor:
