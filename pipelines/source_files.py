@@ -14,7 +14,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 from ubert.schema.spec import DatasetSpec
 
-GROUP_FILES, MOST_FILES = 1_024, 2_048  # of a group: on average, and at most
+GROUP_FILES, MOST_FILES = 4_096, 8_192  # of a group: on average, and at most
 
 
 def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lambda *_: None) -> Path:
