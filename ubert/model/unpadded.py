@@ -101,6 +101,7 @@ def _attention(
         return mixed[None], None
     if offsets is not None:
         attention_mask = block_diagonal(offsets, sliding_window)
+    # keys that heads share, or a mask that goes unsaid, are left to transformers
     simple = key_BHLK.shape == query_BHLK.shape and not getattr(module, "is_causal", True)
     if simple and torch.is_grad_enabled() and not query_BHLK.is_cuda:
         return _plain(query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling), None
