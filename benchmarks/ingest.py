@@ -156,7 +156,7 @@ def on_ray(processors: int) -> Iterator[None]:
 
 def speed(folder: Path, sizes: dict[str, int], repeats: int) -> None:
     """Rows a second of each source on one process and on two, and what the second one brings."""
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], tuple[float, float]] = {}
     for setting, processors, processes in (("one process", 0, 1), ("Ray, 1 CPU", 1, 1), ("Ray, 2 CPUs", 2, 2)):
         with on_ray(processors), fresh() as other:
             for name, size in sizes.items():
@@ -167,17 +167,21 @@ def speed(folder: Path, sizes: dict[str, int], repeats: int) -> None:
                     ours, theirs = measured(our_work), other.submit(measured, their_work).result()
                     same(ours[2], theirs[2])
                     runs.append((*ours[:2], *theirs[:2]))
-                clock, processor, their_clock, their_processor = map(
-                    statistics.median, zip(*runs[1:], strict=True)
-                )
-                case = f"{KINDS[name]}, {setting}"
-                show(case, size / clock, size / their_clock, UNITS[name], size, higher_is_better=True)
-                spent = processor / size * 1e6, their_processor / size * 1e6
-                show(f"{case}, processor", *spent, f"us/{UNITS[name][:-3]}", size, higher_is_better=False)
-                found[name, setting] = [size / clock, size / their_clock]
+                found[name, setting] = compared(f"{KINDS[name]}, {setting}", UNITS[name], size, runs[1:])
     for name, size in sizes.items():
         one, two = found[name, "Ray, 1 CPU"], found[name, "Ray, 2 CPUs"]
         show(f"{KINDS[name]}, two processes to one", two[0] / one[0], two[1] / one[1], "times", size, True)
+
+
+def compared(
+    case: str, unit: str, size: int, runs: list[tuple[float, float, float, float]]
+) -> tuple[float, float]:
+    """What runs (seconds by the clock and of processors, ours and theirs) come to: rows a second of both sides."""
+    clock, processor, their_clock, their_processor = map(statistics.median, zip(*runs, strict=True))
+    show(case, size / clock, size / their_clock, unit, size, higher_is_better=True)
+    spent = processor / size * 1e6, their_processor / size * 1e6
+    show(f"{case}, processor", *spent, f"us/{unit[:-3]}", size, higher_is_better=False)
+    return size / clock, size / their_clock
 
 
 def otherwise(folder: Path, name: str, case: str, size: int, repeats: int, work: Callable[..., Rows]) -> None:
@@ -188,9 +192,8 @@ def otherwise(folder: Path, name: str, case: str, size: int, repeats: int, work:
             ours = measured(partial(ours_direct, folder, name))
             theirs = other.submit(measured, partial(work, folder, name, processes=1)).result()
             same(ours[2], theirs[2])
-            runs.append((ours[0], theirs[0]))
-    medians = [size / statistics.median(side) for side in zip(*runs[1:], strict=True)]
-    show(f"{KINDS[name]}, one process, {case}", *medians, UNITS[name], size, higher_is_better=True)
+            runs.append((*ours[:2], *theirs[:2]))
+    compared(f"{KINDS[name]}, one process, {case}", UNITS[name], size, runs[1:])
 
 
 def cold(folder: Path, size: int) -> None:
