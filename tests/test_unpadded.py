@@ -97,22 +97,21 @@ def test_the_padded_way_is_that_of_transformers(encoder: Callable[[], PreTrained
     def encoded() -> torch.Tensor:
         return model.encode(given.ids_BL, given.mask_BL, given.types_BL)[given.mask_BL]
 
-    def learnt() -> list[torch.Tensor]:
+    def both() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Outputs as for predictions and in training, and gradients."""
+        with torch.no_grad():
+            outputs = [encoded()]
         model.zero_grad()
-        output = encoded()
-        output.square().sum().backward()
-        return [output, *(p.grad for p in model.encoder.parameters() if p.grad is not None)]
+        outputs.append(encoded())
+        outputs[1].square().sum().backward()
+        return outputs, [p.grad for p in model.encoder.parameters() if p.grad is not None]
 
-    with torch.no_grad():
-        ours = [encoded()]
-    ours += learnt()
+    ours = both()
     model.encoder.set_attn_implementation("eager")
-    with torch.no_grad():
-        theirs = [encoded()]
-    theirs += learnt()
-    assert len(ours) > 20
-    for own, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(own, other, atol=1e-3, rtol=1e-4)
+    theirs = both()
+    assert len(ours[1]) > 20
+    torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours[1], theirs[1], atol=1e-3, rtol=1e-4)
 
 
 def test_attention_weights_are_not_dropped_out() -> None:

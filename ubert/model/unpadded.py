@@ -3,7 +3,7 @@
 Positions restart with each sequence, and a local layer's window ends where its sequence does. On a GPU the kernel
 is flash attention over sequences of different lengths; anywhere else a block-diagonal mask, which the tests hold
 against padding. Attention weights are not dropped out, whatever an encoder's configuration says: the kernels of a
-GPU can't, and on a processor it is a third of a step.
+GPU can't, and on a processor it takes time.
 
 Shapes: B sequences, L padded tokens, N tokens without padding, D encoder width, H heads, K width of a head.
 """
