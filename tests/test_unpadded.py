@@ -109,7 +109,7 @@ def test_the_padded_way_is_that_of_transformers(encoder: Callable[[], PreTrained
     ours = both()
     model.encoder.set_attn_implementation("eager")
     theirs = both()
-    assert len(ours[1]) > 20
+    assert len(ours[1]) > 10
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours[1], theirs[1], atol=1e-3, rtol=1e-4)
 
