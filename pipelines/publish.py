@@ -42,13 +42,14 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
     name = plan.spec.name
     counts = _counts(plan, directory)
+    there = {file.name for file in directory.glob("*.parquet")}
+    _check_rejects(plan, directory, counts, there)
     _check_splits(plan, directory, counts)
     _check_budget(plan, directory, counts, strict)
     if (directory / MANIFEST).exists():
         return store.again("corpora", read_manifest(CorpusManifest, directory))
     files = _counted(plan, counts)
     _check_ids(name, [directory / unit.part for unit in plan.units])
-    there = {file.name for file in directory.glob("*.parquet")}
     manifest = CorpusManifest(
         name=name,
         fingerprint=plan.fingerprint,
@@ -105,6 +106,17 @@ def _of_split(plan: Plan, counts: Counts, split: Split) -> tuple[list[Unit], int
     ]
     rows = [counted for _, of_unit in found for counted in of_unit.values()]
     return [unit for unit, _ in found], sum(kept for kept, _ in rows), sum(rejected for _, rejected in rows)
+
+
+def _check_rejects(plan: Plan, directory: Place, counts: Counts, there: set[str]) -> None:
+    """Refused rows are never lost: what a unit counted, it wrote."""
+    for unit, of_unit in zip(plan.units, counts, strict=True):
+        refused = sum(rejected for _, rejected in of_unit.values())
+        if refused and unit.reject_part not in there:
+            raise UserError(
+                f"{directory / unit.reject_part}: it is gone, with {refused:,} refused rows; remove {unit.part} "
+                "beside it and run again"
+            )
 
 
 def _check_splits(plan: Plan, directory: Place, counts: Counts) -> None:

@@ -97,6 +97,18 @@ def test_what_is_refused_has_a_file_where_there_is_any_and_stays_with_its_unit(
     assert [row["path"] for row in world.rejects()] == ["b.jsonl"]
 
 
+def test_refused_rows_that_are_gone_are_missed(world: World) -> None:
+    world.spec()
+    world.source(numbers([0]) + '{"text": "no label"}\n')
+    manifest = world.ingest()
+    [part] = world.parts()
+    (part.parent / manifest.reject_parts[0]).unlink()
+    with pytest.raises(UserError, match=f"gone, with 1 refused rows; remove {part.name}"):
+        world.ingest()
+    part.unlink()
+    assert world.ingest().reject_parts == manifest.reject_parts and len(world.rejects()) == 1
+
+
 def test_a_state_that_comes_back_becomes_the_current_one_again(world: World) -> None:
     world.spec()
     world.source(numbers(range(10)))
