@@ -8,9 +8,11 @@ file, compresses, and waits for the disk; theirs writes its Arrow cache. A docum
 sentences, and there are a tenth as many documents as rows of the others.
 
 One process: all units one after another, without Ray. Ray: the whole job, from plan to manifest, on a Ray that is
-up, as theirs has its imports behind it; how long a cold command takes is a case of its own. Both sides run once
-before they are measured. `rows/s` is by the clock; `processor` is the processor time of all processes of a side,
-which is steadier on a busy machine. Memory is what all processes of a side grow by at most, without mapped files.
+up, as theirs has its imports behind it; how long a cold command takes is a case of its own. All settings of both
+sides take turns, and run once before they are measured. `rows/s` is by the clock; `processor` is the processor
+time of all processes of a side, which is steadier on a busy machine. What a second process brings is shown beside
+what it brings to a loop in Python that shares nothing, in the same turns: the machine has no more. Memory is what
+all processes of a side grow by at most, without mapped files.
 
     python benchmarks/ingest.py [--quick] [--rows N] [--repeats N] [--sources homes]
 """
@@ -29,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,39 +140,61 @@ def quiet() -> None:
     datasets.disable_progress_bars()
 
 
-# A process of its own for theirs and for what is measured in memory: no Ray in it, nothing left over.
+# A process of its own for each side and setting: nothing is left over from another.
 fresh = partial(ProcessPoolExecutor, 1, mp_context=multiprocessing.get_context("spawn"), initializer=quiet)
 
 
-@contextmanager
-def on_ray(processors: int) -> Iterator[None]:
+def start_ray(processors: int) -> None:
+    """Set up a process of ours with a Ray of its own."""
     import ray
 
-    if processors:
-        ray.init(num_cpus=processors, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    ray.init("local", num_cpus=processors, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+def loop(_: Path) -> Rows:
+    """Work of a second or so that shares nothing with another process."""
+    row = {"text": " ".join(ingest_sources.WORDS), "spans": [[at, at + 3] for at in range(10)]}
+    for _ in range(100_000):
+        row = json.loads(json.dumps(row))
+    return [row]
 
 
 def speed(folder: Path, sizes: dict[str, int], repeats: int) -> None:
     """Rows a second of each source on one process and on two, and what the second one brings."""
-    found: dict[tuple[str, str], tuple[float, float]] = {}
-    for setting, processors, processes in (("one process", 0, 1), ("Ray, 1 CPU", 1, 1), ("Ray, 2 CPUs", 2, 2)):
-        with on_ray(processors), fresh() as other:
-            for name, size in sizes.items():
-                our_work = partial(ours_on_ray if processors else ours_direct, folder, name)
-                their_work = partial(ingest_theirs.convert, folder, name, processes=processes)
-                runs = []
-                for _ in range(1 + repeats):
-                    ours, theirs = measured(our_work), other.submit(measured, their_work).result()
+    with ExitStack() as stack:
+        direct, other, another = (stack.enter_context(fresh()) for _ in range(3))
+        one, two = (
+            stack.enter_context(fresh(initializer=start_ray, initargs=(processors,))) for processors in (1, 2)
+        )
+        for name, size in sizes.items():
+            convert = partial(ingest_theirs.convert, folder, name)
+            on_ray = partial(ours_on_ray, folder, name)
+            settings = {
+                "one process": (direct, partial(ours_direct, folder, name), partial(convert, processes=1)),
+                "Ray, 1 CPU": (one, on_ray, partial(convert, processes=1)),
+                "Ray, 2 CPUs": (two, on_ray, partial(convert, processes=2)),
+            }
+            runs: dict[str, list[tuple[float, float, float, float]]] = {setting: [] for setting in settings}
+            loops: list[float] = []
+            for _ in range(1 + repeats):
+                for setting, (process, our_work, their_work) in settings.items():
+                    ours = process.submit(measured, our_work).result()
+                    theirs = other.submit(measured, their_work).result()
                     same(ours[2], theirs[2])
-                    runs.append((*ours[:2], *theirs[:2]))
-                found[name, setting] = compared(f"{KINDS[name]}, {setting}", UNITS[name], size, runs[1:])
-    for name, size in sizes.items():
-        one, two = found[name, "Ray, 1 CPU"], found[name, "Ray, 2 CPUs"]
-        show(f"{KINDS[name]}, two processes to one", two[0] / one[0], two[1] / one[1], "times", size, True)
+                    runs[setting].append((*ours[:2], *theirs[:2]))
+                alone = other.submit(measured, loop).result()[0]
+                both = [process.submit(measured, loop) for process in (other, another)]
+                loops.append(2 * alone / max(process.result()[0] for process in both))
+            found = {
+                setting: compared(f"{KINDS[name]}, {setting}", UNITS[name], size, of[1:])
+                for setting, of in runs.items()
+            }
+            brought, to_theirs = (
+                second / first for first, second in zip(found["Ray, 1 CPU"], found["Ray, 2 CPUs"], strict=True)
+            )
+            case = f"{KINDS[name]}, two processes to one"
+            show(case, brought, to_theirs, "times", size, True)
+            show(f"{case}, against a loop", brought, statistics.median(loops[1:]), "times", size, True)
 
 
 def compared(

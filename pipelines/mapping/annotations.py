@@ -51,7 +51,7 @@ def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, gathered = body(scope), Gathered()
         gather(scope, text, gathered)
-        found, mismatches = locate(text, [mention.given for mention in gathered.mentions], spec.map.offsets)
+        found, mismatches = locate(text, gathered.mentions, spec.map.offsets)
         record.text, index = text.text, lookup.span
         if candidates:
             own = candidates(scope)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pipelines.mapping.body import Body
 from pipelines.mapping.fields import as_label
-from pipelines.mapping.gathered import Found, Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.gathered import Gather, Gathered, Happening, Link, Reference
 from pipelines.mapping.mentions import given_field
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, short
@@ -64,9 +64,7 @@ def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
             kind = label(item)
             if kind in ignored or (when and not when(item)):
                 continue
-            identity = name(item)
-            shown = identity or str(len(mentions))
-            mentions.append(Found(identity, kind, place(item, body, "mention", shown)))
+            mentions.append(place(item, body, "mention", len(mentions), name(item), kind))
 
     return gather
 
@@ -86,7 +84,7 @@ def _reference(target: str | Mention | None, offsets: Offsets, kind: str, own: s
     label, place = _label(target.label or own, target.constant), given_field(target, offsets)
 
     def inline(scope: Scope, body: Body, into: Gathered) -> Reference:
-        into.mentions.append(Found(None, label(scope), place(scope, body, kind, str(len(into.mentions)))))
+        into.mentions.append(place(scope, body, kind, len(into.mentions), None, label(scope)))
         return len(into.mentions) - 1
 
     return inline

@@ -14,14 +14,6 @@ from pipelines.mapping.paths import Scope
 Reference = str | int  # the id of a mention or an event, or the place of a mention among those gathered
 
 
-class Found(Struct, frozen=True, gc=False):
-    """A mention; without a label it is the labelled one at the same place, if there is one."""
-
-    id: str | None
-    label: str | None
-    given: Given
-
-
 class Link(Struct, frozen=True, gc=False):
     """A relation of a label, or a link of no label between mentions of one cluster."""
 
@@ -43,7 +35,7 @@ class Happening(Struct, frozen=True, gc=False):
 class Gathered:
     """All annotations of a row."""
 
-    mentions: list[Found] = field(default_factory=list)
+    mentions: list[Given] = field(default_factory=list)
     relations: list[Link] = field(default_factory=list)
     events: list[Happening] = field(default_factory=list)
 

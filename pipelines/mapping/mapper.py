@@ -237,7 +237,7 @@ def _answers(spec: DatasetSpec) -> Shape:
         text, asked = body(scope), question(scope)
         if not asked.strip():
             raise RefusedError("empty question", f"question is {asked!r}")
-        answers = [given(answer, text, "answer", str(i)) for i, answer in enumerate(each(scope))]
+        answers = [given(answer, text, "answer", i, None, None) for i, answer in enumerate(each(scope))]
         if bool(answers) == bool(unanswerable(scope)):
             if answers:
                 raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers")

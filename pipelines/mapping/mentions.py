@@ -25,24 +25,34 @@ _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")
 class Given(Struct, frozen=True, gc=False):
     """What a row says of a mention: `fragments` [start, end) in characters or tokens of the whole text, or `start`
     alone, or neither; `words` where it says them. `kind` is what it is in its row (mention, trigger, argument,
-    ...), `name` which one of these."""
+    ...), `number` which one of the row's, from 0. Without a label it is the labelled one at the same place, if
+    there is one."""
 
     kind: str
-    name: str
+    number: int
+    id: str | None
+    label: str | None
     fragments: Fragments | None
     start: int | None
     words: str | None
 
+    @property
+    def name(self) -> str:
+        """Which one it is, as its row has it."""
+        return self.id or str(self.number)
 
-def given_field(mention: Mention, offsets: Offsets) -> Callable[[Scope, Body, str, str], Given]:
-    """What gets what a row says of a mention, given its kind and name."""
+
+def given_field(
+    mention: Mention, offsets: Offsets
+) -> Callable[[Scope, Body, str, int, str | None, str | None], Given]:
+    """What gets what a row says of a mention, given its kind, number, id and label."""
     words = _words_field(mention.words)
     start, end = _number(mention.start, offsets.absent_start), _number(mention.end)
     fragments, indices = _pairs_field(mention.fragments), _runs_field(mention.indices)
     sentence = _number(mention.sentence)
     beyond = 1 if offsets.end == "inclusive" else 0
 
-    def given(scope: Scope, body: Body, kind: str, name: str) -> Given:
+    def given(scope: Scope, body: Body, kind: str, number: int, identity: str | None, label: str | None) -> Given:
         said = words(scope) if words else None
         if indices:
             found: Fragments | None = indices(scope)
@@ -51,15 +61,15 @@ def given_field(mention: Mention, offsets: Offsets) -> Callable[[Scope, Body, st
             if beyond:
                 found = tuple((s, e + beyond) for s, e in found)
         elif start is None:
-            return Given(kind, name, None, None, said)
+            return Given(kind, number, identity, label, None, None, said)
         elif end is None:
-            return Given(kind, name, None, start(scope), said)
+            return Given(kind, number, identity, label, None, start(scope), said)
         else:
             found = ((start(scope), end(scope) + beyond),)
         if sentence and found:
             base = _first_token(body, sentence(scope))
             found = tuple((base + s, base + e) for s, e in found)
-        return Given(kind, name, found, None, said)
+        return Given(kind, number, identity, label, found, None, said)
 
     return given
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, convert
 
 from pipelines.mapping.body import Body
-from pipelines.mapping.gathered import Found, Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.gathered import Gather, Gathered, Happening, Link, Reference
 from pipelines.mapping.mentions import Fragments, Given
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
@@ -71,10 +71,10 @@ def standoff(path: str, task: Task, given: Mapping) -> Gather:
             if there := raw.get(kind):
                 detail = f"{short(there)} are {kind}; name them in `ignore` of the spec to leave them out"
                 raise RefusedError("annotation that a record cannot hold", detail)
-        for m in found.spans:
+        for number, m in enumerate(found.spans):
             if m.label not in ignored:
                 places = tuple((s, e + beyond) for s, e in m.fragments) if beyond else m.fragments
-                into.mentions.append(Found(m.id, m.label, Given("mention", m.id, places, None, m.text)))
+                into.mentions.append(Given("mention", number, m.id, m.label, places, None, m.text))
         if "relations" in held:
             into.relations += [Link(r.label, r.head, r.tail) for r in found.relations if r.label not in ignored]
         if "events" in held:
