@@ -1,9 +1,10 @@
 """What a recipe learns, beside a plain head of the same encoder that is trained for as long, seed by seed.
 
 Ours is the recipe in the loop of `ubert pretrain`, with another seed each time; a run that is finished is only
-measured. Theirs is `transformers` with a head for the one task (`learning_heads.py`), or, for mentions, `gliner`
-where it is installed (`learning_gliner.py`), on the same training split, for as many seconds as ours,
-and measured by the same counts. Seconds are those of the processor, on one thread: a busy machine changes nothing.
+measured. Theirs is `transformers` with a head for the one task (`learning_heads.py`, `learning_answers.py`), or,
+for mentions, `gliner` where it is installed (`learning_gliner.py`), on the same training split, for as many
+seconds as ours, and measured by the same counts. Of relations theirs learn the mentions, of events the triggers.
+Seconds are those of the processor, on one thread: a busy machine changes little.
 
     python benchmarks/learning.py trec [--seeds 0 1 2] [--against head gliner]
         [--set layout=stacked] [--root store] [--quick]
@@ -17,9 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import learning_answers
 import learning_heads
 import torch
 import yaml
+from learning_mentions import Train, in_parts, mentions
 
 from pipelines.evaluate import evaluate, read_records
 from pipelines.mix import mix
@@ -59,10 +62,10 @@ def ours(recipe: Recipe, root: Path, specs: Path) -> tuple[Path, float]:
     return checkpoint, json.loads(took.read_text(encoding="utf-8"))
 
 
-def records(root: Path, corpus: str, split: Split) -> list[Record]:
-    """All records of a split."""
+def records(root: Path, corpus: str, split: Split, limit: int | None = None) -> list[Record]:
+    """Records of a split: all, or the first by sampling key."""
     directory, manifest = Store(root.absolute()).current("corpora", corpus)
-    return list(read_records(directory, manifest, split, None))
+    return list(read_records(directory, manifest, split, limit))
 
 
 def show(case: str, ours: float, theirs: float | None, metric: str, n: int) -> None:
@@ -72,6 +75,20 @@ def show(case: str, ours: float, theirs: float | None, metric: str, n: int) -> N
         "ratio": theirs and round(ours / theirs, 3),
     }
     print(json.dumps({"benchmark": "learning", "case": case, **line, "unit": metric, "n": n}), flush=True)
+
+
+def theirs(task: str, against: list[str]) -> dict[str, Train]:
+    """What is trained beside ours for a task."""
+    if task == "qa":
+        return {"head": learning_answers.train} if "head" in against else {}
+    sides: dict[str, Train] = {}
+    if "head" in against and task in learning_heads.TASKS:
+        sides["head"] = in_parts(learning_heads.train) if task == "ner" else learning_heads.train
+    if "gliner" in against and task == "ner":
+        import learning_gliner
+
+        sides["gliner"] = in_parts(learning_gliner.train)
+    return sides
 
 
 def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against: list[str]) -> None:
@@ -84,21 +101,22 @@ def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against
         task, main = found["task"], MAIN[found["task"]]
         settings = "".join(f", {key} {value}" for key, value in changed.items())
         case = f"{name}, {wanted.corpus}/{wanted.split}{settings}, {seconds:.0f} s"
-        sides = {}
-        if "head" in against and task in learning_heads.TASKS:
-            sides["head"] = learning_heads.train
-        if "gliner" in against and task == "ner":
-            import learning_gliner
-
-            sides["gliner"] = learning_gliner.train
+        tested = records(root, wanted.corpus, wanted.split, wanted.limit)
+        held_out = {record.record_id for record in tested}  # maybe of the training split
+        trained = [each for each in records(root, wanted.corpus, "train") if each.record_id not in held_out]
+        if task in ("relation", "event"):
+            show(f"{case}, alone", found["metrics"][main], None, main, found["records"])
+            trained, tested = list(map(mentions, trained)), list(map(mentions, tested))
+            main, task = ("span_f1" if task == "relation" else "trigger_f1"), "ner"
+        sides = theirs(task, against)
         if not sides:
             show(f"{case}, alone", found["metrics"][main], None, main, found["records"])
         for side, train in sides.items():
-            tested = records(root, wanted.corpus, wanted.split)
-            predict = train(records(root, wanted.corpus, "train"), recipe.encoder, seconds, seed)
             measure = metric(task)
+            predict = train(trained, recipe.encoder, seconds, seed)
             counts = learning_heads.counted(tested, predict(tested), measure.count)
-            show(f"{case}, {side}", found["metrics"][main], measure.summarise(counts)[main], main, len(tested))
+            reached = measure.summarise(counts)[MAIN[task]]
+            show(f"{case}, {side}", found["metrics"][main], reached, main, len(tested))
 
 
 def main() -> None:

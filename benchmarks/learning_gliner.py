@@ -60,7 +60,7 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
 
 def _model(encoder: str, seed: int) -> Any:
     set_seed(seed)
-    return GLiNER.load_from_config(GLiNERConfig(model_name=encoder_path(encoder)))
+    return GLiNER.from_config(GLiNERConfig(model_name=encoder_path(encoder)))
 
 
 def _fit(model: Any, data: list[dict[str, Any]], steps: int, seconds: float, seed: int) -> float:

@@ -48,7 +48,14 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
         problem_type=kinds.get(task, "single_label_classification"),
     )
     labels = [_labels(record, names, tags, tokenizer) for record in records]
-    _fit(model, records, labels, tokenizer, seconds, seed)
+
+    def loss(numbers: list[int]) -> torch.Tensor:
+        inputs = _inputs([records[i] for i in numbers], tokenizer)
+        wanted = _padded([labels[i] for i in numbers], inputs["input_ids"].shape[1], model.config.problem_type)
+        of_batch: torch.Tensor = model(**inputs, labels=wanted).loss
+        return of_batch
+
+    fit(model, [len(record.text) + len(record.pair or "") for record in records], loss, seconds, seed)
 
     def predict(tested: list[Record]) -> Iterator[list[Prediction]]:
         model.eval()
@@ -75,42 +82,40 @@ def counted(
     return counts
 
 
-def _fit(
+def fit(
     model: PreTrainedModel,
-    records: Sequence[Record],
-    labels: Sequence[Any],
-    tokenizer: PreTrainedTokenizerBase,
+    lengths: Sequence[int],
+    loss: Callable[[list[int]], torch.Tensor],
     seconds: float,
     seed: int,
 ) -> None:
+    """Train for so many seconds. `lengths` of the records, `loss` of the records of these numbers."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     model.train()
     began = time.process_time()
-    for batch in _batches(records, seed):
+    for batch in _batches(lengths, seed):
         done = (time.process_time() - began) / seconds
         if done >= 1:
             return
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(done / WARMUP, (1 - done) / (1 - WARMUP))
-        inputs = _inputs([records[i] for i in batch], tokenizer)
-        wanted = _padded([labels[i] for i in batch], inputs["input_ids"].shape[1], model.config.problem_type)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(**inputs, labels=wanted).loss
-        loss.backward()
+            of_batch = loss(batch)
+        of_batch.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
 
-def _batches(records: Sequence[Record], seed: int) -> Iterator[list[int]]:
+def _batches(lengths: Sequence[int], seed: int) -> Iterator[list[int]]:
     """Batches of about one length, epoch after epoch."""
     draw = random.Random(seed)
-    order = list(range(len(records)))
+    order = list(range(len(lengths)))
     while True:
         draw.shuffle(order)
         pools = [order[i : i + 32 * BATCH] for i in range(0, len(order), 32 * BATCH)]
         for pool in pools:
-            pool.sort(key=lambda i: len(records[i].text) + len(records[i].pair or ""))
+            pool.sort(key=lengths.__getitem__)
             batches = [pool[i : i + BATCH] for i in range(0, len(pool), BATCH)]
             draw.shuffle(batches)
             yield from batches

@@ -1,0 +1,76 @@
+"""Mentions as a task of their own, for heads that do no more: those of relations, and the triggers of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+
+from learning_heads import Predict
+from msgspec.structs import replace
+
+from ubert.objectives import Prediction, SpanPrediction
+from ubert.schema.record import Record, Span
+
+LONGEST = 700  # characters that a head reads at a time: all its tokens fit
+
+Train = Callable[[Sequence[Record], str, float, int], Predict]
+
+
+def mentions(record: Record) -> Record:
+    """The mentions of a record with their types, or where it has events its triggers, and nothing else."""
+    kind = "event" if record.task == "event" else "entity"
+    held = [place for place, category in enumerate(record.categories) if category.kind == kind]
+    place_of = {old: new for new, old in enumerate(held)}
+    if record.task == "event":
+        marked = {
+            (record.spans[event.trigger].start, record.spans[event.trigger].end, event.category)
+            for event in record.events
+            if event.trigger is not None
+        }
+    else:
+        marked = {(s.start, s.end, s.category) for s in record.spans if s.category in place_of}
+    return replace(
+        record,
+        task="ner",
+        categories=tuple(record.categories[old] for old in held),
+        spans=[Span(start, end, place_of[category]) for start, end, category in sorted(marked)],
+        relations=[],
+        events=[],
+    )
+
+
+def in_parts(train: Train) -> Train:
+    """A head that is trained, and predicts, on parts of long texts."""
+
+    def trained(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
+        whole = train([part for record in records for _, part in parts(record)], encoder, seconds, seed)
+
+        def predict(tested: list[Record]) -> Iterator[list[Prediction]]:
+            cut = [(number, *part) for number, record in enumerate(tested) for part in parts(record)]
+            found = zip(cut, whole([part for _, _, part in cut]), strict=True)
+            for _, of_record in groupby(found, key=lambda each: each[0][0]):
+                yield [moved for (_, at, _), predictions in of_record for moved in _moved(predictions, at)]
+
+        return predict
+
+    return trained
+
+
+def parts(record: Record) -> Iterable[tuple[int, Record]]:
+    """A record in parts that end with a sentence or at least a word, each with its place; a mention that is in two
+    is in none."""
+    text, cuts = record.text, [0]
+    while len(text) - cuts[-1] > LONGEST:
+        most = cuts[-1] + LONGEST
+        ends = (text.rfind(end, cuts[-1] + 1, most) + len(end) for end in (". ", "\n", " "))
+        cuts.append(next((end for end in ends if end > cuts[-1] + LONGEST // 4), most))
+    for start, end in pairwise([*cuts, len(text)]):
+        inside = [s for s in record.spans if start <= s.start and s.end <= end]
+        spans = [Span(s.start - start, s.end - start, s.category) for s in inside]
+        yield start, replace(record, text=text[start:end], spans=spans)
+
+
+def _moved(predictions: Iterable[Prediction], by: int) -> Iterator[SpanPrediction]:
+    for found in predictions:
+        assert isinstance(found, SpanPrediction)
+        yield SpanPrediction(found.start + by, found.end + by, found.category, found.text, found.score)
