@@ -4,16 +4,18 @@ Ours is the recipe in the loop of `ubert pretrain`, with another seed each time;
 measured. Theirs is `transformers` with a head for the one task (`learning_heads.py`, `learning_answers.py`), or,
 for mentions, `gliner` where it is installed (`learning_gliner.py`), on the same training split, for as many
 seconds as ours, and measured by the same counts. Of relations theirs learn the mentions, of events the triggers.
-Seconds are those of the processor, on one thread: a busy machine changes little.
+Seconds are those of the processor, on one thread: a busy machine changes little. With `--seconds` ours has as many
+steps as these allow by a short trial, whatever its recipe says, so that settings can be compared by the clock.
 
     python benchmarks/learning.py trec [--seeds 0 1 2] [--against head gliner]
-        [--set layout=stacked] [--root store] [--quick]
+        [--set layout=stacked] [--seconds 300] [--root store] [--quick]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -48,18 +50,32 @@ MAIN = {
 }
 
 
-def ours(recipe: Recipe, root: Path, specs: Path) -> tuple[Path, float]:
-    """The last checkpoint, and for how many seconds it was trained."""
-    run = root / "runs" / recipe.name
-    took = run / "processor_seconds.json"
+def sharded(recipe: Recipe, root: Path, specs: Path) -> Path:
+    """The shards of a recipe's mixture."""
     mix(mixture(recipe.mixture, specs), root=root, encoder=recipe.encoder)
     shards = shard(recipe.mixture, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=root)
+    return root / "shards" / shards.name / shards.fingerprint
+
+
+def ours(recipe: Recipe, shards: Path, run: Path) -> tuple[Path, float]:
+    """The last checkpoint, and for how many seconds it was trained."""
+    took = run / "processor_seconds.json"
     began = time.process_time()
-    directory = root / "shards" / shards.name / shards.fingerprint
-    checkpoint = loop.train(recipe, shards=directory, run=run, worker=loop.Worker(progress=False))
+    checkpoint = loop.train(recipe, shards=shards, run=run, worker=loop.Worker(progress=False))
     if not took.exists():
         took.write_text(json.dumps(time.process_time() - began), encoding="utf-8")
     return checkpoint, json.loads(took.read_text(encoding="utf-8"))
+
+
+def steps_in(seconds: float, recipe: Recipe, shards: Path) -> int:
+    """How many steps take so long, by what the later ones of a few take."""
+    few, more = 10, 40
+    took = []
+    for steps in (few, more):
+        with tempfile.TemporaryDirectory() as run:
+            short = Recipe(**recipe.model_dump() | {"steps": steps, "epochs": None})
+            took.append(ours(short, shards, Path(run) / short.name)[1])
+    return max(few, round(few + (seconds - took[0]) * (more - few) / (took[1] - took[0])))
 
 
 def records(root: Path, corpus: str, split: Split, limit: int | None = None) -> list[Record]:
@@ -95,7 +111,7 @@ def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against
     seed = changed["seed"]
     own_name = "-".join([name, *(f"{key}-{value}" for key, value in changed.items())]).lower().replace("/", "-")
     recipe = Recipe(**load_recipe(name, specs).model_dump() | changed | {"name": own_name})
-    checkpoint, seconds = ours(recipe, root, specs)
+    checkpoint, seconds = ours(recipe, sharded(recipe, root, specs), root / "runs" / recipe.name)
     for wanted in recipe.evaluate:
         found = evaluate(checkpoint, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
         task, main = found["task"], MAIN[found["task"]]
@@ -127,6 +143,7 @@ def main() -> None:
     parser.add_argument("--specs", type=Path, default=Path("corpus_specs"))
     parser.add_argument("--against", nargs="*", default=["head"], choices=["head", "gliner"])
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="what differs from the recipe")
+    parser.add_argument("--seconds", type=float, help="of ours, in place of the recipe's epochs")
     parser.add_argument("--quick", action="store_true", help="one seed, 20 steps")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -135,7 +152,12 @@ def main() -> None:
         changed |= {"steps": 20, "epochs": None}
     for name in arguments.recipes:
         for seed in arguments.seeds[:1] if arguments.quick else arguments.seeds:
-            compare(name, changed | {"seed": seed}, arguments.root, arguments.specs, arguments.against)
+            settings = changed | {"seed": seed}
+            if arguments.seconds:
+                trial = Recipe(**load_recipe(name, arguments.specs).model_dump() | settings)
+                steps = steps_in(arguments.seconds, trial, sharded(trial, arguments.root, arguments.specs))
+                settings |= {"steps": steps, "epochs": None}
+            compare(name, settings, arguments.root, arguments.specs, arguments.against)
 
 
 if __name__ == "__main__":
