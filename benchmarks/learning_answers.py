@@ -81,10 +81,10 @@ def _prediction(
     record: Record, inputs: BatchEncoding, row: int, start_L: Tensor, end_L: Tensor
 ) -> list[Prediction]:
     """Shapes: L tokens."""
-    of_text_L = torch.tensor([of == 1 for of in inputs.sequence_ids(row)])
-    score_LL = (start_L[:, None] + end_L).masked_fill(~(of_text_L[:, None] & of_text_L), -torch.inf)
-    score_LL = score_LL.triu() + torch.full_like(score_LL, -torch.inf).triu(MOST_TOKENS)
-    score_LL = score_LL.masked_fill(torch.ones_like(score_LL, dtype=torch.bool).tril(-1), -torch.inf)
+    of_text_L, place_L = torch.tensor([of == 1 for of in inputs.sequence_ids(row)]), torch.arange(len(start_L))
+    further_LL = place_L - place_L[:, None]
+    answer_LL = of_text_L[:, None] & of_text_L & (further_LL >= 0) & (further_LL < MOST_TOKENS)
+    score_LL = (start_L[:, None] + end_L).masked_fill(~answer_LL, -torch.inf)
     first, last = divmod(int(score_LL.argmax()), len(start_L))
     if score_LL[first, last] <= start_L[0] + end_L[0]:
         return []

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.record import Record, Span
 
-LONGEST = 700  # characters that a head reads at a time: all its tokens fit
+LONGEST = 600  # characters that a head reads at a time: no more tokens than it takes
 
 Train = Callable[[Sequence[Record], str, float, int], Predict]
 
