@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from pipelines.evaluate import read_records
+from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation.round_trip import total
 from ubert.model.tokenizer import load_tokenizer
@@ -33,8 +34,8 @@ def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[s
         UserError: the encoder isn't there.
     """
     store, tokenizer = Store(root), load_tokenizer(encoder)
-    found = []
-    for directory, manifest in (store.current("corpora", name) for name in store.names("corpora")):
+    found, names = [], store.names("corpora")
+    for directory, manifest in (store.current("corpora", name) for name in progress(names, len(names), "corpora")):
         if objective(manifest.task).tabular:
             records = (r for split in SPLITS for r in read_records(directory, manifest, split, None))
             found.append((manifest, total(records, tokenizer)))

@@ -109,7 +109,7 @@ class Cached:
             ids_NC, types_NC, rank_NC = self.ids_SL, self.types_SL, self.rank_NK
             place_NC = torch.arange(ids_NC.shape[1], device=ids_NC.device).expand_as(ids_NC)
         else:
-            self.cache.batch_select_indices(parent_N)
+            self.cache.reorder_cache(parent_N)  # type: ignore[arg-type]  # wants a LongTensor, which mypy never sees
             self.source_N1 = self.source_N1[parent_N]
             ids_NC = words_Nt[:, -1:]
             types_NC, rank_NC = torch.full_like(ids_NC, TARGET), torch.full_like(ids_NC, length)
