@@ -51,20 +51,25 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
     model.eval()
     labels = sorted({category.name for record in records for category in record.categories})
 
-    def predict(tested: Sequence[Record], threshold: float) -> Iterator[list[Prediction]]:
-        with torch.no_grad():
-            found = model.inference([record.text for record in tested], labels, flat_ner=True, threshold=threshold)
+    def found(tested: Sequence[Record]) -> Any:
+        with torch.no_grad():  # the best first, as long as they don't overlap
+            return model.inference([each.text for each in tested], labels, flat_ner=True, threshold=THRESHOLDS[0])
+
+    def above(threshold: float, tested: Sequence[Record], found: Any) -> Iterator[list[Prediction]]:
         for record, spans in zip(tested, found, strict=True):
             yield [
                 SpanPrediction(s["start"], s["end"], s["label"], record.text[s["start"] : s["end"]], s["score"])
                 for s in spans
+                if s["score"] >= threshold
             ]
 
+    on_held = found(held)
+
     def reached(threshold: float) -> float:
-        return ner.summarise(counted(held, predict(held, threshold), ner.count))["span_f1"]
+        return ner.summarise(counted(held, above(threshold, held, on_held), ner.count))["span_f1"]
 
     best = max(THRESHOLDS, key=reached)
-    return lambda tested: predict(tested, best)
+    return lambda tested: above(best, tested, found(tested))
 
 
 def _model(encoder: str, seed: int) -> Any:
