@@ -55,8 +55,8 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
         with torch.no_grad():  # the best first, as long as they don't overlap
             return model.inference([each.text for each in tested], labels, flat_ner=True, threshold=THRESHOLDS[0])
 
-    def above(threshold: float, tested: Sequence[Record], found: Any) -> Iterator[list[Prediction]]:
-        for record, spans in zip(tested, found, strict=True):
+    def above(threshold: float, tested: Sequence[Record], spans_of: Any) -> Iterator[list[Prediction]]:
+        for record, spans in zip(tested, spans_of, strict=True):
             yield [
                 SpanPrediction(s["start"], s["end"], s["label"], record.text[s["start"] : s["end"]], s["score"])
                 for s in spans
