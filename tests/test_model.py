@@ -123,6 +123,19 @@ def test_an_encoder_that_isn_t_there_is_named() -> None:
         UbertModel.new("./no/such/folder", Shape(table_size=8), vocabulary=1, seed=0)
 
 
+def test_only_a_new_table_has_the_initial_bias(tmp_path: Path) -> None:
+    tiny("joint").encoder.save_pretrained(tmp_path / "encoder")
+
+    def new(encoder: str, **bias: float) -> UbertModel:
+        return UbertModel.new(str(tmp_path / encoder), Shape(table_size=8), vocabulary=51, seed=7, **bias)
+
+    usual, chosen = new("encoder"), new("encoder", initial_bias=-1.5)
+    assert (usual.table.U[-1, -1], chosen.table.U[-1, -1]) == (-4, -1.5)
+    assert torch.equal(usual.table.U[:-1], chosen.table.U[:-1])
+    chosen.save_pretrained(tmp_path / "saved")
+    assert new("saved", initial_bias=3).table.U[-1, -1] == -1.5
+
+
 def test_new_weights_follow_the_seed_and_the_vocabulary_grows(tmp_path: Path) -> None:
     encoder = tiny("joint").encoder
     encoder.save_pretrained(tmp_path)

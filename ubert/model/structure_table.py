@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ubert.model.batch import Batch, SpanGroup
+from ubert.schema.recipe import INITIAL_BIAS
 
 
 @dataclass(slots=True)
@@ -62,12 +63,15 @@ class StructureTable(nn.Module):
         self._initialise(size)
 
     def _initialise(self, size: int) -> None:
-        """Few cells of a table are gold: its bias starts at -4, so that the first steps are not spent on it."""
         nn.init.normal_(self.U[:-1, :-1], std=4 / size)
-        nn.init.constant_(self.U[-1:, -1:], -4.0)
+        self.start_at(INITIAL_BIAS)
         if self.conditioning is not None:
             nn.init.normal_(self.conditioning.weight, std=1 / math.sqrt(self.conditioning.in_features))
             nn.init.zeros_(self.conditioning.bias)
+
+    def start_at(self, bias: float) -> None:
+        """Set the bias of the cells: few are gold, and below 0 the first steps are not spent on learning that."""
+        nn.init.constant_(self.U[-1:, -1:], bias)
 
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
         """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""

@@ -23,7 +23,7 @@ from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Layout
+from ubert.schema.recipe import INITIAL_BIAS, Layout
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -205,13 +205,16 @@ class UbertModel(PreTrainedModel):
         return cls(UbertConfig(encoder=config, shape=asdict(shape)), encoder)
 
     @classmethod
-    def new(cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int) -> UbertModel:
+    def new(
+        cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int, initial_bias: float = INITIAL_BIAS
+    ) -> UbertModel:
         """A pretrained encoder with new heads; of a checkpoint of ours, with those that it has.
 
         Args:
             encoder: hub name or local path.
             vocabulary: tokens of the tokeniser; the embeddings grow where it has more than the encoder.
             seed: of the new weights.
+            initial_bias: of the cells of a new structure table.
 
         Raises:
             UserError: the encoder can't be loaded, or its table is of another layout or size, or it can't write
@@ -228,6 +231,8 @@ class UbertModel(PreTrainedModel):
                 cloze.check_encoder(pretrained)
                 cloze.learn_segments(pretrained)
             model = cls.around(pretrained, shape)
+            if model.table is not None:
+                model.table.start_at(initial_bias)
         if start:
             both = start.table is not None and model.table is not None
             if both and (start.shape.layout, start.shape.table_size) != (shape.layout, shape.table_size):

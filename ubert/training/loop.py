@@ -203,6 +203,7 @@ def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> U
         ),
         vocabulary=tokenizer.vocabulary,
         seed=keyed_seed(recipe.seed),
+        initial_bias=recipe.initial_bias,
     )
 
 
