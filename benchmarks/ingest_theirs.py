@@ -121,6 +121,7 @@ def _record(name: str, number: int, text: str, categories: list[dict[str, Any]],
         "source": {"path": name, "line": number, "sha": ""},
         "characters": len(text),
         "content_hash": content_hash(text, None),
+        "text_hash": None,
         **more,
     }
 

@@ -1,9 +1,9 @@
 """What a mixture doesn't draw: records that leak an evaluation split, and records that repeat another one of it.
 
 A leak is a record whose text is in a split that comes before its own (test, validation, train) of any corpus of
-the store, whatever is asked of it there; splits that the mixture itself draws from don't count. A duplicate has
-the same text as a record that the mixture may draw, and the same is asked of it; the first in keeper order stays.
-With `evidence: audited`, near texts and shared n-grams count too, as the audits found them.
+the store, whatever is asked of it there and whatever its pair is; splits that the mixture itself draws from don't
+count. A duplicate has the text and pair of a record that the mixture may draw, and the same is asked of it; the
+first in keeper order stays. With `evidence: audited`, near texts and shared n-grams that audits found count, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.audit.evidence import DROPPED, audit_of_all
-from pipelines.audit.same import ASKED, KEEPER_ORDER, rank
+from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.progress import progress
 from pipelines.store import Store
 from pipelines.warehouse import connect
@@ -29,7 +29,7 @@ _OTHER = "other_id, other_corpus, other_split"
 _EARLIER = f"{rank('other_split')} < {rank('split')}"
 _LEAKS = f"""
     SELECT record_id, corpus, split, {_OTHER}, 'leak' AS reason, 'exact' AS kind, 0 AS place
-    FROM pool JOIN evaluation USING (content_hash) WHERE {_EARLIER}
+    FROM pool JOIN evaluation USING (text_hash) WHERE {_EARLIER}
 """
 _AUDITED_LEAKS = """
     UNION ALL
@@ -78,7 +78,7 @@ def dropped(
     connection.register("repeated", _repeated(connection, matching))
     connection.execute(
         "CREATE TEMP TABLE pool("
-        "record_id VARCHAR, corpus VARCHAR, split VARCHAR, content_hash BLOB, asked UHUGEINT)"
+        "record_id VARCHAR, corpus VARCHAR, split VARCHAR, content_hash BLOB, text_hash BLOB, asked UHUGEINT)"
     )
     for records, _ in progress(matching.values(), len(matching), "guard"):
         connection.execute(f"INSERT INTO pool {pool_sql(mixture, records)}")
@@ -123,17 +123,19 @@ def _repeated(connection: duckdb.DuckDBPyConnection, matching: Mapping[str, tupl
 def evaluation_sql(mixture: Mixture) -> str:
     """The evaluation records of the store that guard a mixture; of one text in one split rank, the first."""
     return (
-        "SELECT content_hash, record_id AS other_id, corpus::VARCHAR AS other_corpus,\n"
+        f"SELECT {TEXT_HASH} AS text_hash, record_id AS other_id, corpus::VARCHAR AS other_corpus,\n"
         "       split::VARCHAR AS other_split\n"
         f"FROM records WHERE split <> 'train' AND {_outside(mixture, 'corpus', 'split')}\n"
-        f"QUALIFY row_number() OVER (PARTITION BY content_hash ORDER BY {KEEPER_ORDER}) = 1"
+        f"QUALIFY row_number() OVER (PARTITION BY {TEXT_HASH} ORDER BY {KEEPER_ORDER}) = 1"
     )
 
 
 def pool_sql(mixture: Mixture, records: str) -> str:
     """Of the records of a source, those that may be leaks or duplicates: their text is `repeated` in the mixture
     or in `evaluation`, or an audit found them. They are rows of `pool`."""
-    suspects = "hash(content_hash) IN (SELECT h FROM repeated UNION ALL SELECT hash(content_hash) FROM evaluation)"
+    suspects = (
+        f"(hash(content_hash) IN (FROM repeated) OR hash({TEXT_HASH}) IN (SELECT hash(text_hash) FROM evaluation))"
+    )
     if mixture.evidence == "audited":
         found = (
             "FROM leaks UNION ALL SELECT record_id FROM contamination UNION ALL SELECT record_id FROM duplicates"
@@ -141,7 +143,8 @@ def pool_sql(mixture: Mixture, records: str) -> str:
         found += " UNION ALL SELECT keeper_id FROM duplicates"
         suspects = f"({suspects} OR record_id IN (SELECT record_id {found}))"
     return (
-        f"SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash, {ASKED} AS asked\n"
+        f"SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split,\n"
+        f"       content_hash, {TEXT_HASH} AS text_hash, {ASKED} AS asked\n"
         f"{records} AND {suspects}"
     )
 
@@ -167,5 +170,5 @@ def dropped_sql(mixture: Mixture) -> str:
 
 def _outside(mixture: Mixture, corpus: str, split: str) -> str:
     """Not among the splits that the mixture itself draws from."""
-    drawn = ", ".join(f"('{source.corpus}', '{source.split}')" for source in mixture.sources)
+    drawn = ", ".join(f"('{source.corpus}', '{source.split}')" for source in mixture.leaves)
     return f"({corpus}, {split}) NOT IN ({drawn})"

@@ -86,6 +86,25 @@ def test_a_text_that_one_corpus_tests_is_not_drawn_from_another(root: Path) -> N
     ]
 
 
+@pytest.mark.usefixtures("local_ray")
+def test_a_text_is_the_same_with_another_pair_or_none(root: Path) -> None:
+    put_corpus(root, "asked", [record("asked", 1, "Held out, too.", split="test", pair="Which?")])
+    texts = ["the cat SAT.", "Held out, too.", "Which?", "Nobody tests this."]
+    put_corpus(root, "pairs", [record("pairs", n, text, pair="Why?") for n, text in enumerate(texts)])
+    put_corpus(root, "alone", [record("alone", n, text) for n, text in enumerate(texts)])
+    manifest = mix(mixture("pairs", "alone"), root=root)
+    assert losses(manifest) == [(4, 2, 0, 2), (4, 2, 0, 2)]
+    assert drawn(root, manifest) == {f"{name}/train/{n}" for name in ("pairs", "alone") for n in (2, 3)}
+    duplicates(root=root)
+    leaks = sql(root, "SELECT record_id FROM leaks WHERE kind = 'exact'").column("record_id").to_pylist()
+    assert {f"{name}/train/{n}" for name in ("pairs", "alone") for n in (0, 1)} < {*leaks}
+
+
+def test_splits_of_a_mixture_inside_do_not_guard_either(root: Path) -> None:
+    inside = {"mixture": {"name": "inside", "sources": [{"corpus": "names", "split": "test"}]}}
+    assert losses(mix(mixture("topics", inside), root=root)) == [(6, 0, 1, 5), (2, 0, 0, 2)]
+
+
 def test_across_corpora_the_first_of_a_text_stays_and_other_tasks_keep_theirs(root: Path) -> None:
     manifest = mix(mixture("topics", "more", "names"), root=root)
     assert losses(manifest) == [(6, 1, 2, 3), (2, 0, 0, 2), (1, 0, 0, 1)]
@@ -144,6 +163,15 @@ def test_audited_evidence_counts_near_texts_and_shared_ngrams_too(root: Path) ->
         mix(chosen, root=root)
     duplicates(root=root)
     with pytest.raises(UserError, match="no audit of contamination yet; run `ubert contamination`"):
+        mix(chosen, root=root)
+    contamination(root=root, against=["names/test"])
+    with pytest.raises(UserError, match="audit of contamination leaves out names/validation, topics/validation"):
+        mix(chosen, root=root)
+    contamination(["topics"], root=root)
+    with pytest.raises(UserError, match="is not of more as it is now; run `ubert contamination`"):
+        mix(chosen, root=root)
+    contamination(["topics", "more"], root=root)
+    with pytest.raises(UserError, match="audit of contamination leaves out names; run"):
         mix(chosen, root=root)
     contamination(root=root)
     assert losses(mix(chosen, root=root)) == [(6, 3, 1, 2)]
@@ -204,26 +232,28 @@ def test_a_mixture_may_ask_for_licences(root: Path) -> None:
     assert [tuple(row.values()) for row in view.to_pylist()] == [("more", "unstated"), ("topics", "permissive")]
 
 
+pairs_ = st.sampled_from([None, None, "Why?", "Which?"])
 splits_ = st.sampled_from(["train", "train", "test", "validation"])
-rows_ = st.tuples(st.sampled_from(["a", "b", "c"]), splits_, st.integers(0, 5), st.booleans())
+rows_ = st.tuples(st.sampled_from(["a", "b", "c"]), splits_, st.integers(0, 5), st.booleans(), pairs_)
 
 
 @settings(max_examples=15)
 @given(rows=st.lists(rows_, min_size=1, max_size=30))
 def test_what_is_drawn_is_no_test_text_and_no_text_twice(
-    rows: list[tuple[str, Any, int, bool]], tmp_path_factory: pytest.TempPathFactory
+    rows: list[tuple[str, Any, int, bool, str | None]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("store")
     records = [
-        record(name, n, f"Text {text}.", split=split, **(NAMES if ner else {}))
-        for n, (name, split, text, ner) in enumerate(rows)
+        record(name, n, f"Text {text}.", split=split, pair=pair, **(NAMES if ner else {}))
+        for n, (name, split, text, ner, pair) in enumerate(rows)
     ]
     corpora = {one.corpus for one in records}
     for name in corpora:
         put_corpus(root, name, [one for one in records if one.corpus == name])
     trained = sorted({one.corpus for one in records if one.split == "train"})
     tested = {one.text for one in records if one.split != "train"}
-    left = {(one.text, one.task) for one in records if one.split == "train" and one.text not in tested}
+    clean = [one for one in records if one.split == "train" and one.text not in tested]
+    left = {(one.text, one.pair or "", one.task) for one in clean}
     spare = [name for name in trained if any(one.corpus == name and one.split == "train" for one in records)]
     try:
         manifest = mix(mixture(*spare), root=root) if spare else None
@@ -233,7 +263,7 @@ def test_what_is_drawn_is_no_test_text_and_no_text_twice(
     if manifest:
         found = [one for one in records if one.record_id in drawn(root, manifest)]
         assert not {one.text for one in found} & tested
-        assert sorted((one.text, one.task) for one in found) == sorted(left)
+        assert sorted((one.text, one.pair or "", one.task) for one in found) == sorted(left)
         for available, leaks, repeats, kept in losses(manifest):
             assert available == leaks + repeats + kept
 

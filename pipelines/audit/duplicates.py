@@ -19,7 +19,7 @@ from pipelines.audit.audited import Found, audited
 from pipelines.audit.contradictions import contradictions
 from pipelines.audit.evidence import DUPLICATES, LEAKS
 from pipelines.audit.near import find_near
-from pipelines.audit.same import ASKED, KEEPER_ORDER, rank
+from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.place import Place
 from pipelines.store import Store
 from pipelines.warehouse import connect, explained
@@ -31,8 +31,10 @@ SECONDS = 24 * 3600.0  # a longer audit is interrupted
 # Rows are numbered in keeper order; a text has the number of its first row.
 _NUMBERED = f"""
 CREATE TABLE numbered AS
-SELECT row_number() OVER (ORDER BY {KEEPER_ORDER})::UINTEGER AS id, record_id, corpus, split, content_hash
-FROM (SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash FROM records);
+SELECT row_number() OVER (ORDER BY {KEEPER_ORDER})::UINTEGER AS id,
+       record_id, corpus, split, content_hash, text_hash
+FROM (SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash, {TEXT_HASH} AS text_hash
+      FROM records);
 
 CREATE TABLE contents AS
 SELECT content_hash, min(id) AS id, count(*) AS copies FROM numbered GROUP BY content_hash;
@@ -66,22 +68,25 @@ WHERE alike.id <> keeper.id ORDER BY one.id
 """
 # Of each record whose text is in an evaluation split that comes before its own, the nearest record of that split.
 _LEAKS = f"""
-WITH pairs AS (
-    SELECT a, b, similarity FROM near UNION ALL SELECT b, a, similarity FROM near
-    UNION ALL SELECT id, id, 1 FROM contents WHERE copies > 1),
-evaluation AS (
-    SELECT text_id AS b, corpus, split, min(id) AS id FROM alike JOIN numbered USING (id)
+WITH same AS (
+    SELECT text_hash, corpus, split, min(id) AS id FROM numbered WHERE split <> 'train' GROUP BY ALL),
+nearest AS (
+    SELECT text_id, corpus, split, min(id) AS id FROM alike JOIN numbered USING (id)
     WHERE split <> 'train' GROUP BY ALL),
+pairs AS (SELECT a, b, similarity FROM near UNION ALL SELECT b, a, similarity FROM near),
 found AS (
-    SELECT alike.id, evaluation.id AS evaluation, text_id = b AS exact, similarity
-    FROM alike JOIN numbered USING (id) JOIN pairs ON a = text_id JOIN evaluation USING (b)
-    WHERE {rank("evaluation.split")} < {rank("numbered.split")}
-    QUALIFY row_number() OVER (PARTITION BY alike.id, evaluation.corpus, evaluation.split
-                               ORDER BY exact DESC, similarity DESC, evaluation.id) = 1)
+    SELECT numbered.id, same.id AS evaluation, true AS exact, 1 AS similarity
+    FROM numbered JOIN same USING (text_hash)
+    UNION ALL
+    SELECT alike.id, nearest.id, false, similarity
+    FROM alike JOIN pairs ON a = alike.text_id JOIN nearest ON nearest.text_id = b)
 SELECT one.record_id, one.corpus, one.split,
        other.record_id AS evaluation_id, other.corpus AS evaluation_corpus, other.split AS evaluation_split,
        if(exact, 'exact', 'near') AS kind, similarity::FLOAT AS similarity
 FROM found JOIN numbered AS one USING (id) JOIN numbered AS other ON other.id = evaluation
+WHERE {rank("other.split")} < {rank("one.split")}
+QUALIFY row_number() OVER (
+    PARTITION BY one.id, other.corpus, other.split ORDER BY exact DESC, similarity DESC, other.id) = 1
 ORDER BY one.id, other.id
 """
 

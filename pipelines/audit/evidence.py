@@ -65,13 +65,19 @@ def audit_of_all(store: Store, audit: str) -> AuditManifest:
     """The current audit, where it is of the whole store as it is now.
 
     Raises:
-        UserError: there is none, or corpora were added, changed or left out.
+        UserError: there is none, or corpora were added, changed or left out, or evaluation splits left out.
     """
     cure = f"run `ubert {audit}`"
     if audit not in store.names("audits"):
         raise UserError(f"{store.root}: no audit of {audit} yet; {cure}")
     manifest = store.current("audits", audit)[1]
-    for name in store.names("corpora"):
-        if manifest.corpora.get(name) != store.current("corpora", name)[1].fingerprint:
+    corpora = {name: store.current("corpora", name)[1] for name in store.names("corpora")}
+    for name, corpus in corpora.items():
+        if manifest.corpora.get(name) != corpus.fingerprint:
             raise UserError(f"{store.root}: the audit of {audit} is not of {name} as it is now; {cure}")
+    files = [(name, str(file.split)) for name, corpus in corpora.items() for file in corpus.files]
+    whole = {"corpora": {*corpora}, "against": {f"{name}/{split}" for name, split in files if split != "train"}}
+    for names, expected in whole.items():
+        if left_out := sorted(expected - {*manifest.parameters.get(names, expected)}):
+            raise UserError(f"{store.root}: the audit of {audit} leaves out {', '.join(left_out)}; {cure}")
     return manifest

@@ -8,6 +8,9 @@ def rank(split: str) -> str:
     return f"list_position(['test', 'validation', 'train'], {split})"
 
 
+# Of the text alone: in a leak, a pair (a question, an aspect, another text) is part of what is asked of it.
+TEXT_HASH = "coalesce(text_hash, content_hash)"
+
 KEEPER_ORDER = f"{rank('split')}, corpus, record_id"
 
 # What is asked of a text: the task and the candidate categories, in any order and case; where there are none, the

@@ -61,6 +61,9 @@ def records_to_batch(records: Sequence[Record]) -> pa.RecordBatch:
         "source": _sources([r.source for r in records]),
         "characters": pa.array([len(r.text) + len(r.pair or "") for r in records], pa.int32()),
         "content_hash": pa.array([content_hash(r.text, r.pair) for r in records], pa.binary(16)),
+        "text_hash": pa.array(
+            [content_hash(r.text, None) if r.pair is not None else None for r in records], pa.binary(16)
+        ),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)
 
@@ -96,7 +99,7 @@ def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str)
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
-    """Read rows of `RECORD_SCHEMA` back; the derived columns (key, characters, content_hash) may be absent."""
+    """Read rows of `RECORD_SCHEMA` back; the derived columns (key, characters, hashes) may be absent."""
     rows = table.drop_columns(["categories"]).to_pylist()
     for row, categories in zip(rows, _shared_categories(table.column("categories")), strict=True):
         yield Record(

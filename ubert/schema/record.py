@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 from msgspec import Struct
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Task = Literal[
     "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "qa",
@@ -201,6 +201,7 @@ RECORD_SCHEMA = pa.schema(
         pa.field("source", SOURCE, nullable=False),
         pa.field("characters", pa.int32(), nullable=False),  # of text and pair
         pa.field("content_hash", pa.binary(16), nullable=False),
+        pa.field("text_hash", pa.binary(16)),  # of the text alone, where there is a pair
     ],
     metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
 )
