@@ -180,13 +180,27 @@ def test_a_quoted_field_holds_separators_quotes_and_line_ends(read: Read) -> Non
     assert [row.line for row in rows] == [2, 5]
 
 
-def test_a_broken_quote_is_a_reject_with_all_that_it_swallowed(read: Read) -> None:
-    rows = read("table", ("x", b'a,b\n"c"d,e\nf,g\n"h\ni,j\n'), separator=",", columns=["m", "n"], quoting="csv")
-    assert [row.line for row in rows if isinstance(row, RawRow)] == [1, 3]
-    assert [(row.line, row.reason, row.raw) for row in rows if isinstance(row, Reject)] == [
-        (2, "not CSV", '"c"d,e\n'),
-        (4, "not CSV", '"h\ni,j\n'),
+def test_a_broken_quote_costs_its_line_alone(read: Read) -> None:
+    content = b'a,b\n"c"d,e\nf,g\n"h,i\nj,k\n"l, m","n\no"\n"p,q\nr,s\n'
+    rows = read("table", ("x", content), separator=",", columns=["m", "n"], quoting="csv")
+    assert [(row.line, [*row.content.values()]) for row in rows if isinstance(row, RawRow)] == [
+        (1, ["a", "b"]),
+        (3, ["f", "g"]),
+        (5, ["j", "k"]),
+        (6, ["l, m", "n\no"]),
+        (9, ["r", "s"]),
     ]
+    assert [(row.line, row.reason, row.detail, row.raw) for row in rows if isinstance(row, Reject)] == [
+        (2, "not CSV", "',' expected after '\"'", '"c"d,e\n'),
+        (4, "not CSV", "a quote is opened; line 6: ',' expected after '\"'", '"h,i\n'),
+        (8, "not CSV", "a quote is opened; line 9: unexpected end of data", '"p,q\n'),
+    ]
+
+
+def test_quotes_that_are_opened_on_every_line_take_no_longer_for_it(read: Read) -> None:
+    lines = 50_000  # to read from each of them to the end of the file would take a minute
+    rows = read("table", ("x", b'a","b\n' * lines), separator=",", columns=["m"], quoting="csv")
+    assert [row.line for row in rows if isinstance(row, Reject)] == [*range(1, lines + 1)]
 
 
 def test_the_last_column_takes_the_rest_of_the_line(read: Read) -> None:

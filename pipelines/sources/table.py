@@ -22,11 +22,11 @@ from ubert.schema.yaml_file import Strict
 class Options(Strict):
     """`columns` names the columns; without it the first line does (`header`). `optional_columns` are further ones
     at the end that a row has all or none of. `quoting` csv: fields may be quoted and then hold separators and line
-    ends; none: a quote is a character like any other. `rest`: the last column takes the rest of the line, whatever
-    it holds. `constants`: further fields, the same in every row of the file, such as the label that a file stands
-    for. `group`: lines that are equal in these columns make up one row, with `rows`, a list of their other
-    fields. `only`: the first row to take and the one to stop before, counted from 0; so a file can be parted into
-    splits."""
+    ends (a line with a quote that nothing closes is refused); none: a quote is a character like any other. `rest`:
+    the last column takes the rest of the line, whatever it holds. `constants`: further fields, the same in every
+    row of the file, such as the label that a file stands for. `group`: lines that are equal in these columns make
+    up one row, with `rows`, a list of their other fields. `only`: the first row to take and the one to stop
+    before, counted from 0; so a file can be parted into splits."""
 
     separator: str = Field(default="\t", min_length=1, max_length=1)
     header: bool = False
@@ -127,20 +127,27 @@ def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 
 
 def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    """Of a record that is not CSV its first line is refused alone, and reading goes on at the next: a stray quote
+    would take all that follows with it. What such a quote was read over, is read again line by line: a quote that
+    is opened there comes to the same end. So no line is read more than twice."""
     csv.field_size_limit(sys.maxsize)  # the limit guards no memory: the line is there already
     source = list(io.StringIO(text(piece), newline=""))
-    rows = csv.reader(source, delimiter=options.separator, strict=True)
-    done = 0
+    done = again = 0
     while done < len(source):
-        try:
-            fields = next(rows)
-        except csv.Error as error:
-            raw = "".join(source[done : rows.line_num])
-            yield Reject(piece.path, piece.line + done, "not CSV", str(error), raw)
-        else:
+        start, stop = done, done + 1 if done < again else len(source)
+        rows = csv.reader(map(source.__getitem__, range(start, stop)), delimiter=options.separator, strict=True)
+        while done < stop:
+            try:
+                fields = next(rows)
+            except csv.Error as error:
+                last = start + rows.line_num
+                detail = str(error) if last == done + 1 else f"a quote is opened; line {last}: {error}"
+                yield Reject(piece.path, piece.line + done, "not CSV", detail, source[done])
+                done, again = done + 1, max(again, last - 1)
+                break
             if fields:
-                yield piece.line + done, fields, "".join(source[done : rows.line_num])
-        done = rows.line_num
+                yield piece.line + done, fields, "".join(source[done : start + rows.line_num])
+            done = start + rows.line_num
 
 
 def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
