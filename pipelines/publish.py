@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -68,13 +68,14 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
     return manifest
 
 
-Counts = list[dict[str, tuple[int, int]]]  # of each unit: path -> (kept, rejected)
+Rows = dict[str, tuple[int, int]]  # path -> (kept, rejected)
+Counts = list[Rows]  # of each unit
 
 
 def _counts(plan: Plan, directory: Place) -> Counts:
     """What the units counted; files of an object store are asked several at a time."""
 
-    def of_unit(unit: Unit) -> dict[str, tuple[int, int]]:
+    def of_unit(unit: Unit) -> Rows:
         path, filesystem = arrow(directory / unit.part)
         return json.loads(pq.read_metadata(path, filesystem=filesystem).metadata[COUNTS])  # type: ignore[no-any-return]
 
@@ -84,12 +85,11 @@ def _counts(plan: Plan, directory: Place) -> Counts:
 
 def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
     """The source files with the rows that their units counted."""
-    rows: defaultdict[Split, dict[str, tuple[int, int]]] = defaultdict(dict)
-    for unit, of_unit in zip(plan.units, counts, strict=True):
-        of_split = rows[unit.entry.split]
-        for path, (taken, refused) in of_unit.items():
-            kept, rejected = of_split.get(path, (0, 0))  # of other units of the same file
-            of_split[path] = kept + taken, rejected + refused
+    units = list(zip(plan.units, counts, strict=True))
+    rows: dict[Split, Rows] = {
+        split: _by_file(of_unit for unit, of_unit in units if unit.entry.split == split)
+        for split in {unit.entry.split for unit in plan.units}
+    }
     found = []
     for entry, (path, size, sha) in plan.files:
         kept, rejected = rows[entry.split][path]
@@ -97,15 +97,24 @@ def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
     return found
 
 
-def _of_split(plan: Plan, counts: Counts, split: Split) -> tuple[list[Unit], int, int]:
-    """The units of a split's labelled files, and how many rows of them were kept and rejected."""
+def _by_file(counts: Iterable[Rows]) -> Rows:
+    """What units counted in all: several may have read the same file."""
+    rows: Rows = {}
+    for of_unit in counts:
+        for path, (taken, refused) in of_unit.items():
+            kept, rejected = rows.get(path, (0, 0))
+            rows[path] = kept + taken, rejected + refused
+    return rows
+
+
+def _of_split(plan: Plan, counts: Counts, split: Split) -> tuple[list[Unit], Rows]:
+    """The units of a split's labelled files, and how many rows of each file were kept and rejected."""
     found = [
         (unit, of_unit)
         for unit, of_unit in zip(plan.units, counts, strict=True)
         if unit.entry.split == split and unit.entry.labelled
     ]
-    rows = [counted for _, of_unit in found for counted in of_unit.values()]
-    return [unit for unit, _ in found], sum(kept for kept, _ in rows), sum(rejected for _, rejected in rows)
+    return [unit for unit, _ in found], _by_file(of_unit for _, of_unit in found)
 
 
 def _check_rejects(plan: Plan, directory: Place, counts: Counts, there: set[str]) -> None:
@@ -121,9 +130,10 @@ def _check_rejects(plan: Plan, directory: Place, counts: Counts, there: set[str]
 
 def _check_splits(plan: Plan, directory: Place, counts: Counts) -> None:
     for split in dict.fromkeys(entry.split for entry in plan.spec.files if entry.labelled):
-        units, kept, rejected = _of_split(plan, counts, split)
-        if not kept:
+        units, rows = _of_split(plan, counts, split)
+        if not any(kept for kept, _ in rows.values()):
             paths = [piece.path for unit in units for piece in unit.slices]
+            rejected = any(rejected for _, rejected in rows.values())
             cause = f"every row was refused: {_reasons(directory, units)}" if rejected else "it has no rows"
             where = paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
             raise UserError(
@@ -133,27 +143,35 @@ def _check_splits(plan: Plan, directory: Place, counts: Counts) -> None:
 
 
 def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) -> None:
+    """Hold against the budget the refused rows of a split, and the files of which no row was kept: one that cannot
+    be read is a single reject, whatever is in it."""
     budget = 0.0 if strict else plan.spec.error_budget
     for split in dict.fromkeys(unit.entry.split for unit in plan.units):
-        units, kept, rejected = _of_split(plan, counts, split)
-        if rejected <= budget * (kept + rejected):
-            continue
-        rows = kept + rejected
-        enough = math.ceil(rejected / rows * 100) / 100
-        allowed, cure = "its error budget", f"state `error_budget: {enough:g}` in the spec"
-        if strict:
-            allowed, cure = "--strict", "run without --strict"
-        raise UserError(
-            f"{plan.spec.name}: split {split}: {rejected:,} of {rows:,} rows were refused, {rejected / rows:.2%}, "
-            f"and {allowed} allows {budget:.2%}: {_reasons(directory, units)}; the rows are in "
-            f"{directory}/rejects-*.parquet; mend the source or its spec, or {cure}"
-        )
+        units, of_files = _of_split(plan, counts, split)
+        kept, rejected = (sum(rows[i] for rows in of_files.values()) for i in (0, 1))
+        barren = {path for path, (taken, refused) in of_files.items() if refused and not taken}
+        for lost, every, what, paths in (
+            (rejected, kept + rejected, "rows were refused", None),
+            (len(barren), len(of_files), "files were refused whole", barren),
+        ):
+            if lost <= budget * every:
+                continue
+            enough = math.ceil(lost / every * 100) / 100
+            allowed, cure = "its error budget", f"state `error_budget: {enough:g}` in the spec"
+            if strict:
+                allowed, cure = "--strict", "run without --strict"
+            raise UserError(
+                f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
+                f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}; the rows are in "
+                f"{directory}/rejects-*.parquet; mend the source or its spec, or {cure}"
+            )
 
 
-def _reasons(directory: Place, units: Sequence[Unit], most: int = 3) -> str:
-    """The commonest reasons for which rows were refused, each with its first row."""
+def _reasons(directory: Place, units: Sequence[Unit], paths: Collection[str] | None = None, most: int = 3) -> str:
+    """The commonest reasons for which rows (of these files) were refused, each with its first row."""
     files = [directory / unit.reject_part for unit in units]
-    table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table()
+    wanted = None if paths is None else pc.field("path").isin(list(paths))
+    table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table(filter=wanted)
     counted = Counter(table["reason"].to_pylist())
     said = []
     for reason, number in counted.most_common(most):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,34 @@ def test_each_split_has_the_budget_of_its_own_rows(world: World) -> None:
     world.source(numbers(range(3)) + "{\n", "test.jsonl")
     with pytest.raises(UserError, match=r"split test: 1 of 4 rows were refused, 25\.00%"):
         world.read()
+
+
+def test_files_that_are_refused_whole_have_the_budget_too(world: World) -> None:
+    """A file that cannot be read is one reject, whatever is in it."""
+    world.spec(format="json", files=[{"split": "train", "path": "*.json"}], error_budget=0.01)
+    world.source(json.dumps([{"text": f"number {n}", "label": n % 2} for n in range(200)]), "a.json")
+    world.source('[{"text": "number 7", "label": 1}, {"te', "b.json")
+    world.source("[]", "c.json")
+    with pytest.raises(
+        UserError, match=r"split train: 1 of 3 files were refused whole, 33\.33%.*b\.json:1: line 1,"
+    ):
+        world.read()
+    world.spec(format="json", files=[{"split": "train", "path": "*.json"}], error_budget=0.34)
+    world.read()
+    assert [(file.kept, file.rejected) for file in Store(world.root).current("corpora", "toy")[1].files] == [
+        (200, 0),
+        (0, 1),
+        (0, 0),
+    ]
+
+
+def test_a_document_is_a_file_and_a_row(world: World) -> None:
+    world.spec(
+        format="json", options={"rows": ["."]}, files=[{"split": "train", "path": "*.json"}], error_budget=0.01
+    )
+    for n in range(100):
+        world.source(json.dumps({"text": f"number {n}", "label": n % 2}) if n else "{", f"{n}.json")
+    assert world.read().rows == 100
 
 
 def test_files_without_annotations_do_not_count(world: World) -> None:

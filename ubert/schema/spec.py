@@ -148,7 +148,7 @@ class DatasetSpec(Strict):
     options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
     fetch: Fetches = Field(default_factory=list)  # how the files come to be there
     files: list[Files] = Field(min_length=1)
-    error_budget: float = Field(default=0.01, ge=0, le=1)  # the share of a split's rows that may be refused
+    error_budget: float = Field(default=0.01, ge=0, le=1)  # of a split's rows, and of its files as a whole
     map: Mapping
     categories: Categories = Field(default=Categories(), validate_default=True)
 
