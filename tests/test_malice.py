@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import World, numbers
@@ -78,6 +79,52 @@ def test_rows_that_no_file_could_hold_or_no_parser_could_read_are_rejects(world:
     [file] = manifest.files
     assert (file.records, file.kept, file.rejected) == (6, 1, 5)
     assert [row["line"] for row in world.rejects()] == [1, 2, 3, 4, 5]
+
+
+HALF = "\ud800"  # of a surrogate pair
+NAMED = {"text": "t", "spans": {"each": "s[]", "id": "i", "label": "l", "start": "b", "words": "w"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "good", "bad", "reason"),
+    [
+        (
+            {"task": "choice", "map": {"text": "t", "candidates": "o", "label": "l"}, "categories": {}},
+            {"t": "hello", "o": ["a", "b"], "l": 0},
+            {"t": "hello", "o": ["a", HALF], "l": 0},
+            "lone surrogate",
+        ),
+        (
+            {"task": "ner", "map": {**NAMED, "candidates": "c"}, "categories": {}},
+            {"t": "hello", "c": ["a", "b"], "s": []},
+            {"t": "hello", "c": ["a", HALF], "s": []},
+            "lone surrogate",
+        ),
+        (
+            {"task": "ner", "map": NAMED, "categories": {"entity": {"a": "thing"}}},
+            {"t": "hello", "s": []},
+            {"t": "hello", "s": [{"i": HALF, "l": "a", "b": 0, "w": "jello"}]},
+            "mention doesn't match its offsets",
+        ),
+    ],
+)
+def test_half_a_surrogate_pair_anywhere_in_a_row_refuses_that_row(
+    world: World, changes: dict[str, Any], good: dict[str, Any], bad: dict[str, Any], reason: str
+) -> None:
+    world.spec(**changes)
+    world.source("".join(json.dumps(row) + "\n" for row in (good, bad)))
+    [file] = world.ingest().files
+    assert (file.kept, [row["reason"] for row in world.rejects()]) == (1, [reason])
+    mentions = sql(world.root, "SELECT mention FROM mismatches")["mention"].to_pylist()
+    assert mentions == (["\\ud800"] if reason.startswith("mention") else [])
+
+
+def test_half_a_surrogate_pair_in_a_key_refuses_its_row(world: World) -> None:
+    world.spec(format="json", options={"rows": ["{k}"]})
+    world.source(json.dumps({HALF: {"text": "a", "label": 0}, "b": {"text": "b", "label": 1}}))
+    [file] = world.ingest().files
+    [reject] = world.rejects()
+    assert (file.kept, reject["reason"]) == (1, "lone surrogate") and "\\ud800" in reject["detail"]
 
 
 @pytest.mark.parametrize("name", ["-rf", "--help", "a b", "$(true)", "a;b", "ü", "%s", "*"])

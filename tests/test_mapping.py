@@ -143,6 +143,8 @@ def test_a_value_is_a_finite_number() -> None:
         assert refused(spec, {"t": "a", "u": "b", "v": wrong})[0] == "not a number"
     assert refused(spec, {"t": "a", "u": "b", "v": "nan"})[0] == "no value"
     assert refused(spec, {"t": "a", "u": "b", "v": "inf"})[0] == "no value"
+    assert kept(spec, {"t": "a", "u": "b", "v": -3.4e38}).value == -3.4e38
+    assert refused(spec, {"t": "a", "u": "b", "v": -1e39})[0] == "no value"  # which files would hold as -inf
 
 
 def test_a_text_to_generate_and_a_text_alone() -> None:

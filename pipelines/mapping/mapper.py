@@ -62,7 +62,7 @@ def mapper(
             return _reject(piece.path, row, refused.reason, refused.detail)
         if mismatches:
             report(piece, row, mismatches)
-        wrong = problem(record)
+        wrong = problem(record, categories)
         return record if wrong is None else _reject(piece.path, row, *wrong)
 
     return to_record

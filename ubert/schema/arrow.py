@@ -74,10 +74,10 @@ def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.R
         _words([corpus] * len(rejects)),
         _words([split] * len(rejects)),
         *(
-            pa.array([getattr(r, name) for r in rejects], REJECT_SCHEMA.field(name).type)
+            _evidence([getattr(r, name) for r in rejects], REJECT_SCHEMA.field(name).type)
             for name in ("path", "line", "reason", "detail")
         ),
-        pa.array([_beginning(r.raw) for r in rejects], pa.string()),
+        _evidence([_beginning(r.raw) for r in rejects], pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=REJECT_SCHEMA)
 
@@ -92,10 +92,21 @@ def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str)
     columns = [
         _words([corpus] * len(misplaced)),
         _words([split] * len(misplaced)),
-        *(pa.array([getattr(m, name) for m in misplaced]) for name in ("path", "line", "locator")),
-        *(pa.array([getattr(m.mismatch, f.name) for m in misplaced], f.type) for f in list(MISMATCH_SCHEMA)[5:]),
+        *(
+            _evidence([getattr(m, name) for m in misplaced], MISMATCH_SCHEMA.field(name).type)
+            for name in ("path", "line", "locator")
+        ),
+        *(_evidence([getattr(m.mismatch, f.name) for m in misplaced], f.type) for f in list(MISMATCH_SCHEMA)[5:]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=MISMATCH_SCHEMA)
+
+
+def _evidence(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """A column of what is only shown: of half a surrogate pair, which no file can hold, the escape is written."""
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([v and v.encode(errors="backslashreplace").decode() for v in values], kind)
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
+from ubert.schema.record import Category, Record, Span
 
-from ubert.schema.record import Record, Span
+LARGEST_VALUE = (2 - 2**-23) * 2.0**127  # of a 32-bit float, as which values are stored
 
 
-def problem(record: Record) -> tuple[str, str] | None:
+def problem(record: Record, shared: tuple[Category, ...] = ()) -> tuple[str, str] | None:
     """The first thing wrong with `record` as (reason, detail), or None.
 
-    `reason` is a short phrase to group rejects by; `detail` names the offending value.
+    `reason` is a short phrase to group rejects by; `detail` names the offending value. `shared`: the categories of
+    the spec, which need no look; others come from the row.
     """
-    # Of all names of categories only a question, its record's one category, comes from the row.
-    question = record.categories[0].name if record.categories else None
-    text = record.text
-    for side in (text, record.pair, record.target, question):
+    text, own = record.text, () if record.categories is shared else record.categories
+    for side in (text, record.pair, record.target, record.record_id, *[category.name for category in own]):
         if side is not None and not side.isascii() and not _is_utf8(side):
-            return "lone surrogate", "the text holds half of a surrogate pair and cannot be written as UTF-8"
+            what = "the text, its id or one of its categories"
+            return "lone surrogate", f"{what} holds half of a surrogate pair and cannot be written as UTF-8"
     if not text or text.isspace():
         return "empty text", f"text is {text!r}"
     return (
@@ -42,8 +42,8 @@ def _wrong_labels(record: Record) -> tuple[str, str] | None:
             return "unknown category", f"label {label} of {several} categories"
     if task in ("classification", "pair", "choice"):
         return None if len(labels) == 1 else ("wrong number of labels", f"{len(labels)} labels, expected 1")
-    if task == "regression" and (record.value is None or not math.isfinite(record.value)):
-        return "no value", f"value is {record.value}"
+    if task == "regression" and not (record.value is not None and abs(record.value) <= LARGEST_VALUE):  # nor NaN
+        return "no value", f"value is {record.value}, expected a number of at most {LARGEST_VALUE:.4g}"
     if task == "seq2seq" and not record.target:
         return "no target", "a seq2seq record needs a target"
     return None
