@@ -195,6 +195,17 @@ def test_only_text_encodings_that_keep_line_ends_are_taken(tmp_path: Path, encod
         ("name: reviews\nname: films", "key 'name' given twice in \"<unicode string>\", line 2"),
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML: could not determine a constructor"),
         ("a: &a [*a]", "alias *a: aliases are not read"),
+        ("a: 1\nb: 2021-02-30", "'2021-02-30' cannot be read as timestamp (day is out of range for month)"),
+        ("a: 2021-01-01T25:00:00Z", "cannot be read as timestamp"),
+        ("a: !!timestamp x", "'x' cannot be read as timestamp"),
+        ("a: 0x_", "'0x_' cannot be read as int"),
+        ("a: [0b_]", 'in "<unicode string>", line 1, column 5'),
+        ("a: !!int x", "'x' cannot be read as int"),
+        ("a: !!int ''", "'' cannot be read as int"),
+        ("a: 1" + ":00" * 200 + ".5", "cannot be read as float"),
+        ("a: !!bool x", "'x' cannot be read as bool"),
+        (f"a: {'9' * 5000}", "9... cannot be read as int (Exceeds the limit"),
+        (f"name: 0x{'f' * 5000}", "f... cannot be read as int (more digits than are read); put text in quotes"),
     ],
 )
 def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:

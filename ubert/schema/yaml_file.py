@@ -30,7 +30,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 class _Loader(yaml.SafeLoader):
     """Safe tags only; a key given twice is an error, where YAML itself would keep the last; so are aliases, a few
-    lines of which can stand for more than any memory holds."""
+    lines of which can stand for more than any memory holds, and values that are not what they look like."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -38,6 +38,17 @@ class _Loader(yaml.SafeLoader):
             problem = f"alias *{event.anchor}: aliases are not read, write it out"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
         return super().compose_node(parent, index)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            if isinstance(value, int) and value.bit_length() > 64:
+                raise ValueError("more digits than are read")  # and than could be written
+        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # as the loader has them
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{_short(node.value)} cannot be read as {kind} ({error}); put text in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
