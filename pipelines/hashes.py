@@ -240,5 +240,5 @@ def _read(place: Place | None) -> dict[str, Hashed]:
             for piece in pieces
             for key, found in msgspec.json.decode(piece, type=dict[str, Hashed]).items()
         }
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, msgspec.DecodeError):
         return {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +202,30 @@ def test_no_row_breaks_the_mapping(spec: DatasetSpec, content: dict[str, Any]) -
     else:
         assert json.loads(row.raw).keys() == content.keys()
         rejects_to_batch([row], "n", "train")
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "row"),
+    [
+        ("json", {}, '[{{"label": {}}}]'),
+        ("json", {}, "[{}]"),
+        ("json", {"columns": ["label"]}, "[[1, {}]]"),
+        ("json_stream", {}, '{{"label": {}}}'),
+        ("jsonl", {}, '{{"label": {}}}'),
+        ("jsonl", {"decode": ["label"]}, '{{"label": "{}"}}'),
+        ("squad", {}, '{{"data": [{{"paragraphs": [{{"qas": [{}]}}]}}]}}'),
+    ],
+)
+def test_what_can_just_be_read_can_be_refused(
+    tmp_path: Path, form: str, options: dict[str, Any], row: str
+) -> None:
+    """However deeply it is nested: one step of the stack more may be one too many."""
+    module, to_record = reader(form), mapper(SPECS[0], "train")
+    deepest = sys.getrecursionlimit()
+    for levels in range(deepest - 120, deepest):
+        content = row.format("[" * levels + "]" * levels).encode()
+        (tmp_path / "x").write_bytes(content)
+        piece = Slice(str(tmp_path), "x", 0, len(content), 1, "utf-8", "0")
+        for found in module.read(piece, module.Options(**options)):
+            reject = to_record(piece, found) if isinstance(found, RawRow) else found
+            assert isinstance(reject, Reject) and reject.raw

@@ -77,9 +77,12 @@ def test_a_file_that_has_just_changed_is_not_remembered(
     assert read == [source, source]
 
 
-def test_a_memory_that_cannot_be_read_is_made_anew(world: World, source: Path, read: list[Path]) -> None:
+@pytest.mark.parametrize("memory", [b"{half", b"{\xff"])
+def test_a_memory_that_cannot_be_read_is_made_anew(
+    world: World, source: Path, read: list[Path], memory: bytes
+) -> None:
     planned(world)
-    Store(world.root).sources("toy").write_text("{half")  # type: ignore[attr-defined]
+    Store(world.root).sources("toy").write_bytes(memory)  # type: ignore[attr-defined]
     planned(world)
     planned(world)
     assert read == [source, source]

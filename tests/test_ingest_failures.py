@@ -103,6 +103,10 @@ def missing_file(world: World) -> None:
     (world.data / "toy/train.jsonl").unlink()
 
 
+def endless_name(world: World) -> None:
+    world.spec(files=[{"split": "train", "path": "x" * 300}])
+
+
 def missing_folder(world: World) -> None:
     world.spec(dataset="elsewhere", upstream={"url": "https://example.org/toy"})
 
@@ -144,6 +148,7 @@ def store_below_a_file(world: World) -> None:
     ("break_it", "words"),
     [
         (missing_file, ["train.jsonl", "no such file"]),
+        (endless_name, ["xxx: File name too long", "of a spec"]),
         (missing_folder, ["looked in", "data/elsewhere", "https://example.org/toy", "--data"]),
         (empty_file, ["split train would be empty", "train.jsonl", "no rows"]),
         (nothing_kept, ["split train would be empty", "train.jsonl:1", "not JSON"]),

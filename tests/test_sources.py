@@ -376,6 +376,7 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
     [
         (b'{"version": 2}', "expected a list `data`, as in SQuAD files"),
         (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
+        (b'{"data": [{"paragraphs": ["x"]}]}', "expected a list `qas` of document 0, paragraph 0"),
     ],
 )
 def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar
 
 from pipelines.mapping.paths import Scope, value
-from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.refused import RefusedError, as_json, short
 from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")
@@ -118,4 +117,4 @@ def category_of(label: Any, index: dict[str, int]) -> int:
 
 def as_label(found: Any) -> str:
     """A label as specs write it: a string, or what JSON writes for another value."""
-    return found if isinstance(found, str) else json.dumps(found)
+    return found if isinstance(found, str) else as_json(found)

@@ -6,7 +6,6 @@ One function for each shape of annotation prepares its look-ups from the spec, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from pipelines.mapping.annotations import annotated
@@ -24,7 +23,7 @@ from pipelines.mapping.fields import (
 )
 from pipelines.mapping.mentions import MisplacedError, given_field, locate
 from pipelines.mapping.paths import Scope, value, values
-from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.refused import RefusedError, as_json, short
 from pipelines.mapping.tags import tagged_spans
 from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import problem
@@ -70,7 +69,7 @@ def mapper(
 
 def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
     which = row.locator.removeprefix(f"{path}:{row.line}").removeprefix(path)  # of several there
-    return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, json.dumps(row.content))
+    return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, as_json(row.content))
 
 
 def _shape(spec: DatasetSpec) -> Shape:

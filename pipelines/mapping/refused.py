@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import reprlib
 from typing import Any
 
 
@@ -13,7 +15,18 @@ class RefusedError(Exception):
         self.reason, self.detail = reason, detail
 
 
+def as_json(value: Any, *, sort_keys: bool = False) -> str:
+    """A value as JSON; one that was read but is nested too deeply to be written, as far as it can be shown."""
+    try:
+        return json.dumps(value, sort_keys=sort_keys)
+    except RecursionError:
+        return reprlib.repr(value)
+
+
 def short(value: Any) -> str:
     """A value as it is shown in a sentence."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except RecursionError:
+        shown = reprlib.repr(value)
     return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -135,11 +135,11 @@ def matches(folder: Path, pattern: str) -> list[str]:
     name that begins with a dot.
 
     Raises:
-        UserError: there are none, a folder cannot be listed, or a name is not UTF-8.
+        UserError: there are none, a folder cannot be listed, or a name is too long or not UTF-8.
     """
-    if (folder / pattern).is_file():
-        return [pattern]
     try:
+        if (folder / pattern).is_file():
+            return [pattern]
         found = sorted(set(glob(folder, pattern)))
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}; {pattern} of a spec looks for files there") from None

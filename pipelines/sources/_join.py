@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import InsidePath, Strict
@@ -57,8 +57,8 @@ def joined(
 
 
 def _key(content: dict[str, Any], field: str) -> str | None:
-    return json.dumps(content[field], sort_keys=True) if content.get(field) is not None else None
+    return as_json(content[field], sort_keys=True) if content.get(field) is not None else None
 
 
 def _alone(path: str, row: RawRow, detail: str) -> Reject:
-    return Reject(path, row.line, "not joined", f"{row.locator}: {detail}", json.dumps(row.content))
+    return Reject(path, row.line, "not joined", f"{row.locator}: {detail}", as_json(row.content))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from pipelines.mapping.paths import Step, child, steps
+from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow, Slice
 from ubert.schema.errors import UserError
 from ubert.schema.mapping import Path
@@ -59,7 +59,7 @@ def rows_of(
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):
                 detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"
-                yield Reject(piece.path, line, "wrong column count", detail, json.dumps(value))
+                yield Reject(piece.path, line, "wrong column count", detail, as_json(value))
                 continue
             value = dict(zip(options.columns, value, strict=True))
         if options.item is not None and not isinstance(value, dict):
@@ -68,7 +68,7 @@ def rows_of(
             yield RawRow(line, f"{piece.path}#{where}", {**around, **value})
         else:
             expected = "an object" if options.columns is None else "a list"
-            yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", json.dumps(value))
+            yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", as_json(value))
 
 
 def _walk(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import Field
 
 from pipelines.mapping.fields import as_label
+from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow, Slice, sibling
 from pipelines.sources._rows import JsonOptions, rows_of
 from pipelines.sources._text import json_value
@@ -67,7 +67,7 @@ def _chosen(
         if isinstance(row, RawRow) and key not in row.content:
             # As one that is not listed it could bring a row of the test split into training.
             detail = f"{row.locator}: no {key!r}, by which rows are listed"
-            yield Reject(path, row.line, "missing field", detail, json.dumps(row.content))
+            yield Reject(path, row.line, "missing field", detail, as_json(row.content))
         elif isinstance(row, Reject) or (as_label(row.content[key]) in names) == wanted:
             yield row
 

@@ -12,15 +12,12 @@ from msgspec import MsgspecError
 from msgspec.json import Decoder
 from pydantic import Field
 
+from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._join import Beside, joined
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
-
-# A line with more may be nested so deeply that the fast parser can read it but nothing can write it as a reject.
-# Python's own parser, called from further down the stack, refuses these.
-MOST_BRACKETS = 500
 
 
 class Options(Strict):
@@ -57,8 +54,6 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
             yield line
             continue
         try:
-            if len(line) > MOST_BRACKETS and line.count("[") + line.count("{") > MOST_BRACKETS:
-                raise RecursionError
             yield RawRow(number, f"{path}:{number}", decode(line))
         except (MsgspecError, UnicodeEncodeError, RecursionError):
             if line and not line.isspace():
@@ -86,7 +81,7 @@ def _decoded(rows: Iterator[RawRow | Reject], path: str, fields: list[str]) -> I
             told = {field: json.loads(row.content[field]) for field in fields}
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             detail = f"{row.locator}: one of {', '.join(fields)} holds no JSON: {error}"
-            yield Reject(path, row.line, "not JSON", detail, json.dumps(row.content))
+            yield Reject(path, row.line, "not JSON", detail, as_json(row.content))
         else:
             yield RawRow(row.line, row.locator, {**row.content, **told})
 

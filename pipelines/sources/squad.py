@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._text import json_value
 from ubert.schema.errors import UserError
@@ -54,13 +54,14 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         return
     for d, document in islice(_items(piece, whole, "data", ""), *(options.documents or (None,))):
         for p, paragraph in _items(piece, document, "paragraphs", f" of document {d}"):
+            questions = _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}")
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
-            for q, question in _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}"):
+            for q, question in questions:
                 if isinstance(question, dict):
                     yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
                 else:
                     detail = f"expected an object at {d}.{p}.{q}"
-                    yield Reject(piece.path, 1, "wrong type", detail, json.dumps(question))
+                    yield Reject(piece.path, 1, "wrong type", detail, as_json(question))
 
 
 def _items(piece: Slice, node: Any, key: str, where: str) -> Iterator[tuple[int, Any]]:
