@@ -376,6 +376,7 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
     [
         (b'{"version": 2}', "expected a list `data`, as in SQuAD files"),
         (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
+        (b'{"data": [{"paragraphs": []}, {"paragraphs": [], "paragraphs": []}]}', "of document 1 is given twice"),
         (b'{"data": [{"paragraphs": ["x"]}]}', "expected a list `qas` of document 0, paragraph 0"),
     ],
 )
@@ -421,6 +422,27 @@ def test_keys_on_the_way_are_kept_under_their_names(read: Read) -> None:
         {"intent": "greet", "t": "hi"},
         {"intent": "leave", "t": "bye"},
     ]
+
+
+@pytest.mark.parametrize("name", ["json", "json_stream"])
+def test_a_key_given_twice_loses_no_row_uncounted(read: Read, name: str) -> None:
+    at = "x#" if name == "json" else "x#0."
+    rows = read(name, ("x", b'{"a": {"n": 1}, "a": {"n": 2}, "b": {"n": 3, "n": 4}}'), rows=["{k}"])
+    assert [row for row in rows if isinstance(row, RawRow)] == [
+        RawRow(1, f"{at}a", {"k": "a", "n": 1}),
+        RawRow(1, f"{at}b", {"k": "b", "n": 4}),
+    ]
+    assert [(row.reason, row.raw) for row in rows if isinstance(row, Reject)] == [("repeated key", '{"n": 2}')]
+    rows = read(name, ("x", b'{"d": [{"n": 1}, {"n": 2}], "d": [{"n": 3}]}'), rows=["d[]"])
+    assert [row.content["n"] for row in rows if isinstance(row, RawRow)] == [1, 2]
+    assert [(row.reason, row.raw) for row in rows if isinstance(row, Reject)] == [("repeated key", '{"n": 3}')]
+
+
+def test_a_key_with_a_dot_is_not_two_keys(read: Read) -> None:
+    content = b'{"a.b": {"c": {}}, "a": {"b.c": {}, "b": {}}, "a\\\\": {"b": {}}}'
+    rows = read("json", ("x", content), rows=["{k}.{l}"])
+    places = [row.locator for row in rows if isinstance(row, RawRow)]
+    assert places == ["x#a\\.b.c", "x#a.b\\.c", "x#a.b", "x#a\\\\.b"]
 
 
 def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:

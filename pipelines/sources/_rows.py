@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from pipelines.mapping.paths import Step, child, steps
 from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow, Slice
+from pipelines.sources._text import Repeated
 from ubert.schema.errors import UserError
 from ubert.schema.mapping import Path
 from ubert.schema.record import Reject
@@ -47,15 +48,21 @@ class JsonOptions(RowOptions):
 def rows_of(
     piece: Slice, whole: Any, options: RowOptions, line: int = 1, before: Place = ()
 ) -> Iterator[RawRow | Reject]:
-    """One row for each item that `rows` leads to; its locator is its place, after that of `whole`.
+    """One row for each item that `rows` leads to; its locator is its place, after that of `whole`. Of several rows
+    in one place, as a key that is given twice makes them, those after the first are refused.
 
     Raises:
         UserError: there is no such place.
     """
     routes = [steps(route) for route in options.rows]
     found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
+    seen: set[str] = set()
     for place, around, value in found:
-        where = ".".join((*before, *place))
+        where = ".".join((*before, *map(_escaped, place)))
+        if where in seen:
+            yield Reject(piece.path, line, "repeated key", f"another row before is at {where}", as_json(value))
+            continue
+        seen.add(where)
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):
                 detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"
@@ -69,6 +76,11 @@ def rows_of(
         else:
             expected = "an object" if options.columns is None else "a list"
             yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", as_json(value))
+
+
+def _escaped(key: str) -> str:
+    """A key as a locator has it: one with a dot in it is not taken for two."""
+    return key.replace("\\", "\\\\").replace(".", "\\.") if "." in key or "\\" in key else key
 
 
 def _walk(
@@ -86,13 +98,14 @@ def _walk(
     if wanted:
         around = {**around, **{key: found for key in wanted if (found := child(node, key)) is not None}}
     if step.name and isinstance(node, dict | list):
-        items = node.items() if isinstance(node, dict) else ((str(i), item) for i, item in enumerate(node))
-        for key, item in items:
+        for key, item in _pairs(node):
             yield from _walk(piece, item, rest, (*place, key), {**around, step.name: key}, wanted)
         return
     below = child(node, step.key) if step.key else None
     if below is not None:
-        yield from _walk(piece, below, rest, (*place, step.key), around, wanted)
+        found = [item for key, item in node.pairs if key == step.key] if isinstance(node, Repeated) else [below]
+        for item in found:
+            yield from _walk(piece, item, rest, (*place, step.key), around, wanted)
     elif not step.optional:
         there = ", ".join(node) if isinstance(node, dict) else f"a {type(node).__name__}"
         missing = "list" if step.items else f"key {step.key or step.name!r}"
@@ -100,3 +113,10 @@ def _walk(
             f"{piece.place}: no {missing} at {'.'.join(place) or 'its top'}, there is "
             f"{there[:200]}; correct `rows` in the spec"
         )
+
+
+def _pairs(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str, Any]]:
+    """Keys, or positions, and what is there; of a key that is given twice, both."""
+    if isinstance(node, list):
+        return ((str(i), item) for i, item in enumerate(node))
+    return node.pairs if isinstance(node, Repeated) else node.items()

@@ -58,9 +58,23 @@ def json_value(piece: Slice, strict: bool = True) -> Any | Reject:
     if isinstance(whole, Reject):
         return whole
     try:
-        return json.loads(whole, strict=strict)
+        return json.loads(whole, strict=strict, object_pairs_hook=json_object)
     except (ValueError, RecursionError) as error:
         return Reject(piece.path, 1, "not JSON", json_problem(error), whole[:LONGEST_RAW])
+
+
+class Repeated(dict[str, Any]):
+    """An object that has a key more than once: it holds the last value of each, and all in `pairs`."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values."""
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else Repeated(pairs)
 
 
 def json_problem(error: ValueError | RecursionError) -> str:

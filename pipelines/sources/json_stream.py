@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pipelines.sources import RawRow, Slice
 from pipelines.sources._rows import JsonOptions, Route, rows_of
-from pipelines.sources._text import json_problem, whole_text
+from pipelines.sources._text import json_object, json_problem, whole_text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -44,7 +44,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     if isinstance(whole, Reject):
         yield whole
         return
-    decoder = json.JSONDecoder(strict=not options.control_characters)
+    decoder = json.JSONDecoder(strict=not options.control_characters, object_pairs_hook=json_object)
     number, line, counted = 0, 1, 0
     at = _after_space(whole, 0)
     while at < len(whole):

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import RawRow, Slice
-from pipelines.sources._text import json_value
+from pipelines.sources._text import Repeated, json_value
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
@@ -66,6 +66,8 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 def _items(piece: Slice, node: Any, key: str, where: str) -> Iterator[tuple[int, Any]]:
     items = node.get(key) if isinstance(node, dict) else None
+    if isinstance(node, Repeated) and [given for given, _ in node.pairs].count(key) > 1:
+        raise UserError(f"{piece.place}: `{key}`{where} is given twice, and one would be lost; join them")
     if not isinstance(items, list):
         raise UserError(f"{piece.place}: expected a list `{key}`{where}, as in SQuAD files")
     return enumerate(items)
