@@ -16,7 +16,7 @@ from pipelines.place import Place, arrow, explained, parquet, persistent
 from pipelines.store import Store, now
 from pipelines.units import Plan, Unit
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, CorpusManifest, SourceFile, read_manifest
+from ubert.schema.manifest import ATTEMPT, MANIFEST, CorpusManifest, SourceFile, read_manifest
 from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Split
 
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
@@ -40,18 +40,26 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
 
 
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
-    name = plan.spec.name
     counts = _counts(plan, directory)
     there = {file.name for file in directory.glob("*.parquet")}
     _check_rejects(plan, directory, counts, there)
-    _check_splits(plan, directory, counts)
-    _check_budget(plan, directory, counts, strict)
+    try:
+        _check_splits(plan, directory, counts)
+        _check_budget(plan, directory, counts, strict)
+    except UserError:
+        store.publish("corpora", _manifest(plan, counts, there), ATTEMPT)
+        raise
     if (directory / MANIFEST).exists():
         return store.again("corpora", read_manifest(CorpusManifest, directory))
-    files = _counted(plan, counts)
-    _check_ids(name, [directory / unit.part for unit in plan.units])
-    manifest = CorpusManifest(
-        name=name,
+    _check_ids(plan.spec.name, [directory / unit.part for unit in plan.units])
+    manifest = _manifest(plan, counts, there)
+    store.publish("corpora", manifest)
+    return manifest
+
+
+def _manifest(plan: Plan, counts: Counts, there: set[str]) -> CorpusManifest:
+    return CorpusManifest(
+        name=plan.spec.name,
         fingerprint=plan.fingerprint,
         created=now(),
         task=plan.spec.task,
@@ -59,13 +67,11 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
         licence=plan.spec.licence,
         licence_class=plan.spec.licence_class or "unstated",
         upstream=plan.spec.upstream.url if plan.spec.upstream else None,
-        files=files,
+        files=_counted(plan, counts),
         parts=[unit.part for unit in plan.units],
         reject_parts=[unit.reject_part for unit in plan.units if unit.reject_part in there],
         mismatch_parts=[unit.mismatch_part for unit in plan.units if unit.mismatch_part in there],
     )
-    store.publish("corpora", manifest)
-    return manifest
 
 
 Rows = dict[str, tuple[int, int]]  # path -> (kept, rejected)
@@ -162,8 +168,9 @@ def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) ->
                 allowed, cure = "--strict", "run without --strict"
             raise UserError(
                 f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
-                f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}; the rows are in "
-                f"{directory}/rejects-*.parquet; mend the source or its spec, or {cure}"
+                f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}; "
+                f"`ubert rejects {plan.spec.name}` shows the rows, of {directory}/rejects-*.parquet; "
+                f"mend the source or its spec, or {cure}"
             )
 
 

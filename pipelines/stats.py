@@ -66,13 +66,14 @@ def overview(root: Place) -> dict[str, pa.Table]:
 
 
 def refused(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
-    """The reasons why rows of a corpus were refused, and the first `limit` rows of each.
+    """The reasons why rows of a corpus were refused, and the first `limit` rows of each; by its last ingest, even
+    if that was not published.
 
     Raises:
         UserError: there is no such corpus.
     """
     rows = f"SELECT * EXCLUDE (place) FROM ({_PLACED}) WHERE place <= {limit} ORDER BY split, reason, place"
-    return sql(root, _REJECTS, [corpus]), sql(root, rows, [corpus])
+    return sql(root, _REJECTS, [corpus], attempted=True), sql(root, rows, [corpus], attempted=True)
 
 
 def catalogue(root: Place, specs: Path) -> pa.Table:

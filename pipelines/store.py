@@ -1,6 +1,7 @@
 """Where things lie, on disk or in an object store, and how they come to be there: whole, or not at all.
 
     corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet where there are any, manifest.json
+                                    (attempt.json where too many rows were refused)
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
@@ -32,6 +33,7 @@ from pipelines.place import ObjectPath, Place, copy, on_disk, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
+    ATTEMPT,
     MANIFEST,
     AnyManifest,
     AuditManifest,
@@ -104,6 +106,17 @@ class Store:
             )
         return max(finished, key=lambda pair: (pair[1].created, pair[1].fingerprint))
 
+    def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
+        """What the last ingest of a corpus made, if it did not publish that because too many rows were refused."""
+        home = self.root / "corpora" / corpus
+        directories = [path.parent for path in home.glob(f"*/{ATTEMPT}")]
+        if not directories:
+            return None
+        made = [(path, read_manifest(CorpusManifest, path, ATTEMPT)) for path in directories]
+        last = max(made, key=lambda pair: pair[1].created)
+        published = any(home.glob(f"*/{MANIFEST}")) and self.current("corpora", corpus)[1].created
+        return None if published and published > last[1].created else last
+
     @contextmanager
     def working_on(self, kind: Kind, name: str) -> Iterator[None]:
         """Hold the only right to write a name; whatever is left half-written is removed, before and after.
@@ -129,16 +142,19 @@ class Store:
             finally:
                 _clean(home)  # of workers that died
 
-    def publish(self, kind: Kind, manifest: Manifest) -> Place:
-        """Write the manifest of a directory whose other files are complete: from now on it exists."""
+    def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> Place:
+        """Write the manifest of a directory whose other files are complete: from now on it exists. As `ATTEMPT` it
+        only says what was made."""
         directory = self.directory(kind, manifest.name, manifest.fingerprint)
-        with atomic(directory / MANIFEST) as path:
+        with atomic(directory / file) as path:
             path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
         return directory
 
     def again(self, kind: Kind, manifest: AnyManifest) -> AnyManifest:
-        """Make a finished directory the current one of its name, where a newer one is; returns its manifest."""
-        if self.current(kind, manifest.name)[1].fingerprint != manifest.fingerprint:
+        """Make a finished directory the current one of its name, where a newer one is or was attempted; returns
+        its manifest."""
+        attempted = kind == "corpora" and self.attempt(manifest.name)
+        if attempted or self.current(kind, manifest.name)[1].fingerprint != manifest.fingerprint:
             manifest = manifest.model_copy(update={"created": now()})
             self.publish(kind, manifest)
         return manifest

@@ -108,10 +108,15 @@ FROM (SELECT record_id, corpus, split, text, pair, categories, spans, event, unn
 
 @contextmanager
 def connect(
-    root: Place, corpora: Collection[str] | None = None, scratch: Path | None = None
+    root: Place,
+    corpora: Collection[str] | None = None,
+    scratch: Path | None = None,
+    *,
+    attempted: bool = False,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection with the views over the current state of the store, or of just some of its corpora.
-    With a folder `scratch`, it holds little in memory and spills the rest there.
+    With a folder `scratch`, it holds little in memory and spills the rest there. `attempted`: of a corpus whose
+    last ingest was not published, what that made.
 
     Raises:
         UserError: one of `corpora` is not in the store, or a manifest cannot be read.
@@ -119,7 +124,9 @@ def connect(
     store = Store(root.absolute())
     with ThreadPoolExecutor() as pool:  # an object store answers many at a time
         names = store.names("corpora") if corpora is None else corpora
-        current = list(pool.map(lambda name: store.current("corpora", name), names))
+        current = list(
+            pool.map(lambda name: (attempted and store.attempt(name)) or store.current("corpora", name), names)
+        )
     with duckdb.connect(":memory:") as connection:
         for view, schema, files in (
             ("records", RECORD_SCHEMA, attrgetter("parts")),
@@ -148,17 +155,26 @@ def connect(
         yield connection
 
 
-def sql(root: Place, statement: str, corpora: Collection[str] | None = None, seconds: float = SECONDS) -> pa.Table:
-    """The rows of one SELECT over the views of the store, or of just some of its corpora.
+def sql(
+    root: Place,
+    statement: str,
+    corpora: Collection[str] | None = None,
+    seconds: float = SECONDS,
+    *,
+    attempted: bool = False,
+) -> pa.Table:
+    """The rows of one SELECT over the views of the store, or of just some of its corpora, as `connect` has them.
 
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
     """
-    return persistent(lambda: _sql(root, statement, corpora, seconds))
+    return persistent(lambda: _sql(root, statement, corpora, seconds, attempted))
 
 
-def _sql(root: Place, statement: str, corpora: Collection[str] | None, seconds: float) -> pa.Table:
-    with connect(root, corpora) as connection, explained(connection, "SQL", seconds):
+def _sql(
+    root: Place, statement: str, corpora: Collection[str] | None, seconds: float, attempted: bool
+) -> pa.Table:
+    with connect(root, corpora, attempted=attempted) as connection, explained(connection, "SQL", seconds):
         statements = connection.extract_statements(statement)
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
             kinds = ", ".join(one.type.name for one in statements) or "nothing"

@@ -101,6 +101,31 @@ def test_files_without_annotations_do_not_count(world: World) -> None:
     assert world.read(strict=True).rows == 5
 
 
+def test_what_kept_a_corpus_from_being_published_is_shown(world: World) -> None:
+    def shown() -> list[int]:
+        lines: list[int] = refused(world.root, "toy", 9)[1]["line"].to_pylist()
+        return lines
+
+    world.spec(error_budget=0.1)
+    world.source("{\n")
+    for content, lines in (("{\n", [1]), (numbers(range(3)) + "{\n", [4]), ("{\n" + numbers(range(5)), [1])):
+        world.source(content)
+        with pytest.raises(UserError, match=r"`ubert rejects toy` shows the rows|split train would be empty"):
+            world.read()
+        assert shown() == lines
+    world.source(numbers(range(20)) + "{\n")
+    world.read()
+    assert shown() == [21]
+    world.source(numbers(range(3)) + "{\n")
+    with pytest.raises(UserError):
+        world.read()
+    assert shown() == [4]
+    assert sql(world.root, "SELECT line FROM rejects")["line"].to_pylist() == [21]  # of what is published
+    world.source(numbers(range(20)) + "{\n")  # as it was: published before, and the last state again
+    world.read()
+    assert shown() == [21]
+
+
 def test_strict_is_a_budget_of_nothing(world: World) -> None:
     world.spec(error_budget=1.0)
     world.source(numbers(range(3)) + "{\n")

@@ -92,11 +92,15 @@ def test_a_bad_row_is_refused_with_its_reason_and_its_place(
     world.source(source, changes.get("files", [{"path": "train.jsonl"}])[0]["path"])
     assert ingest_command(monkeypatch, world, "--strict") == 1
     assert ":2: " in (message := capsys.readouterr().err) and reason in message.replace("\n", " ")
+    assert command(monkeypatch, "rejects", "toy", "--root", world.root) == 0
+    said = capsys.readouterr()
+    assert reason in said.out and "the last ingest was not published" in said.err
     assert ingest_command(monkeypatch, world) == 0
     assert (len(world.records()), [(row["line"], row["reason"]) for row in world.rejects()]) == (1, [(2, reason)])
     capsys.readouterr()
     assert command(monkeypatch, "rejects", "toy", "--root", world.root) == 0
-    assert reason in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert reason in said.out and not said.err
 
 
 def missing_file(world: World) -> None:

@@ -143,14 +143,18 @@ def rejects(
     root: Root = STORE,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of each reason.")] = 3,
 ) -> None:
-    """Why rows of a corpus were refused: how many for each reason, then the first of them.
+    """Why rows of a corpus were refused: how many for each reason, then the first of them. Where the last ingest
+    refused too many to be published, they are those.
 
     Example: ubert rejects stsb --limit 10
     """
     from pipelines.stats import refused
+    from pipelines.store import Store
     from pipelines.visible import shortened, visible
 
     reasons, rows = refused(root, name, limit)
+    if Store(root.absolute()).attempt(name):
+        errors.print(f"{name}: the last ingest was not published; it refused these rows", soft_wrap=True)
     if not len(reasons):
         console.print(f"{name}: no row was refused", highlight=False)
         return

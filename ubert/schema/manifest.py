@@ -15,6 +15,7 @@ from ubert.schema.record import SCHEMA_VERSION, Split, Task
 from ubert.schema.yaml_file import Strict, validate
 
 MANIFEST = "manifest.json"
+ATTEMPT = "attempt.json"  # the manifest of a corpus that was not published, as too many rows were refused
 
 
 def fingerprint(*parts: Any) -> str:
@@ -211,13 +212,13 @@ class Folder(Protocol):
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
-def read_manifest(model: type[AnyManifest], directory: Folder) -> AnyManifest:
+def read_manifest(model: type[AnyManifest], directory: Folder, file: str = MANIFEST) -> AnyManifest:
     """Read the manifest of a directory.
 
     Raises:
         UserError: there is none, it is not JSON, a key is wrong, or it is of another schema version.
     """
-    path = directory / MANIFEST
+    path = directory / file
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -41,7 +41,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
-            value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+            value = super().construct_object(node, deep)
             if isinstance(value, int) and value.bit_length() > 64:
                 raise ValueError("more digits than are read")  # and than could be written
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # as the loader has them
