@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, ModernBertConfig, ModernBertModel, PreTrainedModel
 
 from ubert.model import attention, unpadded
 from ubert.model.attention import PADDING, Direction, blocks, dense, ranks, seen
@@ -112,7 +112,36 @@ def test_all_implementations_of_attention_agree() -> None:
     torch.testing.assert_close(found[:, :5], expected, atol=1e-5, rtol=0)
 
 
-def outputs(encoder: BertModel, ids: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
+def local() -> ModernBertModel:
+    """Three layers, of which two see eight tokens on each side."""
+    config = ModernBertConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
+        local_attention=16, pad_token_id=0, initializer_range=0.5,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return ModernBertModel(config).eval()
+
+
+def test_local_layers_stay_local() -> None:
+    """All see all is what the encoder does by itself, also of a text that is longer than its windows."""
+    encoder = local()
+    ids = torch.arange(100)[None] % 50
+    own = encoder(ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    torch.testing.assert_close(outputs(encoder, ids, torch.zeros_like(ids)), own, atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_local_layers_have_the_same_mask_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = local()
+    unpadded.prepare(encoder)
+    ids, rank = torch.arange(40)[None] % 50, torch.from_numpy(ranks("seq2seq", 40, 25).astype(np.int64))[None]
+    expected = outputs(encoder, ids, rank)
+    monkeypatch.setattr(attention, "takes_blocks", lambda *_: True)
+    with torch.compiler.set_stance("force_eager"):
+        torch.testing.assert_close(outputs(encoder, ids, rank), expected, atol=1e-5, rtol=0)
+
+
+def outputs(encoder: PreTrainedModel, ids: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode():
         return encoder(ids, attention_mask=attention.mask(encoder, rank, rank)).last_hidden_state
 

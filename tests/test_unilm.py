@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BertConfig, BertModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    PreTrainedModel,
+)
 
 from ubert.inference.decoding import Uncached
 from ubert.model import attention, cloze
@@ -26,6 +35,7 @@ from ubert.objectives._unilm import (
     pseudo_masked,
     source_of,
 )
+from ubert.schema.errors import UserError
 
 CLS, SEP, MASK, FIRST, VOCABULARY = 1, 2, 3, 10, 1000
 SYMBOLS = Symbols(CLS, SEP, MASK, VOCABULARY)
@@ -149,6 +159,16 @@ def tiny(types: int = 2) -> BertModel:
     return BertModel(config, add_pooling_layer=False).eval()
 
 
+def local() -> ModernBertModel:
+    """Two of its three layers see four tokens on each side."""
+    config = ModernBertConfig(
+        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
+        local_attention=8, pad_token_id=0, initializer_range=0.5,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return ModernBertModel(config).eval()
+
+
 def some() -> list[cloze.Cloze]:
     pretrained = [
         pretraining(text(n), NONE, SYMBOLS, n, chosen=kind) for n, kind in zip((9, 30, 17, 4), SHARES, strict=True)
@@ -236,9 +256,12 @@ def some_copier() -> Copier:
     return copier
 
 
-@pytest.mark.parametrize("copies", [False, True])
-def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(copies: bool) -> None:
-    encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
+@pytest.mark.parametrize(("make", "copies"), [(tiny, False), (tiny, True), (local, False)])
+def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(
+    make: Callable[[], PreTrainedModel], copies: bool
+) -> None:
+    """Also where layers are local: what is near a [MASK] is what is near its word's place."""
+    encoder, head = make(), torch.nn.Linear(32, VOCABULARY)
     copier = some_copier() if copies else None
     cloze.learn_segments(encoder)
     pairs = [(source(12), text(6, 40)), (source(5), text(1, 60)), (source(9), NONE)]
@@ -301,3 +324,34 @@ def test_new_segments_begin_as_those_they_are_most_alike() -> None:
     grown = encoder.embeddings.token_type_embeddings
     cloze.learn_segments(encoder)
     assert encoder.embeddings.token_type_embeddings is grown
+
+
+def of_family(family: str, **more: object) -> PreTrainedModel:
+    settings = {"vocab_size": 50, "num_hidden_layers": 2, "intermediate_size": 64, "pad_token_id": 0} | more
+    config = AutoConfig.for_model(family, hidden_size=32, num_attention_heads=2, **settings)
+    torch.manual_seed(0)
+    encoder: PreTrainedModel = AutoModel.from_config(config).eval()
+    return encoder
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "mpnet"])
+def test_an_encoder_whose_words_a_mask_hides_may_write(family: str) -> None:
+    cloze.check_encoder(of_family(family))
+
+
+RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+VERSION_3 = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("deberta", RELATIVE),
+        ("deberta-v2", RELATIVE),
+        ("deberta-v2", RELATIVE | VERSION_3),
+        ("convbert", {"embedding_size": 32}),  # its convolutions read on beside any mask
+    ],
+)
+def test_an_encoder_whose_words_no_mask_hides_is_refused(family: str, more: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=rf"of type '{family}' can't write texts: no mask hides its words"):
+        cloze.check_encoder(of_family(family, **more))

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from ubert.inference.beam import Step
-from ubert.model.attention import PADDING, dense, mask, ranks
+from ubert.model.attention import PADDING, dense, has_local_layers, mask, ranks
 from ubert.model.cloze import Cloze, encode, padded
 from ubert.model.copying import Copied, Copier
 from ubert.model.ragged import Ids
@@ -35,7 +35,7 @@ def decoder(
     first_position: int = 0,
     copier: Copier | None = None,
 ) -> Step:
-    """A step of beam search: with a cache where the encoder takes one, else without.
+    """A step of beam search: with a cache where the encoder takes one and has no local layers, else without.
 
     Args:
         head: hidden states [N, D] to logits [N, V].
@@ -44,7 +44,7 @@ def decoder(
         first_position: of a sequence.
         copier: of words of sources, where they may be copied.
     """
-    if "past_key_values" in inspect.signature(encoder.forward).parameters:
+    if "past_key_values" in inspect.signature(encoder.forward).parameters and not has_local_layers(encoder):
         return Cached(encoder, head, sources, hidden, first_position, copier)
     return Uncached(encoder, head, sources, hidden, copier)
 

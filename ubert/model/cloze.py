@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ubert.model.attention import PADDING, mask
+from ubert.model.attention import PADDING, mask, ranks
 from ubert.model.copying import Copied, Copier
 from ubert.model.movable import Movable
 from ubert.model.ragged import Ids
@@ -121,7 +121,7 @@ def loss(
         copier: of words of targets.
     """
     more = {} if batch.position_BL is None else {"position_ids": batch.position_BL + first_position}
-    sees = mask(encoder, batch.rank_BL, batch.looked_BL)
+    sees = mask(encoder, batch.rank_BL, batch.looked_BL, batch.position_BL)
     hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, sees, **more)
     told_HD = hidden_BLD.flatten(0, 1)[batch.hidden_H]
     logits_HV = head(told_HD).float()
@@ -145,16 +145,37 @@ def encode(encoder: Any, ids_BL: Tensor, types_BL: Tensor, mask: Any, **more: An
 
 
 def check_encoder(encoder: Any) -> None:
-    """Hold an encoder against what it takes to write texts.
+    """Hold an encoder, as it is loaded, against what it takes to write texts.
 
     Raises:
-        UserError: it can't be told where tokens are, as [MASK]s that stand in for the same word must be.
+        UserError: it can't be told where tokens are, as [MASK]s that stand in for the same word must be, or who
+            sees whom.
     """
     if "position_ids" not in inspect.signature(encoder.forward).parameters:
-        raise UserError(
-            f"an encoder of type {encoder.config.model_type!r} can't write texts: it takes no position_ids; leave "
-            "unilm and seq2seq out of `objectives`, or give another encoder, such as BERT, RoBERTa or ModernBERT"
-        )
+        lacks = "it takes no position_ids"
+    elif not _hides(encoder):
+        lacks = "no mask hides its words from one another"
+    else:
+        return
+    raise UserError(
+        f"an encoder of type {encoder.config.model_type!r} can't write texts: {lacks}; leave unilm and seq2seq "
+        "out of `objectives`, or give another encoder, such as BERT, RoBERTa or ModernBERT"
+    )
+
+
+@torch.no_grad()
+def _hides(encoder: Any) -> bool:
+    """Whether words that see what is before them don't change with what comes after, tried with a few: some
+    encoders refuse such a mask, others read on beside it."""
+    ids_BL = torch.arange(8).remainder(4).repeat(2, 1)
+    ids_BL[1, -1] = 0
+    rank_BL = torch.from_numpy(ranks("left_to_right", 8, 0)).long().expand_as(ids_BL)
+    try:
+        hidden_BLD = encode(encoder, ids_BL, torch.zeros_like(ids_BL), mask(encoder, rank_BL, rank_BL))
+    except (RuntimeError, ValueError, IndexError, AssertionError):  # what those that refuse it raise
+        return False
+    one_LD, other_LD = hidden_BLD[:, :-1]
+    return torch.allclose(one_LD, other_LD, atol=1e-4)
 
 
 def learn_segments(encoder: Any) -> None:
