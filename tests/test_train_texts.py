@@ -145,6 +145,21 @@ def test_what_is_hidden_is_the_same_for_any_number_of_workers_and_new_in_each_ep
     assert first.keys() & again.keys() and any(first[row] != again[row] for row in first.keys() & again.keys())
 
 
+def test_batches_are_those_of_their_recipe_whatever_ran_before(encoder: Path, tmp_path: Path) -> None:
+    """Pseudo masks make rows longer, and so are fewer in a batch, also where a run without them was first."""
+    fresh, used = (
+        handmade.make_shards(
+            tmp_path / name, {"titles": [titled(i, i % 3) for i in range(40)]}, encoder=str(encoder)
+        )
+        for name in ("fresh", "used")
+    )
+    only = {"objectives": {"seq2seq": 1.0}, "packs_per_batch": 1}
+    loader(encoder, used, **only)
+    alone, after = (loader(encoder, shards, **only, pseudo_masks=True) for shards in (fresh, used))
+    assert alone.steps_per_epoch == after.steps_per_epoch
+    assert all(alone.step(i).rows == after.step(i).rows for i in range(alone.steps_per_epoch))
+
+
 def rows_of(records: list[Record], encoder: Path, max_tokens: int) -> tuple[pa.RecordBatch, list[str]]:
     rows = Rows(load_tokenizer(str(encoder)), max_tokens)
     batch = rows.batch(records, range(len(records)))

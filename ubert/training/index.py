@@ -63,7 +63,7 @@ def index(
     """
     tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe.batches)
     made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
-    name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives))
+    name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks)
     places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
     if not all(place.exists() for place in places):
         _all_trained(shards, recipe)
