@@ -121,7 +121,9 @@ def test_more_beams_than_words_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("beams", 0), ("longest", 0), ("length_penalty", -0.5), ("no_repeat", -1)]
+    ("name", "value"),
+    [("beams", 0), ("longest", 0), ("no_repeat", -1)]
+    + [("length_penalty", wrong) for wrong in (-0.5, 10.1, float("inf"), float("nan"))],
 )
 def test_a_search_that_can_t_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{name} is {value}, expected"):

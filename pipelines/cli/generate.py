@@ -23,7 +23,7 @@ def generate(
     instruction: Annotated[str | None, typer.Option(help="What to write, as its corpus says it.")] = None,
     beams: Annotated[int, typer.Option(min=1, help="Texts that are kept at each word.")] = 4,
     longest: Annotated[int, typer.Option(min=1, help="Tokens of a written text.")] = 64,
-    length_penalty: Annotated[float, typer.Option(min=0, help="The higher, the longer the texts.")] = 0.6,
+    length_penalty: Annotated[float, typer.Option(min=0, help="0 to 10; the higher, the longer the texts.")] = 0.6,
     no_repeat: Annotated[
         int, typer.Option(min=0, help="So many words in a row occur once in a text; 0: they may repeat.")
     ] = 3,

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ubert.schema.errors import UserError
 
+MOST_PENALTY = 10  # alpha: more than any text needs; of hundreds, floats overflow, and scores are all 0
+
 
 class Step(Protocol):
     """What a model says of the next word."""
@@ -44,9 +46,11 @@ class Search:
     no_repeat: int = 3
 
     def __post_init__(self) -> None:
-        for name, least in (("beams", 1), ("longest", 1), ("length_penalty", 0), ("no_repeat", 0)):
+        for name, least in (("beams", 1), ("longest", 1), ("no_repeat", 0)):
             if (given := getattr(self, name)) < least:
                 raise UserError(f"{name} is {given}, expected {least} or more")
+        if not 0 <= self.length_penalty <= MOST_PENALTY:
+            raise UserError(f"length_penalty is {self.length_penalty}, expected 0 to {MOST_PENALTY}")
 
 
 class Lexicon(NamedTuple):
