@@ -147,6 +147,12 @@ def test_a_value_is_a_finite_number() -> None:
     assert refused(spec, {"t": "a", "u": "b", "v": -1e39})[0] == "no value"  # which files would hold as -inf
 
 
+@pytest.mark.parametrize("target", ["", " \n\u00a0", "\u200b\ufeff"])
+def test_a_target_that_shows_nothing_is_none(target: str) -> None:
+    spec = spec_of("seq2seq", {"text": "t", "target": "u"})
+    assert refused(spec, {"t": "a", "u": target}) == ("no target", f"target is {target!r}")
+
+
 def test_a_text_to_generate_and_a_text_alone() -> None:
     assert kept(spec_of("seq2seq", {"text": "t", "target": "u"}), {"t": "a", "u": "b"}).target == "b"
     assert kept(spec_of("text", {"text": "t"}), {"t": "a"}).text == "a"

@@ -197,9 +197,10 @@ def test_a_target_that_leaves_no_room_is_refused_and_counted(encoder: Path) -> N
     assert reasons == ["no room beside the target"]
 
 
-def test_a_record_without_a_target_is_said(encoder: Path) -> None:
+@pytest.mark.parametrize("target", [None, " \n", "\u200b"])
+def test_a_record_without_a_target_is_said(encoder: Path, target: str | None) -> None:
     record = titled(3)
-    record.target = None
+    record.target = target
     with pytest.raises(UserError, match="record titles/train/3 of task seq2seq has no target"):
         rows_of([record], encoder, 20)
 

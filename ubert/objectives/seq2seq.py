@@ -5,6 +5,7 @@ from __future__ import annotations
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Objective, Overlaps, Prediction, Query, Scored, Targets
 from ubert.objectives._common import Gold
+from ubert.schema.checks import is_blank
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 
@@ -15,7 +16,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
     Raises:
         UserError: it has none.
     """
-    if not record.target:
+    if is_blank(record.target or ""):
         raise UserError(f"record {record.record_id} of task seq2seq has no target; ingest its corpus again")
     return Gold().targets()
 

@@ -44,8 +44,8 @@ def _wrong_labels(record: Record) -> tuple[str, str] | None:
         return None if len(labels) == 1 else ("wrong number of labels", f"{len(labels)} labels, expected 1")
     if task == "regression" and not (record.value is not None and abs(record.value) <= LARGEST_VALUE):  # nor NaN
         return "no value", f"value is {record.value}, expected a number of at most {LARGEST_VALUE:.4g}"
-    if task == "seq2seq" and not record.target:
-        return "no target", "a seq2seq record needs a target"
+    if task == "seq2seq" and is_blank(record.target or ""):
+        return "no target", f"target is {record.target!r}"
     return None
 
 
@@ -86,6 +86,11 @@ def _wrong_links(record: Record) -> tuple[str, str] | None:
             if argument.event is not None and not 0 <= argument.event < events:
                 return "dangling event", f"argument event {argument.event} of {events} events"
     return None
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has nothing to be seen: white space, and characters of no width."""
+    return not any(letter.isprintable() and letter != " " for letter in text)
 
 
 def covered(record: Record, span: Span) -> str:
