@@ -153,6 +153,12 @@ def test_a_target_that_shows_nothing_is_none(target: str) -> None:
     assert refused(spec, {"t": "a", "u": target}) == ("no target", f"target is {target!r}")
 
 
+def test_a_text_alone_may_have_mentions() -> None:
+    spec = spec_of("text", {"text": "t", "spans": {"each": "m[]", "start": "from", "end": "to"}})
+    record = kept(spec, {"t": "Ada wrote.", "m": [{"from": 0, "to": 3}]})
+    assert (record.spans, record.categories) == ([Span(0, 3)], ())
+
+
 def test_a_text_to_generate_and_a_text_alone() -> None:
     assert kept(spec_of("seq2seq", {"text": "t", "target": "u"}), {"t": "a", "u": "b"}).target == "b"
     assert kept(spec_of("text", {"text": "t"}), {"t": "a"}).text == "a"

@@ -31,9 +31,10 @@ from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
-from ubert.schema.record import Record, Span
+from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Task
 from ubert.training import checkpoint, log, loop
 from ubert.training.loader import Loader, Step
+from ubert.training.masked_texts import mentions
 from ubert.training.shards import open_shards
 from ubert.training.step import accumulate
 from ubert.training.turns import CYCLE, Turns
@@ -213,6 +214,54 @@ def test_all_texts_may_be_masked_with_the_corpus_own_entities(root: Path, encode
         for token in tokens(batch.target_M.numpy().astype(np.int32))
     ]
     assert 0.5 < np.mean([token in names or token == "[UNK]" for token in targets]) < 0.95
+
+
+def linked(task: Task) -> Record:
+    """Three mentions with links between them."""
+    names = {
+        "relation": [("person", "entity"), ("place", "entity"), ("went to", "relation")],
+        "coref": [],
+        "ner": [("person", "entity"), ("place", "entity"), ("parts of the same mention", "relation")],
+    }
+    spans = [Span(0, 3), Span(12, 17), Span(21, 26)]
+    one = record("linked", 0, task, "Max went to Paris by train", [], spans=spans)
+    one.categories = tuple(Category(*of) for of in names[task])  # type: ignore[arg-type]
+    for span, category in zip(spans, (0, 1, 1), strict=True):
+        span.category = None if task == "coref" else category
+        span.group = None if task == "relation" else 0
+    if task == "relation":
+        one.relations = [Relation(0, 1, 2), Relation(2, 1, 2)]
+    return one
+
+
+@pytest.mark.parametrize("task", ["relation", "coref", "ner"])
+def test_entities_are_mentions_and_no_links_of_them(root: Path, encoder: Path, task: Task) -> None:
+    folder = handmade.make_shards(root, {"linked": [linked(task)]}, encoder=str(encoder), max_tokens=32, name=task)
+    example = open_shards(folder).example(0)
+    assert len(example.gold_cells) > 3
+    assert mentions(example.gold_cells, example.regions) == [(0, 0), (3, 3), (5, 5)]
+
+
+def test_the_text_of_events_is_masked_once(root: Path, encoder: Path) -> None:
+    """Not once more for each event whose arguments are asked for."""
+    one = record(
+        "events", 0, "event", "Max went to Paris and slept", [], spans=[Span(0, 3), Span(4, 8), Span(22, 27)]
+    )
+    categories = [Category("went", "event"), Category("slept", "event")]
+    categories += [Category("person", "role", event=event) for event in ("went", "slept")]
+    one.categories = tuple(categories)
+    one.events = [Event(0, 1, [Argument(2, span=0)]), Event(1, 2, [Argument(3, span=0)])]
+    folder = handmade.make_shards(root, {"events": [one]}, encoder=str(encoder), max_tokens=32, name="events")
+    assert len(open_shards(folder)) == 3
+    for objective in ("spanbert", "unilm"):
+        train = loader(folder, recipe(encoder, objectives={objective: 1.0}, masking={"texts": "all"}))
+        assert train.steps_per_epoch == 1 and train.step(0).rows == [0]
+
+
+def test_entities_of_texts_without_any_are_refused(root: Path, encoder: Path) -> None:
+    masking = {"scheme": "entity", "texts": "all"}
+    with pytest.raises(UserError, match=r"masking\.scheme is entity, but no text that is masked has a span"):
+        loader(made(root, encoder, "novels"), recipe(encoder, objectives={"spanbert": 1.0}, masking=masking))
 
 
 def test_objectives_without_records_and_records_without_an_objective_are_refused(

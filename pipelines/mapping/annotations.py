@@ -42,7 +42,8 @@ def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
     """What fills a record with the content of a row, and tells its mismatches.
 
     Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
-    in relations and events. In a record of coreference every span has the group of its cluster, and no category.
+    in relations and events. In a record of coreference every span has the group of its cluster, and no category;
+    nor has one of a text that is unlabelled otherwise.
     """
     body, gather = body_field(spec.map), gatherer(spec.task, spec.map)
     candidates = candidates_field(spec)
@@ -58,7 +59,7 @@ def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
             names = list(dict.fromkeys(name for _, name in own))
             index = {key: names.index(name) for key, name in own}
             record.categories = tuple(Category(name, "entity") for name in names)
-        record.spans, places = _spans(gathered, found, None if spec.task == "coref" else index)
+        record.spans, places = _spans(gathered, found, None if spec.task in ("coref", "text") else index)
         if spec.task == "coref":
             _cluster(record.spans, [_ends(link, places) for link in gathered.relations])
             return mismatches

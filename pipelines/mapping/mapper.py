@@ -79,6 +79,8 @@ def _shape(spec: DatasetSpec) -> Shape:
         return _chunked(spec)
     if spec.map.candidate_flags is not None:
         return _flagged(spec)
+    if spec.task == "text" and spec.map.spans is not None:
+        return annotated(spec)
     return _SHAPES[spec.task](spec)
 
 
@@ -172,7 +174,7 @@ def _target(spec: DatasetSpec) -> Shape:
 
 
 def _text(spec: DatasetSpec) -> Shape:
-    """A text and nothing about it."""
+    """A text and nothing about it; one with mentions is `annotated`."""
     text = whole_text_field(spec.map)
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:

@@ -243,7 +243,7 @@ _MAY: dict[Task, set[str]] = {
     "coref": {"links"},
     "qa": {"unanswerable"},
     "seq2seq": {"pair"},
-    "text": set(),
+    "text": {"spans"},
 }
 # Keys that say how others are read.
 _MODIFIERS: dict[str, set[str]] = {

@@ -26,9 +26,9 @@ from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Batches, Recipe, Trained
-from ubert.schema.record import TASKS, Task
+from ubert.schema.record import TASKS
 from ubert.training.shards import Columns, Shards
-from ubert.training.sizes import SizesOf, sizes_of, tasks_of
+from ubert.training.sizes import SizesOf, Wanted, sizes_of, tasks_of
 
 _BITS = 24  # of a number of sequences, and of a length, in a key
 _LARGEST = (1 << _BITS) - 1
@@ -58,16 +58,18 @@ def index(
         phrases: what SpEx-BERT's sources are written with, where it is the objective.
 
     Raises:
-        UserError: the objective has no rows, or rows have no objective; a row alone is larger than a batch or a
-            forward pass may be, or than the encoder takes; or the order can't be written beside the shards.
+        UserError: the objective has no rows, or rows have no objective, or entities are to be masked and there are
+            none; a row alone is larger than a batch or a forward pass may be, or than the encoder takes; or the
+            order can't be written beside the shards.
     """
     tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe.batches)
     made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
     name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks)
+    wanted = Wanted(shards, objective, tasks)
     places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
     if not all(place.exists() for place in places):
         _all_trained(shards, recipe)
-        _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), tasks, groups, *places)
+        _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), wanted, groups, *places)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
     if not len(key_E):
@@ -76,6 +78,8 @@ def index(
             f"{recipe.mixture} has no record for it ({_wanted(objective)}); add some, or take it out of "
             "`objectives`"
         )
+    if objective == "spanbert" and recipe.masking.scheme == "entity":
+        _marked(shards, recipe, wanted)
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
     first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
@@ -130,12 +134,24 @@ def _all_trained(shards: Shards, recipe: Recipe) -> None:
             )
 
 
+def _marked(shards: Shards, recipe: Recipe, wanted: Wanted) -> None:
+    """Refuse texts of which no corpus marks a span, where such spans are to be masked."""
+    for file in shards.files:
+        if file.cells.lengths(wanted(file, np.flatnonzero(file.copies.any(axis=1)))).any():
+            return
+    raise UserError(
+        f"recipe {recipe.name}: masking.scheme is entity, but no text that is masked has a span that its corpus "
+        f"marks in the mixture {recipe.mixture}; map `spans` in the specs of its texts, give texts: all where "
+        "labelled records have mentions, or take scheme: word"
+    )
+
+
 def _build(
-    shards: Shards, sizes: SizesOf, tasks: set[Task], groups: _Groups, sizes_file: Path, rows_file: Path
+    shards: Shards, sizes: SizesOf, wanted: Wanted, groups: _Groups, sizes_file: Path, rows_file: Path
 ) -> None:
     """Count the copies of each size, and put the rows in that order: a counting sort in two passes."""
     counts: Counter[int] = Counter()
-    for _, key_R, copies_R in _keyed(shards, sizes, tasks, groups):
+    for _, key_R, copies_R in _keyed(shards, sizes, wanted, groups):
         key_E, place_R = np.unique(key_R, return_inverse=True)
         count_E = np.bincount(place_R, weights=copies_R).astype(np.int64)
         counts.update(dict(zip(key_E.tolist(), count_E.tolist(), strict=True)))
@@ -145,7 +161,7 @@ def _build(
     with _whole(rows_file) as path:
         row_M = np.lib.format.open_memmap(path, mode="w+", dtype=number, shape=(int(count_E.sum()),))
         free_E = np.cumsum(count_E) - count_E
-        for row_R, key_R, copies_R in _keyed(shards, sizes, tasks, groups):
+        for row_R, key_R, copies_R in _keyed(shards, sizes, wanted, groups):
             size_R = np.searchsorted(key_E, key_R)
             order_R = np.argsort(size_R, kind="stable")
             dealt = np.repeat(row_R[order_R], copies_R[order_R])
@@ -160,16 +176,14 @@ def _build(
 
 
 def _keyed(
-    shards: Shards, sizes: SizesOf, wanted: set[Task], groups: _Groups
+    shards: Shards, sizes: SizesOf, wanted: Wanted, groups: _Groups
 ) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """The rows of wanted tasks that are drawn, their keys (phase, group, then sequences, then length: the largest
+    """The wanted rows that are drawn, their keys (phase, group, then sequences, then length: the largest
     first) and their copies, a part of a shard at a time."""
     for file in shards.files:
-        is_wanted = np.array([task in wanted for task in file.tasks], np.bool_)
         for start, phase in product(range(0, len(file), CHUNK), range(file.copies.shape[1])):
             copies_R = file.copies[start : start + CHUNK, phase]
-            drawn_R = start + np.flatnonzero(copies_R)
-            drawn_R = drawn_R[is_wanted[file.task[drawn_R]]]
+            drawn_R = wanted(file, start + np.flatnonzero(copies_R))
             length_R, pieces_R = sizes(file, drawn_R)
             size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
             group_R = phase * len(groups.names) + groups.of(file, drawn_R)

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ubert.model.batch import Region
 from ubert.model.masking import Masked, Words, masked
-from ubert.model.ragged import Longs
+from ubert.model.ragged import Ids, Longs
 from ubert.schema.recipe import Masking
 from ubert.training.shards import Shards
 
@@ -26,8 +27,21 @@ def masked_texts(
     """
     vocabulary = np.arange(len(words.starts_V), dtype=np.int32)
     rows = shards.rows(row_R)
-    for row, copy, text, cells in zip(row_R.tolist(), copy_R.tolist(), rows.text, rows.cells, strict=True):
+    columns = zip(row_R.tolist(), copy_R.tolist(), rows.prompt.tolist(), rows.text, rows.cells, strict=True)
+    for row, copy, prompt, text, cells in columns:
         file, _ = shards.find(row)
         pool = file.text.values if masking.replacements == "corpus" else vocabulary
-        entities = [(first, last) for _, first, last in cells.tolist()]
+        entities = mentions(cells, shards.prompt(prompt).regions) if masking.scheme == "entity" else []
         yield masked(text, words, masking, *key, copy, pool=pool, entities=entities)
+
+
+def mentions(cells: Ids, regions: Ids) -> list[tuple[int, int]]:
+    """First and last tokens of what a text's gold cells mark: links do not, which are cells of rectangles. A text
+    without categories has spans alone.
+
+    Args:
+        regions: of the tables that the cells are of.
+    """
+    if len(regions):
+        cells = cells[(regions[cells[:, 0]] & Region.TRIANGLE).astype(bool)]
+    return [(first, last) for _, first, last in cells.tolist()]

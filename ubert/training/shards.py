@@ -12,7 +12,7 @@ Shapes: N rows of all shards, in order; P prompts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from blake3 import blake3
 
 from ubert.model.batch import Example, regions
@@ -212,6 +213,16 @@ class Shards:
             return parts[0]
         prompt, behind, *columns = zip(*parts, strict=True)
         return Rows(np.concatenate(prompt), np.concatenate(behind), *map(joined, columns))
+
+    @cached_property
+    def asks_roles_P(self) -> npt.NDArray[np.bool_]:  # noqa: N802
+        """Whether a prompt is a later question, whose categories are the roles of an event."""
+        start_P, stop_P = self.categories.offsets[:-1], self.categories.offsets[1:]
+        some_P = np.flatnonzero(start_P < stop_P)
+        roles_P = np.zeros(len(start_P), np.bool_)
+        is_role = pc.equal(self._kinds, "role").to_numpy(zero_copy_only=False)
+        roles_P[some_P] = is_role[self.categories.values[start_P[some_P]]]
+        return roles_P
 
     def record_id(self, row: int) -> str:
         """The record that a row is of."""

@@ -34,6 +34,22 @@ def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
     return {*TASKS} if recipe.masking.texts == "all" else {UNLABELLED}
 
 
+class Wanted:
+    """Which rows an objective trains on: those of some tasks. What reads texts alone reads each once: no rows that
+    ask anew about the events of a text."""
+
+    def __init__(self, shards: Shards, objective: Trained, tasks: set[Task]) -> None:
+        self.tasks = tasks
+        self.asks_roles_P = shards.asks_roles_P if objective in ("spanbert", "unilm") else None
+
+    def __call__(self, file: Columns, row_R: Longs) -> Longs:
+        """Those of these rows of a file."""
+        wanted_R = np.array([task in self.tasks for task in file.tasks], np.bool_)[file.task[row_R]]
+        if self.asks_roles_P is not None:
+            wanted_R &= ~self.asks_roles_P[file.prompt[row_R]]
+        return row_R[wanted_R]
+
+
 def sizes_of(
     shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None
 ) -> SizesOf:
