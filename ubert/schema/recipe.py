@@ -74,6 +74,10 @@ class Recipe(Strict):
     before it (UniLMv2, section 2.2); else 70 % of the words are hidden in one sequence (UniLM, section 2.5).
     `copies`: words of a target may be copied from its source (See et al. 2017).
 
+    `loss_scale`: `log` divides each loss by the logarithm of how many classes it has (MUPPET, section 3.2), so
+    that tasks and objectives weigh about the same: of a text's tables, 1 + their cells; of a pointer, the tokens
+    that it chooses among; of masked words and words to be written, the vocabulary.
+
     `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
     `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
     checkpoint predicts. `evaluate_every`: steps after which `evaluate` is measured. `keep_best`: a metric of it,
@@ -110,7 +114,7 @@ class Recipe(Strict):
     learning_rate: float = Field(default=3e-4, gt=0)
     head_learning_rate: float = Field(default=1e-3, gt=0)
     loss: Loss = "bce"
-    loss_scale: LossScale = "sum"  # log: tasks of very different numbers of cells weigh about the same
+    loss_scale: LossScale = "sum"
     lora: int | None = Field(default=None, gt=0)  # rank of adapters; of the encoder, they alone are trained
     weight_decay: float = Field(default=0.01, ge=0)
     schedule: Schedule = "linear"

@@ -134,15 +134,16 @@ class SummedLoss(nn.Module):
         super().__init__()
         self.model = model
         self.recipe = recipe
+        self.of_words = 1 / math.log(len(model.word_vectors)) if recipe.loss_scale == "log" else 1.0
 
     def forward(self, batch: AnyBatch) -> Tensor:
         """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
         if isinstance(batch, PointerBatch):
             return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
         if isinstance(batch, ClozeBatch):
-            return self.model.cloze_loss(batch).reshape(1)
+            return self.of_words * self.model.cloze_loss(batch).reshape(1)
         if isinstance(batch, MaskedBatch):
-            return self.model.masked_losses(batch)
+            return self.of_words * self.model.masked_losses(batch)
         return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0].reshape(1)
 
 
