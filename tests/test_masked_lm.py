@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tiny_run import make_encoder
 from torch import Tensor
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from ubert.model.batch import Special
 from ubert.model.masked_lm import MaskedBatch, MaskedHead, masked_batch
@@ -92,6 +94,26 @@ def test_gradients_are_those_of_a_head_over_all_rows() -> None:
     assert len(found[0]) == len(found[1]) == 3 + len(list(head.parameters()))
     for ours, full in zip(*found, strict=True):
         torch.testing.assert_close(ours, full, rtol=1e-12, atol=1e-12)
+
+
+class Projections(TorchFunctionMode):
+    """Notes how many rows are multiplied with the vocabulary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.linear and len(args[1]) == VOCABULARY:
+            self.rows.append(len(args[0]))
+        return func(*args, **kwargs or {})
+
+
+def test_only_rows_of_what_is_told_reach_the_vocabulary() -> None:
+    head, batch = MaskedHead(WIDTH, VOCABULARY), masked_batch(texts(30, 7, 12), SPECIAL)
+    with Projections() as seen:
+        head(torch.randn(3, 32, WIDTH), torch.randn(VOCABULARY, WIDTH), batch)
+    assert seen.rows == list(batch.counts) and max(seen.rows) < 32
 
 
 def test_a_batch_without_boundary_targets_has_a_loss_and_gradients_of_zero() -> None:
