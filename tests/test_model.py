@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel, RoFormerConfig, RoFormerModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    BertModel,
+    FunnelConfig,
+    FunnelModel,
+    RoFormerConfig,
+    RoFormerModel,
+    XLNetConfig,
+    XLNetModel,
+)
 
 from ubert.model import cells
 from ubert.model.batch import Example, Region, Special, collate, pieces
@@ -121,6 +132,29 @@ def _edit(path: Path, key: str, value: object) -> None:
 def test_an_encoder_that_isn_t_there_is_named() -> None:
     with pytest.raises(UserError, match="no/such/folder"):
         UbertModel.new("./no/such/folder", Shape(table_size=8), vocabulary=1, seed=0)
+
+
+def test_an_encoder_of_several_classes_that_doesn_t_say_which_is_refused(tmp_path: Path) -> None:
+    config = FunnelConfig(vocab_size=50, d_model=16, block_sizes=[1, 1], n_head=2, d_head=8, d_inner=32)
+    FunnelModel(config).save_pretrained(tmp_path)
+    new = UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=50, seed=0)
+    new.save(tmp_path / "saved")
+    assert isinstance(UbertModel.load(tmp_path / "saved").encoder, FunnelModel)
+    written = json.loads((tmp_path / "config.json").read_text())
+    del written["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    with pytest.raises(UserError, match=f"encoder '{tmp_path}' can't be loaded"):
+        UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=50, seed=0)
+
+
+def test_xlnet_is_an_encoder_of_any_length() -> None:
+    encoder = XLNetModel(XLNetConfig(vocab_size=50, d_model=16, n_layer=2, n_head=2, d_inner=32))
+    model = UbertModel.around(encoder, Shape(table_size=8)).eval()
+    assert model.most_tokens == 512
+    with torch.no_grad():
+        padded = model(batch_of([example(5, 3), example(30, 2)], "joint")).anchor_T[:3]
+        alone = model(batch_of([example(5, 3)], "joint")).anchor_T
+    torch.testing.assert_close(padded, alone, atol=1e-5, rtol=1e-5)
 
 
 def test_only_a_new_table_has_the_initial_bias(tmp_path: Path) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from test_model import batch_of, example
 from transformers import (
+    AutoConfig,
+    AutoModel,
     BertConfig,
     BertModel,
     ModernBertConfig,
     ModernBertModel,
     PreTrainedModel,
-    RobertaConfig,
-    RobertaModel,
 )
 
 from ubert.model import unpadded
@@ -37,8 +38,9 @@ def bert() -> PreTrainedModel:
     return BertModel(BertConfig(**SIZE, max_position_embeddings=64), add_pooling_layer=False)
 
 
-def roberta() -> PreTrainedModel:
-    return RobertaModel(RobertaConfig(**SIZE, max_position_embeddings=64), add_pooling_layer=False)
+def after_padding(family: str) -> Callable[[], PreTrainedModel]:
+    """A family whose positions begin after the padding id."""
+    return lambda: AutoModel.from_config(AutoConfig.for_model(family, **SIZE, max_position_embeddings=64))
 
 
 def modern_bert() -> PreTrainedModel:
@@ -65,7 +67,10 @@ def both_ways(model: UbertModel, given: Batch) -> tuple[torch.Tensor, torch.Tens
     return padded[given.mask_BL], packed[given.mask_BL]
 
 
-ENCODERS = [bert, roberta, modern_bert]
+FAMILIES = ("roberta", "data2vec-text", "xlm-roberta-xl", "roberta-prelayernorm", "esm")
+AFTER_PADDING = [pytest.param(after_padding(family), id=family) for family in FAMILIES]
+PADDED_ALONE = [pytest.param(after_padding(family), id=family) for family in ("ibert", "luke", "markuplm")]
+ENCODERS = [bert, modern_bert, *AFTER_PADDING]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -112,6 +117,17 @@ def test_the_padded_way_is_that_of_transformers(encoder: Callable[[], PreTrained
     assert len(ours[1]) > 10
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours[1], theirs[1], atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("encoder", [*AFTER_PADDING, *PADDED_ALONE])
+def test_the_longest_sequence_takes_all_positions(encoder: Callable[[], PreTrainedModel]) -> None:
+    model = model_of(encoder).eval()
+    assert (model.first_position, model.most_tokens) == (1, 63)
+    for length in (63, 64):
+        ids = torch.full((1, length), 5)
+        inputs = ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        with torch.no_grad(), nullcontext() if length == 63 else pytest.raises((IndexError, RuntimeError)):
+            model.encode(*inputs)
 
 
 def test_attention_weights_are_not_dropped_out() -> None:

@@ -28,8 +28,6 @@ from ubert.schema.recipe import INITIAL_BIAS, Layout
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 HEADS = ("table", "pointer", "masked", "copier")  # of which a model has those of its shape
-# families whose positions begin after the padding id
-OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,13 +86,15 @@ class UbertModel(PreTrainedModel):
     @property
     def most_tokens(self) -> int:
         """The longest sequence that the encoder takes."""
-        return int(getattr(self.encoder.config, "max_position_embeddings", 512)) - self.first_position
+        most = int(getattr(self.encoder.config, "max_position_embeddings", 512))
+        return (most if most > 0 else 512) - self.first_position  # XLNet says -1: it has none to run out of
 
     @property
     def first_position(self) -> int:
-        """The position of a sequence's first token."""
-        config = self.encoder.config
-        return int(config.pad_token_id) + 1 if config.model_type in OFFSET_POSITIONS else 0
+        """The position of a sequence's first token; RoBERTa and its kin begin after the padding id."""
+        positions = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
+        padding = getattr(positions, "padding_idx", None)
+        return 0 if padding is None else int(padding) + 1
 
     def forward(self, batch: Batch) -> Scores:
         """Score the tables of a batch."""
@@ -185,6 +185,7 @@ class UbertModel(PreTrainedModel):
         types = {"token_type_ids": types_BL} if self.has_types else {}
         if unpadded.pays(self.encoder, ids_BL):
             return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, tokens, **types)
+        mask_BL = mask_BL.long()  # as tokenisers give it: XLNet subtracts with it
         hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
         return hidden_BLD
 
@@ -303,7 +304,7 @@ def _loaded(encoder: str) -> Any:
         if isinstance(AutoConfig.from_pretrained(encoder, trust_remote_code=False), UbertConfig):
             return UbertModel.load(Path(encoder))
         return AutoModel.from_pretrained(encoder, dtype=torch.float32, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json"
