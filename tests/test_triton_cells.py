@@ -12,8 +12,10 @@ import torch
 from dense_tables import REGIONS, Pieces, dense_loss, make, pieces_strategy, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ubert.model import cells
+from ubert.model import cells, tiles
+from ubert.model.tiles import Factors
 from ubert.schema.recipe import Loss
 
 triton_cells = pytest.importorskip("ubert.model.triton_cells", exc_type=ImportError)
@@ -51,6 +53,16 @@ def test_loss_and_gradients_equal_the_dense_form(seed: int, pieces: Pieces, cond
 @pytest.mark.parametrize("kind", ["bce", "zlpr"])
 def test_texts_of_several_blocks_equal_the_dense_form(kind: Loss) -> None:
     compare(2, [(34, REGIONS), (1, REGIONS), (17, REGIONS)], True, kind)
+
+
+@pytest.mark.parametrize(("width", "kernels"), [(128, True), (256, True), (257, False), (512, False)])
+def test_tables_too_wide_for_the_kernels_are_summed_in_tiles(width: int, kernels: bool) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        matrix = torch.empty(3, width, device="cuda")
+        factors = Factors(
+            *(torch.empty((), device="cuda") if name == "bias" else matrix for name in Factors._fields)
+        )
+        assert cells._sums(factors) is (triton_cells if kernels else tiles)
 
 
 COMPILE = """

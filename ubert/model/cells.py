@@ -24,6 +24,10 @@ from ubert.model.structure_table import Scores
 from ubert.model.tiles import Factors, Gold
 from ubert.schema.recipe import Loss, LossScale
 
+# The widest table of the kernels: compiled for sm_90 they take 96 KiB of shared memory at 256, and 192 KiB at 512,
+# where many GPUs have 99.
+WIDEST = 256
+
 
 class Cells(NamedTuple):
     """Scored cells, in order of table and row: table (of the batch), start and end token (inclusive), score."""
@@ -96,8 +100,9 @@ def _log_sum_exp(start_T: Tensor, table_G: Tensor, value_G: Tensor) -> Tensor:
 
 def _sums(factors: Factors) -> ModuleType:
     """Where the sums over cells are taken: the kernels on a GPU that has triton, tiles elsewhere."""
+    fits = factors.query_Nd.shape[1] <= WIDEST
     on_gpu = factors.bias.is_cuda and factors.bias.dtype == torch.float32 and find_spec("triton")
-    return import_module("ubert.model.triton_cells") if on_gpu else tiles
+    return import_module("ubert.model.triton_cells") if on_gpu and fits else tiles
 
 
 def _gold(scores: Scores, batch: Batch) -> Gold:
