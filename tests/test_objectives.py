@@ -28,7 +28,7 @@ from ubert.objectives import (
     passes,
 )
 from ubert.schema.errors import UserError
-from ubert.schema.record import Record, Span
+from ubert.schema.record import Category, Record, Span
 
 TOKENIZER = load_tokenizer(ENCODER)
 NAMES = ["person", "place", "firm"]
@@ -161,6 +161,26 @@ def test_an_answer_must_beat_no_answer() -> None:
     low = cells._replace(score=cells.score - 1)
     [best] = decode(Scored(np.array([-2.0], np.float32), low))
     assert best.text == answers(-1.0)[0], "of answers that are all unlikely, only the best"
+
+
+def test_answers_to_one_question_overlap_as_its_policy_says() -> None:
+    """When? [2] 2.0, [3] 1.5, [2, 3] 1.0 and [5] 0.5; Where? [3] 0.7, below no answer, and [5] 3.0."""
+    questions = (Category("When?", "question"), Category("Where?", "question"))
+    text = "Born in May 1999 in Oslo."
+    asked = objective("qa").query("qa", "a task", text, None, questions)
+    places = [[0, 2, 2], [0, 3, 3], [0, 2, 3], [0, 5, 5], [1, 3, 3], [1, 5, 5]]
+    cells = Cells(*np.array(places, np.int32).T, np.array([2, 1.5, 1, 0.5, 0.7, 3], np.float32))
+    scores = Scored(np.array([-5, 1], np.float32), cells)
+
+    def answers(overlap: Overlaps) -> list[str]:
+        encoding = TOKENIZER.encode([text])[0]
+        found = objective("qa").decode(asked, encoding, scores, threshold=0.0, overlap=overlap)
+        return [p.text for p in found if isinstance(p, SpanPrediction)]
+
+    assert answers("nested") == ["Oslo", "May", "1999", "May 1999", "Oslo"]
+    assert answers("highest") == ["Oslo", "May", "1999", "Oslo"]
+    assert answers("longest") == ["Oslo", "May 1999", "Oslo"]
+    assert answers({"When?": "longest"}) == answers("longest")
 
 
 def test_merged_windows_say_each_cell_once_and_the_lowest_anchor() -> None:

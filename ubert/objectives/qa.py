@@ -6,7 +6,7 @@ import numpy as np
 
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Objective, Overlaps, Query, Scored, SpanPrediction, Targets
-from ubert.objectives._common import best_first, span_targets, spans
+from ubert.objectives._common import best_first, choose, span_targets, spans
 from ubert.schema.record import Record
 
 
@@ -23,13 +23,19 @@ def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
     """Answers that beat their question's anchor (no answer) by more than `threshold`, best first: the best one of
-    a question however low it is, others where their cell is above the threshold too."""
+    a question however low it is, others where their cell is above the threshold too. Those of different questions
+    may overlap; those of one as its policy says."""
     cells = scored.cells
     order = best_first(cells)
     first = np.zeros(len(order), np.bool_)
     first[np.unique(cells.category[order], return_index=True)[1]] = True
     score_N, category_N = cells.score[order], cells.category[order]
-    stays = (score_N - scored.anchor[category_N] > threshold) & (first | (score_N > threshold))
+    holds = (score_N - scored.anchor[category_N] > threshold) & (first | (score_N > threshold))
+    stays = np.zeros(len(order), np.bool_)
+    for question in range(len(query.categories)):
+        own = np.flatnonzero(holds & (category_N == question))
+        answers = cells.only(order[own])
+        stays[own[choose(query, answers, len(encoding.ids), threshold=-np.inf, overlap=overlap)]] = True
     return spans(query, encoding, cells, order[stays])
 
 
