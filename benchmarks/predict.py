@@ -26,7 +26,7 @@ from measure import report, seconds
 from torch import Tensor
 
 from ubert.inference.predictor import Predictor
-from ubert.inference.scoring import WIDER
+from ubert.inference.scoring import most_categories
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout
@@ -133,7 +133,7 @@ def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[
         fifty, five = seconds(
             partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:5]), runs, clock
         )
-        tokens, piece = len(tokenizer.encode([text])[0].ids), WIDER * model.shape.categories_per_piece
+        tokens, piece = len(tokenizer.encode([text])[0].ids), most_categories(model)
         case = f"latency, {len(TYPES)} categories / 5, {tokens} tokens, {piece} categories a piece"
         report("predict", case, fifty * 1e3, five * 1e3, "ms", runs)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ubert.inference.scoring import WIDER
+from ubert.inference.scoring import most_categories
 from ubert.model.batch import Example, Special
 from ubert.model.pointer import Phrases, padded, sequences
 from ubert.model.ubert import UbertModel
@@ -52,7 +52,7 @@ def point(
             np.arange(len(example.categories), dtype=np.int32),
             phrases,
             special,
-            most_categories=WIDER * model.shape.categories_per_piece,
+            most_categories=most_categories(model),
             most_tokens=model.most_tokens,
         )
     ]

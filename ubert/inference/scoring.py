@@ -22,7 +22,7 @@ from ubert.objectives import Scores as Logits
 MOST_CELLS = 1 << 14  # of one table of one window: what a trained model finds is a small part of that
 WIDER = 2
 """Categories of a piece, times those of training: candidates are compared best within one piece, and each further
-piece reads the text again. Kept near what training has seen; docs/results.md has what it does to the answers."""
+piece reads the text again. Kept near what training has seen."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, however low both are."""
 
@@ -92,7 +92,7 @@ def batches(
             index,
             model.shape.layout,
             special,
-            most_categories=WIDER * model.shape.categories_per_piece,
+            most_categories=most_categories(model),
             most_tokens=most,
         )
     ]
@@ -102,6 +102,12 @@ def batches(
         last = first + max(1, batch_tokens // len(every[first]))
         yield collate(every[first:last], special, examples=len({piece.example for piece in every[first:last]}))
         first = last
+
+
+def most_categories(model: UbertModel) -> int:
+    """Most categories of a piece: one where training had one, and never saw a second beside it."""
+    trained = model.shape.categories_per_piece
+    return 1 if trained == 1 else WIDER * trained
 
 
 def _cells(above: cells.Cells, scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
