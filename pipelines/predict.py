@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import ubert
-from ubert.inference.candidates import NOTHING, Events, Relations
+from ubert.inference.candidates import NOTHING, Events, Relations, check_string
 from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
@@ -147,7 +147,8 @@ def json_lines(path: Path) -> Iterator[Input]:
     """Texts of a file of JSON lines, {"text": ..., "pair"?: ...}; other keys are an error.
 
     Raises:
-        UserError: no such file, not UTF-8, a line is not such an object, or its text is empty.
+        UserError: no such file, not UTF-8, a line is not such an object, or its text is empty
+            or holds half of a surrogate pair.
     """
     for number, line in _lines(path):
         try:
@@ -158,6 +159,8 @@ def json_lines(path: Path) -> Iterator[Input]:
             case {"text": str(text), **rest} if text.strip() and set(rest) <= {"pair"}:
                 pair = rest.get("pair")
                 if pair is None or isinstance(pair, str):
+                    check_string(f"{path}:{number}: text", text)
+                    check_string(f"{path}:{number}: pair", pair or "")
                     yield Input(text, pair)
                     continue
         raise UserError(
@@ -170,12 +173,15 @@ def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
     """A text a line, as on the standard input.
 
     Raises:
-        UserError: a line is empty.
+        UserError: a line is empty, or not UTF-8.
     """
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            raise UserError(f"line {number} of the standard input is empty; leave it out")
-        yield Input(line.rstrip("\r\n"))
+    try:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                raise UserError(f"line {number} of the standard input is empty; leave it out")
+            yield Input(line.rstrip("\r\n"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"the standard input: not UTF-8 ({error.reason}); convert it to UTF-8") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

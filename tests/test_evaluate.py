@@ -218,6 +218,8 @@ def test_predict_takes_pairs_and_questions(root: Path, tmp_path: Path) -> None:
         (b'{"text": "good", "label": 1}\n', ":1: .* expected"),
         (b'{"text": " "}\n', ":1: .* not empty"),
         (b'{"text": "caf\xe9"}\n', "not UTF-8"),
+        (b'{"text": "x"}\n{"text": "a \\ud800 b"}\n', ":2: text holds .* half of a surrogate pair"),
+        (b'{"text": "x", "pair": "\\ud800"}\n', ":1: pair holds"),
         (b'{"text": "x", "pair": 3}\n', ":1: .* expected"),
     ],
 )
@@ -233,6 +235,8 @@ def test_missing_and_empty_input_say_so(tmp_path: Path) -> None:
         list(json_lines(tmp_path / "absent"))
     with pytest.raises(UserError, match="line 2 of the standard input is empty"):
         list(plain_lines(io.StringIO("one\n\ntwo\n")))
+    with pytest.raises(UserError, match=r"the standard input: not UTF-8 .invalid start byte.; convert it"):
+        list(plain_lines(io.TextIOWrapper(io.BytesIO(b"a \xff b\n"), encoding="utf-8")))
 
 
 def test_some_pairs_are_not_enough(root: Path, tmp_path: Path) -> None:

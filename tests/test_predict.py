@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -114,6 +115,19 @@ def test_one_of_several_categories_always_holds(predictor: Predictor) -> None:
         assert label.category in ("x", "y")
 
 
+def test_a_model_that_learnt_categories_one_by_one_is_asked_one_by_one(checkpoint: Path) -> None:
+    predictor = ubert.load(checkpoint, precision="fp32")
+    predictor.model.shape = replace(predictor.model.shape, categories_per_piece=1)
+
+    def scores(*categories: str) -> dict[str, float]:
+        [found] = predictor.predict(TEXTS[:1], task="multilabel", categories=categories, threshold=1e-9)
+        return {p.category: p.score for p in found if isinstance(p, LabelPrediction)}
+
+    together = scores("news", "sport", "weather")
+    assert len(together) == 3
+    assert together == pytest.approx({name: scores(name)[name] for name in together}, abs=1e-4)
+
+
 def test_more_categories_than_a_sequence_holds_are_all_scored(predictor: Predictor) -> None:
     categories = [f"category number {i}" for i in range(150)]
     held = predictor.predict(TEXTS, task="multilabel", categories=categories, threshold=1e-6)
@@ -179,6 +193,12 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"task": "pair"}, "task pair needs a second text"),
         ({"task": "pair", "pairs": ["x", "y"]}, "2 second texts for 1 texts"),
         ({"threshold": 1.0}, "threshold is 1.0, expected a probability between 0 and 1"),
+        ({"texts": ["good", None]}, "text 2 of 2 is None, expected a string"),
+        ({"categories": ["a", 3]}, "category 2 is 3, expected a string"),
+        ({"texts": ["a \ud800 b"]}, r"text 1 of 1 holds .* half of a surrogate pair.* convert it to UTF-8"),
+        ({"pairs": ["\udcff"]}, "second text 1 of 1 holds"),
+        ({"categories": ["a", "x\udc80"]}, "category 2 holds"),
+        ({"instruction": "find \udc80"}, "instruction holds"),
         ({"categories": ["word " * 200]}, "leaves no room for the text in a sequence of 128 tokens"),
     ],
 )

@@ -229,6 +229,10 @@ def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypa
         ),
         ({"task": "event", "events": {"x": ["y", "y"]}}, "role of 'x' 'y' is given twice"),
         ({"task": "regression", "categories": ["1", "two"]}, "category 'two' is not a number"),
+        ({"task": "relation", "relations": {"x\udc80": None}}, "relation 1 holds .* half of a surrogate pair"),
+        ({"task": "relation", "relations": {"x": ("y", "\ud800")}}, "entity type of a relation holds"),
+        ({"task": "event", "events": {"\ud800": ["y"]}}, "event 1 holds"),
+        ({"task": "event", "events": {"x": ["y", "\ud800"]}}, "role of 'x' 2 holds"),
         ({"task": "regression", "categories": ["nan"]}, "category 'nan' is not a number"),
     ],
 )

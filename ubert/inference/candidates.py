@@ -9,6 +9,7 @@ from typing import get_args
 
 from ubert.objectives import Overlap, Overlaps, objective
 from ubert.objectives.ner import PARTS
+from ubert.schema.checks import is_utf8
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
 
@@ -30,7 +31,8 @@ def candidates(
         discontinuous: mentions may have several fragments.
 
     Raises:
-        UserError: there are none, they are of another task, one is empty or given twice, or is not a number.
+        UserError: there are none, they are of another task, one is empty, given twice, no string in UTF-8 or not a
+            number.
     """
     kind = objective(task).kind
     for option, given, wanted in (
@@ -47,6 +49,8 @@ def candidates(
     _check("category", categories)
     _check("relation", relations)
     _check("event", events)
+    for name in types:
+        check_string("entity type of a relation", name)
     for event, roles in events.items():
         _check(f"role of {event!r}", roles)
     if task == "regression":
@@ -87,9 +91,30 @@ _NEEDED = {
 }
 
 
+def check_string(what: str, given: object) -> None:
+    """Check one string of those that a model reads.
+
+    Raises:
+        UserError: it is none, or can't be written as UTF-8.
+    """
+    if not isinstance(given, str):
+        raise UserError(f"{what} is {given!r}, expected a string")
+    if not is_utf8(given):
+        raise UserError(
+            f"{what} holds a character that is half of a surrogate pair, or a byte that was not UTF-8 "
+            f"({short(given)}); convert it to UTF-8"
+        )
+
+
+def short(text: str) -> str:
+    """As much of a text as a sentence has room for."""
+    return repr(text) if len(text) <= 60 else repr(text[:57] + "...")
+
+
 def _check(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for i, name in enumerate(names):
+        check_string(f"{what} {i + 1}", name)
         if not name.strip():
             raise UserError(f"{what} {i + 1} is empty; give it a name in natural words")
         if name in seen:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ubert.inference.beam import Search
 from ubert.inference.bounds import bounded
-from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap
+from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap, check_string, short
 from ubert.inference.generation import Asked, generate
 from ubert.inference.pointing import point
 from ubert.inference.scoring import MOST_CELLS, score
@@ -134,10 +134,11 @@ class Predictor:
             For each text its typed predictions (`ubert.objectives`), with offsets in characters.
 
         Raises:
-            UserError: a text is empty, there are no categories or one twice, the task is unknown, the number of
-                pairs is wrong, a category is too long, or a policy is of no category.
+            UserError: a text is empty, there are no categories or one twice, one of these is no string in UTF-8,
+                the task is unknown, the number of pairs is wrong, a category is too long, or a policy is of no
+                category.
         """
-        _check(texts, task, categories, pairs, threshold)
+        _check(texts, task, categories, pairs, instruction, threshold)
         asked = instruction or INSTRUCTIONS.get(task, task)
         wanted = candidates(task, categories, relations, events, discontinuous)
         check_overlap(overlap, wanted)
@@ -166,10 +167,11 @@ class Predictor:
             For each text the best ones written from it, best first, at most one a beam.
 
         Raises:
-            UserError: the checkpoint doesn't generate, a text is empty, the number of pairs is wrong, there are
-                more beams than words in the vocabulary, or there is no room for what is to be written.
+            UserError: the checkpoint doesn't generate, a text is empty or not UTF-8, the number of pairs is
+                wrong, there are more beams than words in the vocabulary, or there is no room for what is to be
+                written.
         """
-        _check_texts(texts, pairs)
+        _check_texts(texts, pairs, instruction)
         asked = instruction or INSTRUCTIONS["seq2seq"]
         given = [Asked(text, pairs[i] if pairs is not None else None, asked) for i, text in enumerate(texts)]
         return generate(self.model, self.tokenizer, given, search, bf16=self.bf16)
@@ -328,7 +330,7 @@ class Predictor:
         if room < 2 * LEAST_TEXT:
             longest = max((query.instruction, *(category.name for category in query.categories)), key=len)
             raise UserError(
-                f"{_short(longest)} leaves no room for the text in a sequence of {self.model.most_tokens} tokens; "
+                f"{short(longest)} leaves no room for the text in a sequence of {self.model.most_tokens} tokens; "
                 "say it shorter"
             )
         room = min(room, self.model.shape.max_tokens)  # as long as the model has seen in training
@@ -347,27 +349,33 @@ def _check(
     task: str,
     categories: Sequence[str],
     pairs: Sequence[str] | None,
+    instruction: str | None,
     threshold: float | None,
 ) -> None:
     """Raise `UserError` for whatever is wrong with the arguments of `predict`."""
     objective(task)
-    _check_texts(texts=texts, categories=categories, pairs=pairs)
+    _check_texts(texts, pairs, instruction, categories)
     if task == "pair" and pairs is None:
         raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
     if threshold is not None and not 0 < threshold < 1:
         raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
 
 
-def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None, categories: Sequence[str] = ()) -> None:
+def _check_texts(
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    instruction: str | None,
+    categories: Sequence[str] = (),
+) -> None:
     for name, given in (("texts", texts), ("categories", categories), ("pairs", pairs)):
         if isinstance(given, str):
-            raise UserError(f"{name} is one string ({_short(given)}); expected a list of strings")
+            raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
     for i, text in enumerate(texts):
+        check_string(f"text {i + 1} of {len(texts)}", text)
         if not text.strip():
             raise UserError(f"text {i + 1} of {len(texts)} is empty; leave it out")
     if pairs is not None and len(pairs) != len(texts):
         raise UserError(f"{len(pairs)} second texts for {len(texts)} texts; give one for each")
-
-
-def _short(text: str) -> str:
-    return repr(text) if len(text) <= 60 else repr(text[:57] + "...")
+    for i, pair in enumerate(pairs or ()):
+        check_string(f"second text {i + 1} of {len(texts)}", pair)
+    check_string("instruction", "" if instruction is None else instruction)

@@ -15,7 +15,7 @@ def problem(record: Record, shared: tuple[Category, ...] = ()) -> tuple[str, str
     """
     text, own = record.text, () if record.categories is shared else record.categories
     for side in (text, record.pair, record.target, record.record_id, *[category.name for category in own]):
-        if side is not None and not side.isascii() and not _is_utf8(side):
+        if side is not None and not side.isascii() and not is_utf8(side):
             what = "the text, its id or one of its categories"
             return "lone surrogate", f"{what} holds half of a surrogate pair and cannot be written as UTF-8"
     if not text or text.isspace():
@@ -27,7 +27,8 @@ def problem(record: Record, shared: tuple[Category, ...] = ()) -> tuple[str, str
     )
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: whether it holds no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
