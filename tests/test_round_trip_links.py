@@ -193,6 +193,24 @@ def test_the_second_question_names_its_trigger() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ada hit Ada hit Ada.",
+        "hit Ada and hit Ada and hit Ada",
+        "word " * 40 + "hit " + "word " * 80 + "hit " + "word " * 40,
+        "hit " * 50,
+    ],
+)
+def test_no_two_triggers_are_asked_for_by_the_same_words(text: str) -> None:
+    spans = [span(text, "hit", 0, i) for i in range(text.count("hit"))]
+    events = [Event(0, i, [Argument(2, span=i)]) for i in range(len(spans))]
+    item = record("event", text, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
+    _, *others = passes(item, TOKENIZER.encode([text])[0])
+    assert len({query.pair for query, _ in others}) == len(spans)
+    assert trip(item) == {"records": 1, "exact": 1, "annotations": 2 * len(spans)}
+
+
 def test_events_of_one_trigger_are_joined_and_one_without_a_trigger_says_nothing() -> None:
     item = attacks()
     item.events += [Event(0, 0, [Argument(2, span=5)]), Event(1, None, [Argument(4, span=3)])]

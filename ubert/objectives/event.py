@@ -3,7 +3,8 @@ arguments, one table per role of its type.
 
 The second question names the event type in its instruction and the trigger in its second text, by its words; where
 they occur more than once, with as much around them as tells this place from all others, and the trigger in
-brackets: "the [expression] of IL-4". Of a long text it reads the window around the trigger. Events of one type and
+brackets: "the [expression] of IL-4"; where a text repeats itself for longer than that, with the number of the
+repetition behind it. Of a long text it reads the window around the trigger. Events of one type and
 trigger are one question, and come back as one event with the arguments of all.
 """
 
@@ -128,15 +129,18 @@ def _roles(categories: Categories, event: str) -> Categories:
 
 
 def _in_context(text: str, encoding: Encoding, first: int, last: int) -> str:
-    """The words of these tokens, and as much around them as the text has once."""
+    """The words of these tokens, and as much around them as the text has once; or which of those times it is."""
     start, end = int(encoding.starts[first]), int(encoding.ends[last])
     for more in CONTEXT:
         left = int(encoding.starts[max(0, first - more)])
         right = int(encoding.ends[min(len(encoding.ids) - 1, last + more)])
-        if text.count(text[left:right]) == 1:
+        if text.find(text[left:right]) == text.rfind(text[left:right]):
+            number = ""
             break
+    else:
+        number = f" ({sum(text.startswith(text[left:right], place) for place in range(left + 1))})"
     alone = (left, right) == (start, end)
-    return text[left:right] if alone else f"{text[left:start]}[{text[start:end]}]{text[end:right]}"
+    return text[left:right] if alone else f"{text[left:start]}[{text[start:end]}]{text[end:right]}{number}"
 
 
 def _arguments(record: Record, found: TokenSpans, events: Sequence[Event]) -> Targets:
