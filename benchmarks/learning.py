@@ -113,7 +113,7 @@ def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against
     recipe = Recipe(**load_recipe(name, specs).model_dump() | changed | {"name": own_name})
     checkpoint, seconds = ours(recipe, sharded(recipe, root, specs), root / "runs" / recipe.name)
     for wanted in recipe.evaluate:
-        found = evaluate(checkpoint, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
+        found = evaluate(checkpoint, **wanted.model_dump(), root=root)
         task, main = found["task"], MAIN[found["task"]]
         settings = "".join(f", {key} {value}" for key, value in changed.items())
         case = f"{name}, {wanted.corpus}/{wanted.split}{settings}, {seconds:.0f} s"

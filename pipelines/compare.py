@@ -30,10 +30,7 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
         raise UserError(f"{run}: the run is not finished; train it first with `ubert pretrain {recipe.name}`")
 
     def measured(directory: str) -> list[Evaluation]:
-        return [
-            evaluate(run / directory, corpus=wanted.corpus, split=wanted.split, limit=wanted.limit, root=root)
-            for wanted in recipe.evaluate
-        ]
+        return [evaluate(run / directory, **wanted.model_dump(), root=root) for wanted in recipe.evaluate]
 
     comparison = Comparison(
         before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)

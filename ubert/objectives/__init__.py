@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from ubert.objectives._predictions import (
     WrittenPrediction,
 )
 from ubert.schema.errors import UserError
+from ubert.schema.recipe import Overlap
 from ubert.schema.record import Category, Kind, Record
 
 __all__ = [
@@ -63,8 +64,6 @@ __all__ = [
 
 Scores = npt.NDArray[np.float32]
 Categories = tuple[Category, ...]
-Overlap = Literal["highest", "longest", "nested"]
-"""Which of two mentions that share a token stay: the one with the better score, the longer one, or both."""
 Overlaps = Overlap | Mapping[str, Overlap]
 """One policy for all categories, or by their names (`highest` where one isn't named). Mentions of categories of
 the same policy compete with each other, those of different policies don't."""

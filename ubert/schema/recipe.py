@@ -18,6 +18,8 @@ Precision = Literal["auto", "bf16", "fp32"]
 Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
 Parallel = Literal["ddp", "fsdp"]
+Overlap = Literal["highest", "longest", "nested"]
+"""Which of two mentions that share a token stay: the one with the better score, the longer one, or both."""
 INITIAL_BIAS = -4.0
 SHARE = 0.001  # to which shares of batches are exact
 
@@ -28,6 +30,7 @@ class Evaluation(Strict):
     corpus: str = Field(pattern=NAME)
     split: Split = "test"
     limit: int | None = Field(default=None, gt=0)  # the first records by sampling key
+    overlap: Overlap = "highest"  # nested where the corpus's mentions are
 
 
 class Masking(Strict):
