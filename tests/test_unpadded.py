@@ -146,9 +146,9 @@ def test_attention_weights_are_not_dropped_out() -> None:
 def test_a_mask_has_a_block_a_sequence_and_a_window_in_each() -> None:
     offsets = torch.tensor([0, 3, 5])
     whole = [[1, 1, 1, 0, 0]] * 3 + [[0, 0, 0, 1, 1]] * 2
-    assert unpadded.block_diagonal(offsets, None)[0, 0].int().tolist() == whole
+    assert unpadded.block_diagonal(offsets, 5, None)[0, 0].int().tolist() == whole
     near = [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
-    assert unpadded.block_diagonal(offsets, 2)[0, 0].int().tolist() == near
+    assert unpadded.block_diagonal(offsets, 5, 2)[0, 0].int().tolist() == near
 
 
 def test_a_processor_stays_with_padding() -> None:

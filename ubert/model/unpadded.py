@@ -65,8 +65,9 @@ def encode(
         longest=ids_BL.shape[1],
         **{name: tensor.flatten()[place_N][None] for name, tensor in types.items()},
     ).last_hidden_state
-    hidden_BLD: Tensor = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
-    return hidden_BLD.masked_scatter(mask_BL[:, :, None], hidden_1ND)
+    # by places: the gradient of a `masked_scatter` asks the device how many there are, and waits for it
+    padded = hidden_1ND.new_zeros(ids_BL.numel(), hidden_1ND.shape[-1])
+    return padded.index_copy(0, place_N, hidden_1ND[0]).view(*ids_BL.shape, -1)
 
 
 def _attention(
@@ -100,7 +101,7 @@ def _attention(
         )
         return mixed[None], None
     if offsets is not None:
-        attention_mask = block_diagonal(offsets, sliding_window)
+        attention_mask = block_diagonal(offsets, query_BHLK.shape[2], sliding_window)
     # keys that heads share, or a mask that goes unsaid, are left to transformers
     simple = key_BHLK.shape == query_BHLK.shape and not getattr(module, "is_causal", True)
     if simple and torch.is_grad_enabled() and not query_BHLK.is_cuda:
@@ -124,9 +125,9 @@ def _plain(
     return (score_BHLL.softmax(-1).to(value_BHLK.dtype) @ value_BHLK).transpose(1, 2)
 
 
-def block_diagonal(offset_B: Tensor, sliding_window: int | None) -> Tensor:
+def block_diagonal(offset_B: Tensor, tokens: int, sliding_window: int | None) -> Tensor:
     """Which tokens attend to which [1, 1, N, N]."""
-    place_N = torch.arange(int(offset_B[-1]), device=offset_B.device)
+    place_N = torch.arange(tokens, device=offset_B.device)
     sequence_N = torch.searchsorted(offset_B[1:], place_N, right=True)
     mask_NN = sequence_N[:, None] == sequence_N
     if sliding_window is not None:
@@ -136,7 +137,11 @@ def block_diagonal(offset_B: Tensor, sliding_window: int | None) -> Tensor:
 
 def _mask(*, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
     """A padded batch's mask; an unpadded one comes without."""
-    return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **others)
+    if attention_mask is None:
+        return None
+    if attention_mask.is_cuda:  # to leave it out where all is seen, the device is asked, and waited for
+        others["allow_is_bidirectional_skip"] = False
+    return sdpa_mask(attention_mask=attention_mask, **others)
 
 
 AttentionInterface.register(ATTENTION, _attention)
