@@ -86,9 +86,38 @@ for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cel
 """
 
 
-def test_the_kernels_compile_for_a_gpu_and_multiply_on_its_tensor_cores(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False
+def compiling(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program whose kernels are compiled, not interpreted."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder)}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
     )
+
+
+def test_the_kernels_compile_for_a_gpu_and_multiply_on_its_tensor_cores(tmp_path: Path) -> None:
+    ran = compiling(COMPILE, tmp_path)
     assert ran.stdout.split() == ["True"] * 6, ran.stderr
+
+
+SPECIALISED = """
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
+from triton.runtime.jit import create_function_from_signature
+from ubert.model import triton_cells
+
+backend = make_backend(GPUTarget("cuda", 90, 32))
+for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    forms = set()
+    for blocks in (1, 2, 16, 33):
+        given = {p.name: torch.empty(4) for p in kernel.params} | {"blocks": blocks, "width": 128}
+        given |= {p.name: 16 for p in kernel.params if p.is_constexpr}
+        forms.add(str(bind(**given)[1]))
+    print(len(forms))
+"""
+
+
+def test_a_kernel_is_compiled_once_for_texts_of_all_lengths(tmp_path: Path) -> None:
+    ran = compiling(SPECIALISED, tmp_path)
+    assert ran.stdout.split() == ["1"] * 3, ran.stdout + ran.stderr

@@ -31,6 +31,7 @@ from ubert.model.tiles import Factors, Gold
 BLOCK = 16  # rows of a block; also its columns, for the gradient of columns
 WIDE = 64  # columns of a block elsewhere
 WARPS = {"num_warps": 8, "num_stages": 2}
+VARYING = ["blocks"]  # else 1 and multiples of 16 have kernels of their own, compiled in the midst of a run
 
 
 def cross_entropy(factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor) -> Tensor:
@@ -176,7 +177,7 @@ def _slope(z, value, upstream, SOFTPLUS: tl.constexpr):
     return upstream * tl.exp(z - value)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _table_sums(
     query, bilinear, key, scale, shift, weight, bias, tables, gold, first_gold, out,
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
@@ -219,7 +220,7 @@ def _table_sums(
         tl.store(out + table * blocks + block, best + tl.log(tl.sum(total * tl.exp(most - best), 0)))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _row_gradients(
     query, bilinear, key, scale, shift, weight, bias, tables, texts, gold, first_gold, values, upstreams,
     d_query, d_bilinear, d_tables, d_bias,
@@ -273,7 +274,7 @@ def _row_gradients(
     tl.store(d_query + at, sum_q, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _column_gradients(
     query, bilinear, key, scale, shift, weight, bias, tables, texts, gold, first_gold, values, upstreams, d_key,
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
