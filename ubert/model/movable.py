@@ -15,11 +15,11 @@ class Movable:
     """A dataclass some of whose fields are tensors."""
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on `device`; copies overlap where memory is pinned."""
+        """The same on `device`; the processor goes on where memory is pinned, the device copies in turn."""
         return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Self:
-        """The same in memory from which a GPU copies while it computes."""
+        """The same in memory from which a GPU copies while the processor goes on."""
         return self.moved(Tensor.pin_memory)
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> Self:

@@ -64,7 +64,7 @@ class Loader:
         most_tokens: the encoder's number of positions.
         words: what masking knows of the tokenizer, where the recipe has an objective that masks.
         phrases: what SpEx-BERT's sources are written with, where it is one of the recipe's objectives.
-        pin: batches are for a GPU, which copies them from pinned memory while it computes.
+        pin: batches are for a GPU, which copies them from pinned memory: no step waits for that.
 
     Raises:
         UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
