@@ -1,8 +1,8 @@
 """A training step on a GPU: tokens a second against the roofline, MFU, the head's share, and peak memory.
 
 MiniLM and BERT-base (of random weights), sequences of 128 and of 512 tokens, eight categories: joint (one sequence
-a text) and stacked (eight). Ours is the step of `ubert pretrain`: bfloat16, no padding, kernels for the tables,
-fused AdamW. `roofline`: tokens a second if all operations ran at the peak of the GPU's data sheet and the
+a text) and stacked (eight). Ours is the step of `ubert pretrain` (`take`): bfloat16, no padding, kernels for the
+tables, fused AdamW. `roofline`: tokens a second if all operations ran at the peak of the GPU's data sheet and the
 optimizer moved its bytes at full bandwidth (`flops.py`); its ratio is ours as a share of that. `MFU`: operations a
 second as a share of the peak, attention counted; theirs is 1. `head share`: of the step's time, tables and loss;
 theirs is the share of the operations. `memory`: the step's peak. `head memory`: of tables and loss alone, at 512,
@@ -18,13 +18,14 @@ import argparse
 import sys
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import torch
 from flops import GPUS, Encoder, Gpu, Table, least_seconds, of_step
 from loss import dense_loss, one_text
 from measure import report
-from torch.nn.utils import clip_grad_norm_
 from transformers import BertConfig, BertModel
 
 from ubert.model import cells
@@ -33,7 +34,10 @@ from ubert.model.structure_table import StructureTable
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout, Recipe
 from ubert.training import parallel
+from ubert.training.loader import Step
 from ubert.training.optimizer import adamw
+from ubert.training.shards import Shards
+from ubert.training.step import SummedLoss, Training, Worker, take
 
 CATEGORIES, TOKENS_A_STEP, WARM_UP, STEPS = 8, 65_536, 10, 30
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
@@ -74,14 +78,11 @@ def step(name: str, length: int, layout: Layout, gpu: Gpu, *, compiled: bool) ->
     batch = random_batch(texts, length, layout).pinned()
     hidden = torch.randn(*batch.ids_BL.shape, encoder.width, device=CUDA, requires_grad=True)
 
+    training = of_run(model, optimizer)
+    global_batch = Step("structure", [batch], batch.examples, rows=[], shards=cast(Shards, None))
+
     def whole() -> None:
-        there = batch.to(CUDA)
-        with torch.autocast("cuda", torch.bfloat16):
-            loss, count = cells.loss(model(there), there)
-        (loss / count).backward()
-        clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        take(training, 0, global_batch)
 
     there = batch.to(CUDA)
 
@@ -139,6 +140,21 @@ def new_model(encoder: Encoder, layout: Layout) -> UbertModel:
     model = UbertModel.around(BertModel(config), Shape(layout))
     model.to(CUDA).train()  # type: ignore[arg-type]
     return model
+
+
+def of_run(model: UbertModel, optimizer: torch.optim.AdamW) -> Training:
+    """What a step needs of a run."""
+    parts = SimpleNamespace(
+        recipe=RECIPE,
+        worker=Worker(device=CUDA),
+        model=model,
+        optimizer=optimizer,
+        score=SummedLoss(model, RECIPE),
+        loader=SimpleNamespace(total_steps=RECIPE.steps),
+        group=None,
+        average=None,
+    )
+    return cast(Training, parts)
 
 
 def random_batch(texts: int, length: int, layout: Layout) -> Batch:
