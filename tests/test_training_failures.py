@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import World, losses, make_recipe, make_world, start, wait_for
+from tiny_run import World, full_disk, losses, make_recipe, make_world, start, wait_for
 
 from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
 from ubert.training.step import Taken, accumulate, take, update
@@ -127,6 +128,21 @@ def test_a_log_that_finds_no_room_is_one_sentence(world: World, recipe: Recipe, 
     _, said = start(world, recipe, name="no-log", largest_file=len(before) // 2).communicate(timeout=60)
     assert "the log cannot be written (File too large); make room" in said and "Traceback" not in said
     assert (run / log.JSONL).read_bytes() == before
+
+
+def test_a_recipe_or_a_manifest_that_finds_no_room_is_one_sentence(
+    recipe: Recipe, finished: Path, tmp_path: Path
+) -> None:
+    said = r"{}: cannot be written \(File too large\); make room, then run the same command again"
+    with full_disk(100), pytest.raises(UserError, match=said.format(r"recipe\.yaml")):
+        run_directory.start(tmp_path, recipe)
+    last = checkpoint.latest(finished)
+    assert last
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / MANIFEST).unlink()
+    with full_disk(100), pytest.raises(UserError, match=said.format(r"manifest\.json")):
+        run_directory.finish(run, checkpoint.read_state(last), run / last.relative_to(finished))
+    assert run_directory.finished(run) is None
 
 
 def test_a_second_run_of_the_name_is_refused(world: World, recipe: Recipe) -> None:

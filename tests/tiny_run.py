@@ -7,7 +7,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,6 +125,17 @@ def start(
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits) if largest_file else None,
     )
+
+
+@contextmanager
+def full_disk(largest_file: int) -> Iterator[None]:
+    """No file gets more than so many bytes, as where a disk gets full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:

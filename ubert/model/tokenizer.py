@@ -122,7 +122,7 @@ class Tokenizer:
 
     def save(self, directory: Path) -> None:
         """Write `tokenizer.json` and `special.json`, from which `load_tokenizer(directory)` reads it back."""
-        self._backend.save(str(directory / TOKENIZER_FILE))
+        (directory / TOKENIZER_FILE).write_text(self._backend.to_str(pretty=True), encoding="utf-8")
         (directory / SPECIAL_FILE).write_text(json.dumps(self.special._asdict()) + "\n", encoding="utf-8")
 
 

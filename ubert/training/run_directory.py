@@ -221,15 +221,23 @@ def ancestry(directory: Path) -> list[Ancestor]:
 
 
 def start(run: Path, recipe: Recipe) -> None:
-    """Write the recipe; the run is no longer finished."""
+    """Write the recipe; the run is no longer finished.
+
+    Raises:
+        UserError: it cannot be written, or the disk is full.
+    """
     run.mkdir(parents=True, exist_ok=True)
     (run / MANIFEST).unlink(missing_ok=True)
     text = yaml.safe_dump(recipe.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
-    write_whole(run / "recipe.yaml", text)
+    _write(run / "recipe.yaml", text)
 
 
 def finish(run: Path, state: State, directory: Path) -> None:
-    """Write the manifest of a run, at its end."""
+    """Write the manifest of a run, at its end.
+
+    Raises:
+        UserError: it cannot be written, or the disk is full.
+    """
     recipe = fingerprint(state.recipe.model_dump())
     assert state.loss is not None
     metric = state.recipe.keep_best
@@ -248,7 +256,16 @@ def finish(run: Path, state: State, directory: Path) -> None:
         best=str(best.relative_to(run)) if best else None,
         ancestry=state.ancestry,
     )
-    write_whole(run / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+    _write(run / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error}); make room, then run the same command again"
+        ) from None
 
 
 def _differing(state: State, recipe: Recipe, shards: str, tokenizer: str, but: set[str]) -> list[str]:
