@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from safetensors import SafetensorError
-from tiny_run import make_encoder, make_recipe
+from safetensors.torch import load_file
+from tiny_run import full_disk, make_encoder, make_recipe
+from tokenizers.models import WordLevel
 
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
@@ -102,6 +104,27 @@ def test_a_damaged_one_falls_back(
     assert f"{broken} is damaged" in caplog.text and "step-000001 before it is used" in caplog.text
 
 
+def test_a_state_that_says_something_else_is_not_used(tmp_path: Path, parts: Parts) -> None:
+    directory = save(tmp_path, parts, 500)
+    checkpoint.check(directory)
+    path = directory / "state.json"
+    written = path.read_text(encoding="utf-8")
+    digits = [place for place, letter in enumerate(written) if letter.isdigit()][::5]
+    assert written[digits[0]] == "5"
+    for place in digits:
+        path.write_text(f"{written[:place]}{int(written[place]) ^ 1}{written[place + 1 :]}", encoding="utf-8")
+        with pytest.raises(UserError, match="not a whole checkpoint"):
+            checkpoint.check(directory)
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_used(tmp_path: Path, parts: Parts) -> None:
+    before, moved = save(tmp_path, parts, 1), save(tmp_path, parts, 2).with_name("step-000003")
+    moved.with_name("step-000002").rename(moved)
+    assert checkpoint.latest(tmp_path) == before
+    with pytest.raises(UserError, match=r"state\.json is of step 2"):
+        checkpoint.check(moved)
+
+
 def test_a_damaged_one_is_replaced_when_its_step_is_done_again(tmp_path: Path, parts: Parts) -> None:
     before = save(tmp_path, parts, 1)
     (save(tmp_path, parts, 2) / "model.safetensors").write_bytes(b"")
@@ -126,15 +149,26 @@ def test_keeps_the_newest_and_the_one_before_training(tmp_path: Path, parts: Par
     assert names == ["step-000000", "step-000003", "step-000004"]
 
 
-def test_a_full_disk_leaves_nothing_incomplete(tmp_path: Path, parts: Parts) -> None:
+@pytest.mark.parametrize("largest", ["model.safetensors", "tokenizer.json", "optimizer.safetensors", "state.json"])
+def test_a_full_disk_leaves_nothing_incomplete(tmp_path: Path, parts: Parts, largest: str) -> None:
+    """It has room for all files but one."""
+    model, tokenizer, optimizer, state = parts
+    if largest == "model.safetensors":
+        optimizer = adamw(model, state.recipe)
+    elif largest == "tokenizer.json":
+        long = WordLevel({"x" * 1_000_000: 0}, unk_token="x")
+        tokenizer = Tokenizer(tokenizers.Tokenizer(long), tokenizer.special)
+    elif largest == "state.json":
+        state = state.model_copy(update={"metrics": {f"corpus/test/{i}": 0.5 for i in range(30_000)}})
+    parts = model, tokenizer, optimizer, state
     before = save(tmp_path, parts, 1)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        with pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be written .* make room"):
-            save(tmp_path, parts, 2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    sizes = {path.name: path.stat().st_size for path in before.iterdir()}
+    assert max(sizes, key=sizes.__getitem__) == largest
+    with (
+        full_disk(sizes[largest] - 1000),
+        pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be written .* make room"),
+    ):
+        save(tmp_path, parts, 2)
     assert list((tmp_path / "checkpoints").iterdir()) == [before]
 
 
@@ -159,6 +193,26 @@ def test_a_planted_pickle_is_never_read(tmp_path: Path, parts: Parts, name: str)
     assert not mark.exists()
     pickle.loads(pickle.dumps(Planted(str(mark))))  # noqa: S301
     assert mark.exists(), "the planted pickle does what it is feared for"
+
+
+def test_a_pickle_planted_as_an_encoder_is_never_read(tmp_path: Path) -> None:
+    encoder, mark = make_encoder(tmp_path / "encoder"), tmp_path / "mark"
+    (encoder / "model.safetensors").unlink()
+    pickled = encoder / "pytorch_model.bin"
+    pickled.write_bytes(pickle.dumps(Planted(str(mark))))
+    cure = r"model\.safetensors .*; give .* \(a pytorch_model\.bin is a pickle, and is not read: .*save_pretrained"
+    with pytest.raises(UserError, match=cure):
+        UbertModel.new(str(encoder), Shape(table_size=8), vocabulary=9, seed=0)
+    assert not mark.exists()
+
+
+def test_weights_of_an_encoder_are_not_read_from_a_pickle_of_plain_tensors(tmp_path: Path) -> None:
+    encoder = make_encoder(tmp_path / "encoder")
+    weights = encoder / "model.safetensors"
+    torch.save(load_file(weights), encoder / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(UserError, match="is not read"):
+        UbertModel.new(str(encoder), Shape(table_size=8), vocabulary=9, seed=0)
 
 
 class Planted:

@@ -303,11 +303,15 @@ def _loaded(encoder: str) -> Any:
     try:
         if isinstance(AutoConfig.from_pretrained(encoder, trust_remote_code=False), UbertConfig):
             return UbertModel.load(Path(encoder))
-        return AutoModel.from_pretrained(encoder, dtype=torch.float32, trust_remote_code=False)
+        return AutoModel.from_pretrained(
+            encoder, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+        )
     except (OSError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].removesuffix(" Please do not set `use_safetensors=True`.")
         raise UserError(
-            f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json"
+            f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json and "
+            "model.safetensors (a pytorch_model.bin is a pickle, and is not read: if you trust it, save model and "
+            "tokenizer anew, by `save_pretrained` of AutoModel and AutoTokenizer, and give that folder)"
         ) from None
 
 

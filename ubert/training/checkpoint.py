@@ -4,11 +4,12 @@
     config.json, model.safetensors, tokenizer files    all that a prediction needs
     optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/..., and, where
                                                        the model is an average, weight/...: those that are trained
-    state.json                                         where the run was, and the hash of each file above
+    state.json                                         where the run was, and the hash of each file, its own too
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -47,7 +48,8 @@ class State(Strict):
 
     `tokens` and `seconds` were spent so far, over all workers; `loss` is that of the last step, None before the
     first; `metrics` were measured at this step, if they were. `shards` is their fingerprint, `tokenizer` its hash,
-    `ancestry` the chain of runs that gave the first weights, `files` the blake3 of each file of the checkpoint.
+    `ancestry` the chain of runs that gave the first weights, `files` the blake3 of each file of the checkpoint (of
+    state.json, of all that it says but this).
     """
 
     step: int
@@ -100,6 +102,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         tokenizer.save(half)
         save_file(tensors.states, half / OPTIMIZER)
         whole = state.model_copy(update={"files": {path.name: _hash(path) for path in sorted(half.iterdir())}})
+        whole.files[STATE] = _own_hash(whole.model_dump_json())
         (half / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
         for path in (*half.iterdir(), half):
             to_disk(path)
@@ -227,6 +230,11 @@ def _damage(directory: Path) -> str | None:
         state = read_state(directory)
     except UserError as error:
         return str(error)
+    own = state.files.pop(STATE, None)  # older checkpoints have none
+    if own is not None and own != _own_hash((directory / STATE).read_text(encoding="utf-8")):
+        return f"{STATE} is not what was written"
+    if directory.name != f"step-{state.step:06}":
+        return f"{STATE} is of step {state.step}"
     for name, expected in state.files.items():
         path = directory / Path(name).name
         if not path.is_file():
@@ -234,6 +242,13 @@ def _damage(directory: Path) -> str | None:
         if _hash(path) != expected:
             return f"{name} is not what was written"
     return None
+
+
+def _own_hash(state: str) -> str:
+    """Of what a state.json says, in whatever order and with whatever spaces, but for this hash."""
+    said = json.loads(state)
+    said["files"].pop(STATE, None)
+    return blake3(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _hash(path: Path) -> str:
