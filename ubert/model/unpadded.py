@@ -66,8 +66,8 @@ def encode(
         **{name: tensor.flatten()[place_N][None] for name, tensor in types.items()},
     ).last_hidden_state
     # by places: the gradient of a `masked_scatter` asks the device how many there are, and waits for it
-    padded = hidden_1ND.new_zeros(ids_BL.numel(), hidden_1ND.shape[-1])
-    return padded.index_copy(0, place_N, hidden_1ND[0]).view(*ids_BL.shape, -1)
+    hidden_BLD: Tensor = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
+    return hidden_BLD.flatten(0, 1).index_copy(0, place_N, hidden_1ND[0]).view_as(hidden_BLD)
 
 
 def _attention(
