@@ -77,7 +77,8 @@ def audit_of_all(store: Store, audit: str) -> AuditManifest:
             raise UserError(f"{store.root}: the audit of {audit} is not of {name} as it is now; {cure}")
     files = [(name, str(file.split)) for name, corpus in corpora.items() for file in corpus.files]
     whole = {"corpora": {*corpora}, "against": {f"{name}/{split}" for name, split in files if split != "train"}}
-    for names, expected in whole.items():
-        if left_out := sorted(expected - {*manifest.parameters.get(names, expected)}):
+    audited = {what: {*names} for what, names in manifest.parameters.items() if isinstance(names, list)}
+    for what, expected in whole.items():
+        if left_out := sorted(expected - audited.get(what, expected)):
             raise UserError(f"{store.root}: the audit of {audit} leaves out {', '.join(left_out)}; {cure}")
     return manifest
