@@ -20,6 +20,7 @@ from pipelines.specs import dataset_names, dataset_spec, file_options, specs_fol
 from ubert.schema.arrow import batch_to_records, records_to_batch
 from ubert.schema.checks import covered
 from ubert.schema.record import Mismatch, Misplaced, Record, Reject
+from ubert.schema.spec import DatasetSpec
 
 REPO = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / "../shared/data"))
@@ -51,9 +52,13 @@ def folder_of(name: str) -> Path:
 
 
 @cache
-def ingested(name: str) -> dict[tuple[str, str], Taken]:
-    """Records and rejects of each file, by split and path."""
+def ingested(name: str, compare: str | None = None) -> dict[tuple[str, str], Taken]:
+    """Records and rejects of each file, by split and path; `compare`: with other words for it in `offsets`."""
     spec, folder = dataset_spec(name, SPECS), folder_of(name)
+    if compare:
+        told = spec.model_dump(by_alias=True, exclude_unset=True)
+        told["map"]["offsets"]["compare"] = compare
+        spec = DatasetSpec.model_validate(told)
     form = reader(spec.format)
     taken: dict[tuple[str, str], Taken] = {}
     for entry in spec.files:
@@ -71,8 +76,8 @@ def ingested(name: str) -> dict[tuple[str, str], Taken]:
     return taken
 
 
-def mismatches_of(name: str) -> list[Mismatch]:
-    return list(chain.from_iterable(taken.mismatches for taken in ingested(name).values()))
+def mismatches_of(name: str, compare: str | None = None) -> list[Mismatch]:
+    return list(chain.from_iterable(taken.mismatches for taken in ingested(name, compare).values()))
 
 
 def records_of(name: str) -> list[Record]:
