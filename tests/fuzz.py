@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing of readers and mappings with atheris: `make fuzz SECONDS=3600`.
 
-For every spec, the reader of its format and its mapping run over mutations of the dataset's own first bytes. What
-may happen: rows, each a record or a reject that Arrow can hold, or one `UserError`. Never another exception, a
-hang, or other rows when a file is cut where its format allows it. An input that fails is left where the last line
-says.
+For every spec, the reader of its format and its mapping run over mutations of the dataset's own beginning
+(`fuzz_seeds.py`), of which a record can be made. What may happen: rows, each a record or a reject that Arrow can
+hold, or one `UserError`. Never another exception, a hang, or other rows when a file is cut where its format allows
+it. An input that fails is left where the last line says.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fuzz_seeds import LIMITS, seed
+
 BREAK = b"\x00\xff\x00"  # between the bytes of a file and of those beside it
-SEED = 3000  # bytes of a source file that mutations begin with
+TRIED = 10  # source files
 
 
 def main() -> None:
@@ -67,37 +69,36 @@ def fuzz(name: str, data: Path, folder: Path, seconds: int) -> None:
 
         spec = dataset_spec(name, specs_folder(None))
         sources.reader(spec.format)
+    begun, beside = begun_with(spec, data, specs_folder(None))
+    check = checker(spec, folder, beside)
     seeds = folder / "seeds"
     seeds.mkdir()
-    given, beside = seed_bytes(spec, data, specs_folder(None))
-    for number, seed in enumerate(given):
-        (seeds / str(number)).write_bytes(seed)
-    limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", "-max_len=6000"]
-    atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(seeds)], checker(spec, folder, beside))
+    (seeds / "0").write_bytes(seed(begun, spec.files[0].encoding, BREAK, check))
+    limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", f"-max_len={2 * LIMITS[-1]}"]
+    atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(seeds)], check)
     atheris.Fuzz()
 
 
-def seed_bytes(spec: Any, data: Path, specs: Path) -> tuple[list[bytes], list[str]]:
-    """The first bytes of a few source files, with those beside them; and what files beside `x` are called."""
+def begun_with(spec: Any, data: Path, specs: Path) -> tuple[list[list[Path]], list[str]]:
+    """Source files that are read as the first is, and those beside each; and what files beside `x` are called."""
     from pipelines.sources import matches, reader
     from pipelines.specs import file_options
 
     folder = next(place for place in (data / spec.folder, specs / "samples" / spec.folder) if place.is_dir())
-    found = []
-    names: list[str] = []
-    for entry in spec.files[:4]:
-        path = matches(folder, entry.path)[0]
-        companions = reader(spec.format).companions(folder, path, file_options(spec, entry))
-        found.append(BREAK.join((folder / file).read_bytes()[:SEED] for file in [path, *companions]))
-        nowhere, alone = folder / "no such folder", f"x{Path(path).suffix}"
-        # What is read beside a file by its name alone.
-        named = reader(spec.format).companions(nowhere, alone, file_options(spec, entry))
-        names = names or named or ["x" + Path(companion).suffix for companion in companions]
-    return found, names
+    options = file_options(spec, spec.files[0])
+    alike = [entry for entry in spec.files if file_options(spec, entry) == options]
+    paths = [path for entry in alike for path in matches(folder, entry.path)]
+    found = [[path, *reader(spec.format).companions(folder, path, options)] for path in paths]
+    found = sorted(found, key=len, reverse=True)[:TRIED]  # what has nothing beside it may lack it
+    # What is read beside a file by its name alone.
+    named = reader(spec.format).companions(folder / "no such folder", f"x{Path(paths[0]).suffix}", options)
+    names = named or ["x" + Path(companion).suffix for companion in found[0][1:]]
+    return [[folder / path for path in files] for files in found], names
 
 
-def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], None]:
-    """What reads, maps and writes what bytes hold, and fails where something else happens than may."""
+def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], tuple[int, int]]:
+    """What reads, maps and writes what bytes hold, and fails where something else happens than may; returns how
+    many records and rows there were."""
     from pipelines.mapping.mapper import mapper
     from pipelines.sources import RawRow, Slice, reader
     from pipelines.specs import file_options
@@ -119,7 +120,7 @@ def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], Non
     def rows(content: bytes, start: int, stop: int) -> list[RawRow | Reject]:
         return list(module.read(piece(content, start, stop), options))
 
-    def check(data: bytes) -> None:
+    def check(data: bytes) -> tuple[int, int]:
         content, *others = data.split(BREAK)
         path.write_bytes(content)
         for name, other in zip(beside, [*others, *[b""] * len(beside)], strict=False):
@@ -127,7 +128,7 @@ def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], Non
         try:
             found = rows(content, 0, len(content))
         except UserError:
-            return
+            return 0, 0
         whole = piece(content, 0, len(content))
         mapped = [row if isinstance(row, Reject) else to_record(whole, row) for row in found]
         kept = [row for row in mapped if isinstance(row, Record)]
@@ -145,6 +146,7 @@ def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], Non
         ):
             parts = chain(rows(content, 0, middle), rows(content, middle, len(content)))
             assert list(parts) == found, "other rows when cut"
+        return len(kept), sum(isinstance(row, RawRow) for row in found)
 
     return check
 
