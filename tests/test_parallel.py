@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,35 @@ from safetensors.torch import load_file
 from tiny_run import World, losses, make_recipe, make_world, start
 
 from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, loop
+from ubert.training import checkpoint, log, loop
 
 pytestmark = pytest.mark.slow
 STEPS = 50
 QUIET = loop.Worker(progress=False)
+WORKER = """
+import sys, time
+from datetime import timedelta
+from pathlib import Path
+import torch.distributed as dist
+from ubert.schema.recipe import Recipe
+from ubert.training import loop
+
+if {patience}:
+    dist.distributed_c10d.default_pg_timeout = timedelta(seconds={patience})
+dist.init_process_group("gloo")
+
+def measure(model, tokenizer):
+    time.sleep(2 * {patience})
+    return {{"people/train/span_f1": 0.0}}
+
+root, shards, recipe = Path(sys.argv[1]), Path(sys.argv[2]), Recipe.model_validate_json(sys.argv[3])
+worker = loop.Worker(rank=dist.get_rank(), world=2, progress=False)
+loop.train(recipe, shards=shards, run=root / "runs" / {run}, worker=worker, measure=measure)
+dist.destroy_process_group()
+"""
+SCORE = "people/train/span_f1"
+SEEN = WORKER.format(patience=0, run='f"seen-{dist.get_rank()}"')
+SLOW = WORKER.format(patience=3, run="recipe.name")
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +109,35 @@ def test_objectives_that_take_turns_train_in_parts(world: World) -> None:
     one = trained(world, recipe_of(world, "mixed-1", **mixed), 1)
     two = trained(world, recipe_of(world, "mixed-2", parallel="fsdp", **mixed), 2)
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+
+
+def test_all_workers_go_on_from_the_checkpoint_that_the_first_one_sees(world: World, alone: Path) -> None:
+    """A network disk may list fewer to it. Here each worker has a directory of its own, a copy of what it sees."""
+    for rank, newest in enumerate((20, 40)):
+        copied = shutil.copytree(alone, world.run(f"seen-{rank}"))
+        (copied / "manifest.json").unlink()
+        for directory in (copied / "checkpoints").iterdir():
+            if int(directory.name.removeprefix("step-")) > newest:
+                shutil.rmtree(directory)
+    launched(world, SEEN, recipe_of(world, "alone"))
+    assert_same(world.run("seen-0"), alone)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_workers_wait_for_a_measurement_that_takes_long(world: World, alone: Path, parallel: str) -> None:
+    """Longer than torch waits for a collective by default, here three seconds; after the last step, too."""
+    evaluated = {"evaluate": [{"corpus": "people", "split": "train"}], "evaluate_every": 25, "keep_best": SCORE}
+    recipe = recipe_of(world, f"slow-{parallel}", parallel=parallel, **evaluated)
+    launched(world, SLOW, recipe)
+    assert_same(world.run(recipe.name), alone)
+    assert [row.step for row in log.read(world.run(recipe.name))[0] if row.metrics] == [25, STEPS]
+
+
+def launched(world: World, script: str, recipe: Recipe) -> None:
+    """A script on two workers, which has `world` and `recipe` as its arguments."""
+    path = world.root / f"{recipe.name}.py"
+    path.write_text(script, encoding="utf-8")
+    arguments = [str(world.root), str(world.shards), recipe.model_dump_json()]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*torchrun, str(path), *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -86,6 +86,11 @@ def tensors(model: UbertModel, optimizer: torch.optim.Optimizer, average: Averag
     return Tensors(weights | average, states | trained)
 
 
+def directory_of(run: Path, step: int) -> Path:
+    """Where a run's checkpoint of that step lies."""
+    return run / "checkpoints" / f"step-{step:06}"
+
+
 def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> Path:
     """Write a checkpoint under a temporary name, and rename it once it is on the disk: nobody sees half of it,
     also if power fails.
@@ -93,7 +98,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
     Raises:
         UserError: the directory cannot be written, or its disk is full.
     """
-    directory = run / "checkpoints" / f"step-{state.step:06}"
+    directory = directory_of(run, state.step)
     half = directory.with_name(f"{_HALF}{directory.name}")
     try:
         shutil.rmtree(half, ignore_errors=True)

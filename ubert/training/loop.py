@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import cast
@@ -29,6 +30,7 @@ from ubert.training.saving import Writer
 from ubert.training.shards import open_shards
 from ubert.training.step import ALONE, SummedLoss, Taken, Training, Worker, keyed_seed, take
 
+PATIENCE = timedelta(days=1)  # of workers that wait while rank 0 is at work alone: verifies, measures, writes
 Measure = Callable[[UbertModel, Tokenizer], dict[str, float]]
 """Metrics of a model, by `<corpus>/<split>/<metric>`."""
 
@@ -41,6 +43,7 @@ def train(
     worker: Worker = ALONE,
     resume: bool = False,
     measure: Measure | None = None,
+    leaving: Callable[[], bool] = lambda: False,
 ) -> Path:
     """Train to the recipe's last step, from the run's last checkpoint where it has one.
 
@@ -52,14 +55,15 @@ def train(
         run: the run's directory.
         resume: go on from a checkpoint, which has to be there; `steps` and `epochs` may differ from before.
         measure: what measures the model, where the recipe has `evaluate_every`.
+        leaving: whether this worker's machine is about to be taken away.
 
     Returns:
         The directory of the last checkpoint.
 
     Raises:
         UserError: the run cannot be made or gone on with, or its loss is not finite.
-        KeyboardInterrupt: it was asked to stop (SIGINT, SIGTERM, or a file `stop` in the run's directory), and has
-            written a checkpoint.
+        KeyboardInterrupt: it was asked to stop (SIGINT, SIGTERM, a file `stop` in the run's directory, or a worker
+            that is `leaving`), and has written a checkpoint.
     """
     if recipe.evaluate_every and measure is None:
         raise UserError(
@@ -75,7 +79,7 @@ def train(
             began = perf_counter()
             behind: Taken | None = None  # whose numbers are read while the device is at the next step
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
-                taken = take(training, index, step, stop=asked())
+                taken = take(training, index, step, stop=asked() or leaving())
                 if behind:
                     began = _settle(training, behind, began, tell)
                 behind, done, stop = taken, index + 1, taken.totals.stop
@@ -94,16 +98,19 @@ def train(
 
 
 def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool) -> Training:
-    """A new run, or one as its last checkpoint has left it. Rank 0 writes and checks; the others wait for it."""
+    """A new run, or one as its last checkpoint has left it. Rank 0 writes, checks and chooses; the others wait for
+    it."""
     tokenizer = load_tokenizer(recipe.encoder)
     opened = open_shards(shards, verify=worker.rank == 0)
     made_of = opened.manifest.fingerprint
+    group = dist.new_group(backend="gloo", timeout=PATIENCE) if worker.world > 1 else None
+    step = -1
     if worker.rank == 0:
-        run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume)
+        if reached := run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume):
+            step = reached.step
         run_directory.start(run, recipe)
-    if worker.world > 1:
-        dist.barrier()
-    began = checkpoint.latest(run)
+    step = parallel.gathered([step], group)[0][0]  # a network disk may list other checkpoints to each machine
+    began = checkpoint.directory_of(run, step) if step >= 0 else None
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
@@ -153,7 +160,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         model=model,
         optimizer=optimizer,
         score=score,
-        group=dist.new_group(backend="gloo") if worker.world > 1 else None,
+        group=group,
         average=average,
         state=state,
         writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best),
@@ -222,6 +229,8 @@ def _settle(
     loss, norm, ended = taken.numbers(training.recipe, training.worker.device)
     done, tokens, seconds = taken.index + 1, taken.totals.tokens, ended - began
     metrics = _measured(training, measure) if measure else None
+    if measure:
+        _wait_for_all(training)
     training.state = training.state.model_copy(
         update={
             "step": done,
@@ -276,10 +285,15 @@ def _telling(training: Training) -> Iterator[log.Tell]:
 
 
 def _finish(training: Training) -> Path:
-    directory = training.run / "checkpoints" / f"step-{training.state.step:06}"
+    directory = checkpoint.directory_of(training.run, training.state.step)
     training.writer.wait()
     if training.worker.rank == 0:
         run_directory.finish(training.run, training.state, directory)
-    if training.worker.world > 1:
-        dist.barrier()
+    _wait_for_all(training)
     return directory
+
+
+def _wait_for_all(training: Training) -> None:
+    """Hold until all workers are here, however long one takes; the group of the gradients waits half an hour."""
+    if training.group:
+        dist.barrier(training.group)

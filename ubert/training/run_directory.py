@@ -133,8 +133,9 @@ def stopping(run: Path) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: bool) -> None:
-    """Refuse to go on with a run that was made of something else. A run that does not exist yet passes.
+def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: bool) -> State | None:
+    """Where a run goes on: its newest whole checkpoint's state, None where it has none. One that was made of
+    something else is refused.
 
     Args:
         shards: fingerprint of the shards.
@@ -149,11 +150,11 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
         if resume:
             raise UserError(f"{run}: no checkpoint to resume from; train without --resume first")
         ancestor(run, recipe, tokenizer)
-        return
+        return None
     state = checkpoint.read_state(directory)
     differing = _differing(state, recipe, shards, tokenizer, INDIFFERENT | LENGTH if resume else INDIFFERENT)
     if not differing:
-        return
+        return state
     longer = " (or --resume, to train for longer)" if _only_length(state.recipe, recipe) else ""
     raise UserError(
         f"{run}: step {state.step} was trained with other settings: {'; '.join(differing)}; "
