@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -62,6 +63,17 @@ thread.join()
 cluster.shutdown()
 """
 
+BUSY = """
+import sys
+import ray
+from ray.util.placement_group import placement_group
+
+ray.init(address=sys.argv[1], log_to_driver=False)
+assert placement_group([{"CPU": 1}] * int(sys.argv[2])).wait(60)
+print("busy", flush=True)
+sys.stdin.read()
+"""
+
 ONE_GPU = """
 import json, sys
 from pathlib import Path
@@ -102,25 +114,43 @@ def command(root: Path, name: str, *more: str, **changed: object) -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Head]:
-    """A head and another node, each started by `ray start`, with two processors and ports of its own."""
+    """A head of two processors."""
     with head() as started:
-        ports = free_ports(2)
-        node = psutil.Popen(
-            [
-                *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--num-cpus=2"),
-                "--node-ip-address=127.0.0.1",
-                f"--address={started.gcs}",
-                f"--dashboard-agent-listen-port={ports[0]}",
-                f"--dashboard-agent-grpc-port={ports[1]}",
-            ],
-            env=environment(started.home) | {"RAY_AUTH_MODE": "token"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            yield started
-        finally:
-            stop(node)
+        yield started
+
+
+@contextmanager
+def node(cluster: Head) -> Iterator[psutil.Popen]:
+    """Another node of two processors, started by `ray start`, with ports of its own."""
+    ports = free_ports(2)
+    started = psutil.Popen(
+        [
+            *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--num-cpus=2"),
+            "--node-ip-address=127.0.0.1",
+            f"--address={cluster.gcs}",
+            f"--dashboard-agent-listen-port={ports[0]}",
+            f"--dashboard-agent-grpc-port={ports[1]}",
+        ],
+        env=environment(cluster.home) | {"RAY_AUTH_MODE": "token"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield started
+    finally:
+        stop(started)
+
+
+@contextmanager
+def busy(cluster: Head, processors: int) -> Iterator[None]:
+    """While another job uses so many processors."""
+    environ = environment(cluster.home) | {"RAY_AUTH_MODE": "token"}
+    given = [sys.executable, "-c", BUSY, cluster.gcs, str(processors)]
+    with subprocess.Popen(given, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin and other.stdout
+        assert "busy\n" in other.stdout
+        yield
+        other.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +160,16 @@ def uninterrupted(root: Path, cluster: Head) -> list[float]:
     return losses(root / "runs/uninterrupted")
 
 
-def started(root: Path, cluster: Head, name: str) -> tuple[Path, subprocess.Popen[str]]:
+def start(root: Path, cluster: Head, name: str, **changed: object) -> subprocess.Popen[str]:
+    """The command that trains a run of two workers."""
+    given = command(root, name, "--workers", "2", **changed)
+    at_once = {"RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.2"}  # or a run is over before Ray Train looks
+    return cluster.popen(*given, RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token", **at_once)
+
+
+def started(root: Path, cluster: Head, name: str, **changed: object) -> tuple[Path, subprocess.Popen[str]]:
     """A run of two workers that has taken a hundred steps, and the command that trains it."""
-    process = cluster.popen(*command(root, name, "--workers", "2"), RAY_ADDRESS=cluster.gcs, RAY_AUTH_MODE="token")
+    process = start(root, cluster, name, **changed)
     run = root / "runs" / name
     deadline = time.monotonic() + 200
     while len(log.read(run)[0]) < 100:
@@ -247,6 +284,53 @@ def test_a_loss_that_is_not_finite(root: Path, cluster: Head) -> None:
     assert checkpoint.latest(root / "runs/wild") == root / "runs/wild/checkpoints/step-000001"
 
 
+def test_a_node_that_is_taken_away(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    """It has notice of it: the run writes the only checkpoint on its way, and loses no step."""
+    with ExitStack() as stack:
+        with busy(cluster, 2):
+            leaving = stack.enter_context(node(cluster))
+            run, process = started(root, cluster, "taken", checkpoint_every=STEPS)
+        leaving.terminate()
+        _, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    assert re.search(r"a machine is being taken away; the run goes on from step-000[1-5]", said), said
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+def test_a_node_that_is_killed(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    """The other has processors for all workers."""
+    with ExitStack() as stack:
+        with busy(cluster, 2):
+            killed = stack.enter_context(node(cluster))
+            run, process = started(root, cluster, "killed")
+        for one in (*killed.children(recursive=True), killed):
+            one.kill()
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 0 and "a worker died" in said and "there is room for" not in said, said
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
+def test_busy_processors_are_no_room(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    with busy(cluster, 1):
+        run, process = started(root, cluster, "beside")
+    _, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    assert "starting 2 workers on processors: Ray has no GPU now" in said
+    assert said.count("there is room for 1 of 2 workers") == 1 and "there is room for all workers" in said, said
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-4)
+
+
+@pytest.mark.usefixtures("uninterrupted")  # which makes the shards
+def test_a_run_that_waits_for_room_says_so_and_stops_when_it_is_asked_to(root: Path, cluster: Head) -> None:
+    with busy(cluster, 2):
+        process = start(root, cluster, "waiting")
+        assert process.stderr
+        assert any("there is no room: no CPU is free" in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped before the first step" in said, said
+
+
 def driven(script: str, root: Path, recipe: Recipe) -> subprocess.CompletedProcess[str]:
     """What a driver of a Ray of its own says."""
     with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
@@ -266,16 +350,15 @@ def test_fewer_gpus_than_workers_are_refused(root: Path) -> None:
     assert said.startswith("--workers 2: Ray has 1 GPUs, and a worker needs one; ask for fewer, or start Ray with")
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_node_that_is_killed_and_one_that_comes(root: Path, parallel: str) -> None:
-    """The run goes on with one worker, and with two again when there is room: of the same global batches. Its
-    steps are of many micro-batches, so that it lasts until then."""
+def test_fewer_nodes_and_one_that_comes(root: Path) -> None:
+    """The run goes on with one worker, and with two again when there is room: of the same global batches, whose
+    losses are added up in another order. Its steps are of many micro-batches, so that it lasts until then."""
     slow = {"steps": 300, "checkpoint_every": 20, "tokens_per_batch": 2048, "tokens_per_step": 64}
-    recipe = make_recipe(root / "encoder", name=f"node-{parallel}", parallel=parallel, **slow)
+    recipe = make_recipe(root / "encoder", name="fewer", parallel="fsdp", **slow)
     done = driven(ELASTIC, root, recipe)
     assert [line for line in done.stdout.splitlines() if "raylet" not in line][-2:] == ["fewer", "step-000300"]
     assert done.stderr.count("there is room for 1 of 2 workers") == 1
     [shards] = root.glob("shards/tiny/*/")
-    alone = root / f"runs/alone-{parallel}"
+    alone = root / "runs/alone"
     loop.train(recipe, shards=shards, run=alone, worker=loop.Worker(progress=False))
     assert losses(root / "runs" / recipe.name) == pytest.approx(losses(alone), abs=1e-4)

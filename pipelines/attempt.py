@@ -1,0 +1,167 @@
+"""One attempt at a run under Ray Train, on so many workers: until it is finished, is to stop or fails; and why it
+failed.
+
+Ray starts the workers and joins them; batches, checkpoints and logs are those of `ubert.training`. Nothing is
+reported to Ray Train: it keeps no metrics without a checkpoint of its own, and a report waits for its next poll.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipelines.evaluate import measure
+from pipelines.place import place
+from pipelines.room import POLL, Kind
+from pipelines.store import now
+from ubert.inference.predictor import Predictor
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import fingerprint
+from ubert.schema.recipe import Recipe
+from ubert.training import log, loop, run_directory
+from ubert.training.step import Worker
+
+
+def fit(
+    work: dict[str, Any],
+    run: Path,
+    workers: int,
+    kind: Kind,
+    asked: Callable[[], bool],
+    roomier: Callable[[], bool],
+) -> bool:
+    """One attempt under Ray Train, which ends when the run is finished or stops: because it is `asked` to, has
+    become `roomier`, or a worker's machine is being taken away; returns whether it was for the room."""
+    from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config=work,
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=kind == "GPU"),
+        run_config=RunConfig(  # type: ignore[call-arg]  # static types are those of V1
+            # a name that comes again makes Ray Train go on with what it knows of it
+            name=f"{run.name}-{fingerprint(work, now())}",
+            storage_path=str(run / "ray"),
+            # threads that spin while they wait make a step ten times as long where others use the processor too
+            worker_runtime_env={"env_vars": {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}},
+            logging_config=LoggingConfig(log_level="ERROR"),
+            # or it would try again for ever, with as many workers, where machines are taken away or are busy
+            failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
+        ),
+    )
+    with ThreadPoolExecutor(1, "ray-train") as thread:
+        fitting = thread.submit(trainer.fit)
+        grows = _show(run, fitting, asked, roomier)
+        fitting.result()
+    return grows
+
+
+def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
+    """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
+    for room alone."""
+    at_work = grows = False
+    _, seen = log.read(run)
+    with log.progress() as show:
+        while wait([fitting], timeout=POLL).not_done:
+            grows = grows or (at_work and roomier())  # before, what they will use counts as free
+            if grows or asked():
+                (run / run_directory.STOP).touch()
+            rows, seen = log.read(run, seen)
+            at_work = at_work or bool(rows)
+            for row in rows:
+                show(row)
+        for row in log.read(run, seen)[0]:
+            show(row)
+    if grows:
+        (run / run_directory.STOP).unlink(missing_ok=True)  # which was no user's
+    return grows
+
+
+def _work(work: dict[str, Any]) -> None:
+    """What each worker runs."""
+    import ray.train
+    import ray.train.torch
+    from ray.train.v2._internal.execution.context import get_train_context
+
+    context = ray.train.get_context()
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size()))
+    worker = Worker(
+        rank=context.get_world_rank(),
+        world=context.get_world_size(),
+        device=ray.train.torch.get_device(),
+        progress=False,
+    )
+    recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
+    root = place(work["root"])
+    told = (
+        get_train_context().preemption_context
+    )  # `ray.train.get_preemption_info` waits for all workers each time
+
+    def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
+        predictor = Predictor(model, tokenizer, precision=recipe.precision)
+        return {
+            f"{wanted.corpus}/{wanted.split}/{name}": value
+            for wanted in recipe.evaluate
+            for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
+        }
+
+    with suppress(KeyboardInterrupt):  # it was asked to stop, and the run's directory tells
+        loop.train(
+            recipe,
+            shards=shards,
+            run=run,
+            worker=worker,
+            resume=work["resume"],
+            measure=metrics,
+            leaving=lambda: told.preemption_info is not None,
+        )
+
+
+def explained(error: Exception) -> tuple[str, bool]:
+    """Why an attempt failed, and whether a worker died in it.
+
+    Raises:
+        UserError: what a worker refuses.
+        TrainingFailedError: it's a fault of ours.
+    """
+    from ray.train import ControllerError, PreemptionError, WorkerGroupError
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    match error:
+        case PreemptionError():
+            return "a machine was taken away", True
+        case ControllerError(controller_failure=WorkerGroupStartupTimeoutError()):
+            return "others have taken the room", False
+        case ControllerError(controller_failure=failure):
+            failures = [failure]
+        case WorkerGroupError(worker_failures=by_rank):
+            failures = list(by_rank.values())
+        case _:
+            raise error
+    for failure in failures:
+        if isinstance(failure, UserError):
+            raise UserError(str(failure)) from None
+    if not any(map(_died, failures)):
+        raise error
+    return "a worker died", True
+
+
+def _died(failure: Exception) -> bool:
+    """Whether a worker's failure is that it died, or that it lost the connection to one that did."""
+    from ray.exceptions import RayError
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError
+
+    cause = getattr(failure, "health_check_failure", failure)
+    return isinstance(cause, RayError | dist.DistError | WorkerGroupStartupFailedError) or (
+        "gloo/transport" in str(failure)
+    )
