@@ -103,9 +103,8 @@ def _work(work: dict[str, Any]) -> None:
     )
     recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
     root = place(work["root"])
-    told = (
-        get_train_context().preemption_context
-    )  # `ray.train.get_preemption_info` waits for all workers each time
+    # `ray.train.get_preemption_info` waits for all workers each time
+    told = get_train_context().preemption_context
 
     def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
         predictor = Predictor(model, tokenizer, precision=recipe.precision)
