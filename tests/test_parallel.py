@@ -26,8 +26,7 @@ import torch.distributed as dist
 from ubert.schema.recipe import Recipe
 from ubert.training import loop
 
-if {patience}:
-    dist.distributed_c10d.default_pg_timeout = timedelta(seconds={patience})
+dist.distributed_c10d.default_pg_timeout = timedelta(seconds={patience})
 dist.init_process_group("gloo")
 
 def measure(model, tokenizer):
@@ -40,7 +39,7 @@ loop.train(recipe, shards=shards, run=root / "runs" / {run}, worker=worker, meas
 dist.destroy_process_group()
 """
 SCORE = "people/train/span_f1"
-SEEN = WORKER.format(patience=0, run='f"seen-{dist.get_rank()}"')
+SEEN = WORKER.format(patience=20, run='f"seen-{dist.get_rank()}"')
 SLOW = WORKER.format(patience=3, run="recipe.name")
 
 
