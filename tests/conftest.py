@@ -22,19 +22,28 @@ settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def object_store_environment() -> dict[str, str]:
-    """What leads to the object store, also before it is there: workers inherit it when Ray starts."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free.getsockname()[1]}"}
+def object_store_socket() -> Iterator[socket.socket]:
+    """Where the object store will answer: the port is taken before anything else can have it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken
 
 
 @pytest.fixture(scope="session")
-def object_store(object_store_environment: dict[str, str]) -> Iterator[ObjectStore]:
+def object_store_environment(object_store_socket: socket.socket) -> dict[str, str]:
+    """What leads to the object store, also before it is there: workers inherit it when Ray starts."""
+    return {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{object_store_socket.getsockname()[1]}"}
+
+
+@pytest.fixture(scope="session")
+def object_store(
+    object_store_socket: socket.socket, object_store_environment: dict[str, str]
+) -> Iterator[ObjectStore]:
     """An object store on loopback, with the bucket `bucket`."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in object_store_environment.items():
             patch.setenv(name, value)
-        with serve(int(object_store_environment["AWS_ENDPOINT_URL"].rpartition(":")[2])) as store:
+        with serve(object_store_socket) as store:
             yield store
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -60,8 +61,8 @@ class ObjectStore:
 
 
 @contextmanager
-def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
-    """A store with an empty bucket."""
+def serve(at: socket.socket, bucket: str = "bucket") -> Iterator[ObjectStore]:
+    """A store with an empty bucket, that answers at a bound socket."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
@@ -83,13 +84,14 @@ def serve(port: int, bucket: str = "bucket") -> Iterator[ObjectStore]:
             return [ERRORS[fault]]
         return moto(environ, start)  # type: ignore[no-any-return]
 
-    server = make_server("127.0.0.1", port, app, threaded=True)
+    at.listen()
+    server = make_server("127.0.0.1", 0, app, threaded=True, fd=at.fileno())
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     files = pyarrow.fs.S3FileSystem(
         access_key="testing",
         secret_key="testing",
-        endpoint_override=f"http://127.0.0.1:{server.server_port}",
+        endpoint_override=f"http://127.0.0.1:{at.getsockname()[1]}",
         region="us-east-1",
         allow_bucket_creation=True,
         allow_delayed_open=True,  # small objects are put whole
