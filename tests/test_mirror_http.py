@@ -136,10 +136,10 @@ def test_a_body_that_is_always_short_is_a_failure(web: Web, tmp_path: Path) -> N
 
 def test_a_silent_server_is_a_failure(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume, "READ", 0.2)
-    web.faults = [("hang", 0.5), ("hang", 0.5)]
+    web.faults = [("hang", 60), ("hang", 60)]
     get(web, tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == BODY
-    web.faults = [("hang", 0.4)] * 20
+    web.faults = [("hang", 60)] * 20
     (tmp_path / "a.bin").unlink()
     with pytest.raises(UserError, match="timed out"):
         get(web, tmp_path)

