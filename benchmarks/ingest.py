@@ -275,11 +275,11 @@ def main() -> None:
             cold(folder, rows)
             memory(sizes, "topic")
         if "names" in counts:
-            memory(sizes[:2], "names")
+            memory(sizes, "names")
         if "homes" in counts:
             loader = ingest_theirs.convert_documents
             otherwise(folder, "homes", "their loader and map", counts["homes"], repeats, loader)
-            memory([size // 10 for size in sizes[:2]], "homes")
+            memory([size // 10 for size in sizes], "homes")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.mirror import fill, mirror_folder
+from pipelines.mirror import check_upstream, fill, mirror_folder
 from pipelines.mirror.record import Fetched
 from pipelines.place import Place, on_disk
 from pipelines.progress import transfer
@@ -14,9 +14,11 @@ from ubert.schema.errors import UserError
 from ubert.schema.spec import DatasetSpec
 
 
-def fetch(names: Sequence[str], *, specs: Path, data: Path | None, root: Place) -> Iterator[str]:
-    """Fetch what is missing of these datasets, and hold all that is there against its hashes; yields what there is
-    to say of each.
+def fetch(
+    names: Sequence[str], *, specs: Path, data: Path | None, root: Place, upstream: bool = False
+) -> Iterator[str]:
+    """Fetch what is missing of these datasets, and hold all that is there against its hashes, with `upstream` also
+    against its sources as they are now; yields what there is to say of each.
 
     What fails for one dataset doesn't keep the others from being fetched.
 
@@ -28,23 +30,30 @@ def fetch(names: Sequence[str], *, specs: Path, data: Path | None, root: Place) 
     for spec in [dataset_spec(name, specs) for name in names]:
         try:
             with transfer() as show:
-                fetched = fill(spec, mirror / spec.folder, specs, show, hashed=True) if spec.fetch else {}
+                folder = mirror / spec.folder
+                fetched = fill(spec, folder, specs, show, hashed=True) if spec.fetch else {}
+                if upstream and fetched:
+                    check_upstream(spec, folder, specs, fetched, show)
         except UserError as error:
             problems.append(str(error))
         else:
-            yield from _told(spec, fetched)
+            yield from _told(spec, fetched, upstream)
     if problems:
         raise UserError("\n".join(problems))
 
 
-def _told(spec: DatasetSpec, fetched: dict[str, Fetched]) -> Iterator[str]:
+def _told(spec: DatasetSpec, fetched: dict[str, Fetched], upstream: bool) -> Iterator[str]:
     if not fetched:
-        why = "the files are there, put there by hand" if spec.fetch else "its spec names nothing to fetch"
+        unknown = ", so that they were not held against their source" if upstream else ""
+        why = (
+            f"the files are there, put there by hand{unknown}" if spec.fetch else "its spec names nothing to fetch"
+        )
         yield f"{spec.name}: {why}"
     for entry in spec.fetch if fetched else []:
         done = fetched[entry.source]
         size = sum(file.size for file in done.files.values())
-        yield f"{spec.name}: {entry.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}"
+        still = ", the same today" if upstream else ""
+        yield f"{spec.name}: {entry.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}{still}"
         if entry.blake3 is None:
             yield f"it is not pinned yet: put this beside `url: {entry.url}` in {spec.name}.yaml"
             yield f"    blake3: {done.blake3}"

@@ -340,6 +340,36 @@ def test_fetch_fills_the_mirror_of_the_store_and_says_the_line_for_the_spec(mirr
     assert CliRunner().invoke(app, ["fetch", *where]).exit_code == 2
 
 
+def test_a_changed_source_is_told_while_the_earlier_file_is_here(mirror: Mirror, web: Web, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes(ROWS)
+    mirror.wants({"url": f"{web.url}/train.jsonl", "into": "web.jsonl"}, {"url": f"{folder}/"})
+    where = ["fetch", "toy", "--specs", str(mirror.specs), "--root", str(mirror.root)]
+    assert CliRunner().invoke(app, where).exit_code == 0
+    same = CliRunner().invoke(app, [*where, "--upstream"])
+    assert same.exit_code == 0 and same.output.count("the same today") == 2, same.output
+    before = {path: path.read_bytes() for path in (mirror.root / "raw").rglob("*") if path.is_file()}
+    (folder / "more.jsonl").write_bytes(ROWS)
+    assert CliRunner().invoke(app, where).exit_code == 0, "what is here is whole"
+    options: dict[str, Any] = {"specs": mirror.specs, "data": None, "root": mirror.root, "upstream": True}
+    with pytest.raises(UserError, match=r"changed since .*; new: more.jsonl \(1\); .*leave the earlier files in"):
+        list(fetch(["toy"], **options))
+    web.files["/train.jsonl"], web.tags["/train.jsonl"] = ROWS + ROWS, '"two"'
+    with pytest.raises(
+        UserError, match=r"changed since .*ETag \"two\".*leave the earlier file as \S+/web.jsonl, which"
+    ):
+        list(fetch(["toy"], **options))
+    assert {path: path.read_bytes() for path in (mirror.root / "raw").rglob("*") if path.is_file()} == before
+
+
+def test_files_of_others_cannot_be_held_against_their_source(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.source(ROWS)
+    [said] = fetch(["toy"], specs=mirror.specs, data=mirror.data, root=mirror.root, upstream=True)
+    assert "were not held against their source" in said and web.requests == []
+
+
 def test_fetch_goes_on_after_a_failure_and_names_each(mirror: Mirror, web: Web) -> None:
     for name in ("one", "two"):
         mirror.spec(name, fetch=[{"url": f"{web.url}/{name}.jsonl"}])

@@ -118,12 +118,17 @@ def _ingested(manifest: CorpusManifest, work: Work) -> None:
 def fetch(
     names: Annotated[list[str] | None, typer.Argument(help="Names of datasets.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All datasets that have a spec.")] = False,
+    upstream: Annotated[
+        bool,
+        typer.Option("--upstream", help="Fetch all once more and compare; what is there is not replaced."),
+    ] = False,
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
 ) -> None:
     """Fill the mirror of raw sources (--data, else raw/ in the store), and check what is there. `ubert ingest`
-    does so too where something is missing; this is for machines that ingest without a network.
+    does so too where something is missing; this is for machines that ingest without a network. With --upstream a
+    source that has changed since is an error that says what changed.
 
     Example: ubert fetch trec --data ../mirror
     """
@@ -133,7 +138,7 @@ def fetch(
     if bool(names) == every:
         raise typer.BadParameter("give the names of datasets, or --all")
     folder = specs_folder(specs)
-    for line in job(names or dataset_names(folder), specs=folder, data=data, root=root):
+    for line in job(names or dataset_names(folder), specs=folder, data=data, root=root, upstream=upstream):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 

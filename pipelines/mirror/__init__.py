@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -48,7 +48,7 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
     Raises:
         UserError: a source fails, has changed, or is refused; a file has changed; the folder cannot be written.
     """
-    try:
+    with _needed(spec, folder):
         record = read_record(folder)
         if record is None and all(_found(folder, entry.path) for entry in spec.files):
             return {}
@@ -62,13 +62,45 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
                         record[fetch.source] = _bring(fetch, folder, specs, record, partial(show, fetch.source))
                         write_record(folder, record)
                 shutil.rmtree(folder / STAGING, ignore_errors=True)
+    return {fetch.source: (record or {})[fetch.source] for fetch in spec.fetch}
+
+
+def check_upstream(
+    spec: DatasetSpec, folder: Path, specs: Path, fetched: Mapping[str, Fetched], show: Show
+) -> None:
+    """Fetch once more what was `fetched`, beside it, and hold the two against each other; nothing is replaced.
+
+    Raises:
+        UserError: a source fails or has changed, or the folder cannot be written.
+    """
+    with _needed(spec, folder), _only_writer(folder):
+        for fetch in spec.fetch:
+            then = fetched[fetch.source]
+            staging = _staging(fetch, folder)
+            try:
+                now = download(fetch, specs, staging, partial(show, fetch.source))
+                if (digest := joined_hash(now.parts)) != then.blake3:
+                    raise UserError(changed(fetch, digest, now, then, folder / fetch.name, here=True))
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def _needed(spec: DatasetSpec, folder: Path) -> Iterator[None]:
+    """A disk that fails is one sentence."""
+    try:
+        yield
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror or error}; the sources of {spec.name} need a mirror "
             "that can be read, and written where something is missing: make room, or name another with --data "
             "(UBERT_DATA)"
         ) from None
-    return {fetch.source: (record or {})[fetch.source] for fetch in spec.fetch}
+
+
+def _staging(fetch: Fetch, folder: Path) -> Path:
+    """Where a download comes to, and is gone on with after a break."""
+    return folder / STAGING / blake3(f"{fetch.source} {fetch.revision}".encode()).hexdigest(8)
 
 
 def _found(folder: Path, pattern: str) -> bool:
@@ -103,7 +135,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
 
 def _bring(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], show: resume.Show) -> Fetched:
     """One download, checked, unpacked and in its place."""
-    staging = folder / STAGING / blake3(f"{fetch.source} {fetch.revision}".encode()).hexdigest(8)
+    staging = _staging(fetch, folder)
     then = record.get(fetch.source)
     expected = fetch.blake3 or (then.blake3 if then and then.revision == fetch.revision else None)
     here = at_hand(fetch, folder, expected)

@@ -10,8 +10,11 @@ from pipelines.mirror.resume import Origin
 from ubert.schema.fetch import Fetch
 
 
-def changed(fetch: Fetch, got: str, download: Download, then: Fetched | None, place: Path) -> str:
-    """What is wrong with a download, what changed since the last one, and what to do."""
+def changed(
+    fetch: Fetch, got: str, download: Download, then: Fetched | None, place: Path, *, here: bool = False
+) -> str:
+    """What is wrong with a download, what changed since the last one, and what to do. `here`: the earlier content
+    is at its `place`."""
     now = f"got {got}{_described(download.origins)}"
     words = [f"{fetch.source}: not the content that is pinned: expected blake3 {fetch.blake3}, {now}"]
     if not fetch.blake3 and then:
@@ -20,7 +23,8 @@ def changed(fetch: Fetch, got: str, download: Download, then: Fetched | None, pl
         words.append(f"on {then.when} it was {then.blake3}{_described(then.origins)}")
         words += _differences(then.parts, download.parts)
     keep = "revision" if fetch.scheme == "hf" else f"file as {place}" if not fetch.many else f"files in {place}"
-    words.append(f"if the change is meant, put `blake3: {got}` into the spec, else put the earlier {keep}")
+    cure = f"leave the earlier {keep}, which is there" if here else f"put the earlier {keep}"
+    words.append(f"if the change is meant, put `blake3: {got}` into the spec, else {cure}")
     return "; ".join(words)
 
 
