@@ -42,9 +42,12 @@ import psutil
 import pyarrow.parquet as pq
 
 from pipelines.collector import collector_paused
+from pipelines.hashes import Hashes
 from pipelines.ingest import ingest
+from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
+from pipelines.store import Store
 from pipelines.units import plan
 
 KINDS = {"topic": "JSON Lines", "names": "CoNLL", "homes": "brat"}
@@ -55,12 +58,14 @@ Rows = list[dict[str, Any]]
 
 @collector_paused()  # as for the command
 def ours_direct(folder: Path, name: str, out: Path) -> Rows:
-    """All units one after another in this process, without Ray; the first rows that they made."""
-    spec = dataset_spec(name, folder / "specs")
-    planned = plan(spec, folder / "data" / name)
+    """The whole job in this process, all units one after another, without Ray; the first rows that it made."""
+    spec, store = dataset_spec(name, folder / "specs"), Store(out)
+    planned = plan(spec, folder / "data" / name, Hashes(store.sources(name)))
+    made = store.directory("corpora", name, planned.fingerprint)
     for unit in planned.units:
-        run_unit(unit, spec, out)
-    return _first(out / planned.units[0].part)
+        run_unit(unit, spec, made)
+    publish(store, planned, strict=False)
+    return _first(made / planned.units[0].part)
 
 
 def ours_on_ray(folder: Path, name: str, out: Path) -> Rows:

@@ -135,10 +135,8 @@ def records_of(manifest: CorpusManifest, split: Split) -> int:
     Raises:
         UserError: it has none.
     """
-    kept: Counter[str] = Counter()
-    for file in manifest.files:
-        kept[file.split] += file.kept
-    if not kept[split]:
+    kept = {counts.split: counts.kept for counts in manifest.splits}
+    if not kept.get(split):
         there = ", ".join(f"{name} ({n:,})" for name, n in kept.items() if n) or "none"
         raise UserError(f"corpus {manifest.name} has no records of split {split!r}; its splits: {there}")
     return kept[split]

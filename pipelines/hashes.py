@@ -13,12 +13,12 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 from blake3 import blake3
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from pipelines.code_hash import code_hash
 from pipelines.place import Place
@@ -28,6 +28,7 @@ from ubert.schema.errors import UserError
 
 LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is refused without being read whole
 BLOCK = 1 << 20
+PIECE = 4_096  # files whose hashes are written down together
 SETTLED = 2.0  # seconds since its last change after which a file is remembered
 
 Advance = Callable[[float, float], None]  # is told of files, or shares of one, and of MB as they are done
@@ -44,7 +45,7 @@ class Range(NamedTuple):
     too_long: bool = False
 
 
-class Hashed(Struct, frozen=True, gc=False):
+class Hashed(Struct, frozen=True, gc=False, array_like=True):
     """The hash of a file, and its ranges where it is cut."""
 
     state: State
@@ -52,23 +53,17 @@ class Hashed(Struct, frozen=True, gc=False):
     ranges: tuple[Range, ...]
 
 
-class Memory(Struct, forbid_unknown_fields=True):
-    """`sources/<dataset>.json`: hashes by name and by how a file is cut, in the pieces in which they were found;
-    `code` is the hash of what wrote them."""
-
-    code: str
-    files: list[Raw]
-
-
 class Hashes:
-    """Hashes of source files, remembered from run to run."""
+    """Hashes of source files, remembered from run to run in `sources/<dataset>.jsonl`: a line with the hash of the
+    code that wrote them, and lines with some files each, by their names and by how they are cut. The last one that
+    names a file counts."""
 
     def __init__(self, place: Place | None = None) -> None:
         """`place` is where they are kept; None: nowhere."""
         self.place = place
         self.known = _read(place)
         self.found: dict[str, Hashed] = {}
-        self.others: list[Raw] = []  # what other processes found
+        self.pieces: list[bytes] = []  # what was found before, and by other processes, as it is written down
         self.settled = (time.time() - SETTLED) * 1e9  # what changed later is not remembered
 
     def of(
@@ -103,15 +98,19 @@ class Hashes:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
         if state[3] < self.settled and state[4] < self.settled:
             self.found[key] = found  # if it changed meanwhile, it won't have this state again
+            if self.place is not None and len(self.found) == PIECE:
+                self.take(self.told())
         return found
 
     def told(self) -> bytes:
-        """What was found, for the hashes of another process to `take`."""
-        return msgspec.json.encode(self.found)
+        """What was found since it was last told, to `take`, maybe in another process."""
+        told = msgspec.json.encode(self.found)
+        self.found.clear()
+        return told
 
     def take(self, told: bytes) -> None:
-        """Remember what another process found."""
-        self.others.append(Raw(told))
+        """Remember what was found."""
+        self.pieces.append(told)
 
     def keep(self) -> None:
         """Write them down for the next run.
@@ -119,10 +118,11 @@ class Hashes:
         Raises:
             UserError: the store cannot be written.
         """
-        if self.place is not None and (self.found or self.others):
-            pieces = [Raw(msgspec.json.encode(self.known | self.found)), *self.others]
-            with atomic(self.place) as path:
-                path.write_bytes(msgspec.json.encode(Memory(_code(), pieces)))
+        if self.place is None or not (self.found or self.pieces):
+            return
+        with atomic(self.place) as path, path.open("wb") as file:
+            for line in chain([msgspec.json.encode(_code())], _encoded(self.known), self.pieces, [self.told()]):
+                file.write(line + b"\n")
 
 
 def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:
@@ -224,6 +224,12 @@ def _last_end(data: bytes, cut: Cut) -> int:
     return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
 
 
+def _encoded(files: dict[str, Hashed]) -> Iterator[bytes]:
+    items = iter(files.items())
+    while piece := dict(islice(items, PIECE)):
+        yield msgspec.json.encode(piece)
+
+
 def _code() -> str:
     return code_hash("pipelines.hashes")
 
@@ -233,12 +239,12 @@ def _read(place: Place | None) -> dict[str, Hashed]:
     if place is None:
         return {}
     try:
-        memory = msgspec.json.decode(place.read_text("utf-8"), type=Memory)
-        pieces = memory.files if memory.code == _code() else []
-        return {
-            key: found
-            for piece in pieces
-            for key, found in msgspec.json.decode(piece, type=dict[str, Hashed]).items()
-        }
+        code, *pieces = place.read_text("utf-8").rstrip("\n").split("\n")
+        if msgspec.json.decode(code) != _code():
+            return {}
+        known: dict[str, Hashed] = {}
+        for piece in pieces:
+            known |= msgspec.json.decode(piece, type=dict[str, Hashed])
+        return known
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, msgspec.DecodeError):
         return {}

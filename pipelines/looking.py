@@ -25,12 +25,12 @@ SHARED_BYTES = 4 << 20  # what they come to on average
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
 
 
-class LocalFile(NamedTuple):
-    """A source file, and in `size` and `sha` those that are read together with it."""
+class Listed(NamedTuple):
+    """Columns of source files: what is read together is one, named by its first file."""
 
-    path: str
-    size: int
-    sha: str
+    paths: list[str]
+    sizes: list[int]
+    shas: list[str]
 
 
 class Packed(NamedTuple):
@@ -45,11 +45,14 @@ class Packed(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was found of a group: the place of its entry in the spec's `files`, its files, the hashes of all that
-    are read, by path, where the spec pins them, and what is to be done."""
+    """What was found of a group: the place of its entry in the spec's `files`, how many files it has and of how
+    many bytes, these files as bytes until they are asked for (`Listed`), the hashes of all that are read, by path,
+    where the spec pins them, and what is to be done."""
 
     entry: int
-    files: list[LocalFile]
+    files: int
+    size: int
+    listed: bytes
     members: dict[str, str]
     units: list[Packed]
 
@@ -67,7 +70,7 @@ def look(
     entry, place = spec.files[number], str(folder)  # one string for all slices: files may be very many
     form, options = reader(spec.format), file_options(spec, entry)
     cut = form.split_at(options)
-    looked = Looked(number, [], {}, [])
+    listed, pinned = Listed([], [], []), dict[str, str]()
     slices: list[Slice] = []
     in_ranges: set[str] = set()
     for path in paths:
@@ -78,16 +81,18 @@ def look(
             members = {path: own, **{name: hashes.of(place, name) for name in beside}}
             found = {name: member.sha for name, member in members.items()}
             size, sha = sum([member.state[0] for member in members.values()]), joined_hash(found)
-            looked.members.update(found if entry.blake3 else {})
-        looked.files.append(LocalFile(path, size, sha))
+            pinned.update(found if entry.blake3 else {})
+        listed.paths.append(path)
+        listed.sizes.append(size)
+        listed.shas.append(sha)
         if own.ranges:
             in_ranges.add(path)
             for start, stop, line, of_range, too_long in own.ranges:
                 slices.append(Slice(place, path, start, stop, line, entry.encoding, of_range, (), too_long))
         else:
             slices.append(Slice(place, path, 0, own.state[0], 1, entry.encoding, sha, tuple(beside)))
-    looked.units.extend([_packed(spec, entry, of_unit, in_ranges, code) for of_unit in _units(slices)])
-    return looked
+    units = [_packed(spec, entry, of_unit, in_ranges, code) for of_unit in _units(slices)]
+    return Looked(number, len(paths), sum(listed.sizes), msgspec.msgpack.encode(listed), pinned, units)
 
 
 def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:

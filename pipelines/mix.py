@@ -205,7 +205,7 @@ def _count(
 ) -> int:
     """How many records match."""
     if not leaf.where:
-        count = sum(file.kept for file in corpus.files if file.split == leaf.split)
+        count = sum(there.kept for there in corpus.splits if there.split == leaf.split)
     else:
         with explained(connection, f"{source_name(mixture, leaf)}: where"):
             _check_repeatable(connection, mixture, leaf)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.place import Place, arrow, explained, parquet, persistent
-from pipelines.store import Store, now
-from pipelines.units import Plan, Unit
+from pipelines.store import Store, atomic, now
+from pipelines.units import Group, Plan, Unit
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import ATTEMPT, MANIFEST, CorpusManifest, SourceFile, read_manifest
-from ubert.schema.record import RECORD_SCHEMA, REJECT_SCHEMA, Split
+from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest
+from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
+SUMS = ("bytes", "records", "kept", "rejected")
 
 
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
@@ -40,24 +43,28 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
 
 
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
-    counts = _counts(plan, directory)
     there = {file.name for file in directory.glob("*.parquet")}
-    _check_rejects(plan, directory, counts, there)
+    files = _files(plan, directory, there)
+    if FILES not in there:
+        with atomic(directory / FILES) as path:
+            pq.write_table(files, path, compression="zstd")
+    manifest = _manifest(plan, files, there)
     try:
-        _check_splits(plan, directory, counts)
-        _check_budget(plan, directory, counts, strict)
+        _check_splits(plan, directory, files)
+        _check_budget(plan, directory, files, strict)
     except UserError:
-        store.publish("corpora", _manifest(plan, counts, there), ATTEMPT)
+        store.publish("corpora", manifest, ATTEMPT)
         raise
     if (directory / MANIFEST).exists():
         return store.again("corpora", read_manifest(CorpusManifest, directory))
     _check_ids(plan.spec.name, [directory / unit.part for unit in plan.units])
-    manifest = _manifest(plan, counts, there)
     store.publish("corpora", manifest)
     return manifest
 
 
-def _manifest(plan: Plan, counts: Counts, there: set[str]) -> CorpusManifest:
+def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
+    sums = [("path", "count"), *((column, "sum") for column in SUMS)]
+    splits = files.group_by("split", use_threads=False).aggregate(sums)  # in the order of the files
     return CorpusManifest(
         name=plan.spec.name,
         fingerprint=plan.fingerprint,
@@ -67,98 +74,91 @@ def _manifest(plan: Plan, counts: Counts, there: set[str]) -> CorpusManifest:
         licence=plan.spec.licence,
         licence_class=plan.spec.licence_class or "unstated",
         upstream=plan.spec.upstream.url if plan.spec.upstream else None,
-        files=_counted(plan, counts),
+        splits=[
+            SplitCounts(split=of["split"], files=of["path_count"], **{name: of[f"{name}_sum"] for name in SUMS})
+            for of in splits.to_pylist()
+        ],
         parts=[unit.part for unit in plan.units],
         reject_parts=[unit.reject_part for unit in plan.units if unit.reject_part in there],
         mismatch_parts=[unit.mismatch_part for unit in plan.units if unit.mismatch_part in there],
     )
 
 
-Rows = dict[str, tuple[int, int]]  # path -> (kept, rejected)
-Counts = list[Rows]  # of each unit
+def _files(plan: Plan, directory: Place, there: set[str]) -> pa.Table:
+    """The source files with the rows that units counted; files of an object store are asked several at a time."""
 
-
-def _counts(plan: Plan, directory: Place) -> Counts:
-    """What the units counted; files of an object store are asked several at a time."""
-
-    def of_unit(unit: Unit) -> Rows:
+    def counts(unit: Unit) -> bytes:
         path, filesystem = arrow(directory / unit.part)
-        return json.loads(pq.read_metadata(path, filesystem=filesystem).metadata[COUNTS])  # type: ignore[no-any-return]
+        return pq.read_metadata(path, filesystem=filesystem).metadata[COUNTS]  # type: ignore[no-any-return]
 
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(of_unit, plan.units))
+        counted = zip(plan.units, pool.map(counts, plan.units), strict=True)
+        groups = [_of_group(plan, group, directory, counted, there) for group in plan.groups]
+    return pa.Table.from_batches(groups).unify_dictionaries()
 
 
-def _counted(plan: Plan, counts: Counts) -> list[SourceFile]:
-    """The source files with the rows that their units counted."""
-    units = list(zip(plan.units, counts, strict=True))
-    rows: dict[Split, Rows] = {
-        split: _by_file(of_unit for unit, of_unit in units if unit.entry.split == split)
-        for split in {unit.entry.split for unit in plan.units}
-    }
-    found = []
-    for entry, (path, size, sha) in plan.files:
-        kept, rejected = rows[entry.split][path]
-        found.append(SourceFile(path, entry.split, sha, size, kept + rejected, kept, rejected))
-    return found
+def _of_group(
+    plan: Plan, group: Group, directory: Place, counted: Iterator[tuple[Unit, bytes]], there: set[str]
+) -> pa.RecordBatch:
+    """The files of a group, of which several units may have read parts; its units are the next of `counted`."""
+    rows: dict[str, tuple[int, int]] = {}
+    for unit, counts in islice(counted, len(group.units)):
+        of_unit = msgspec.json.decode(counts, type=dict[str, tuple[int, int]])
+        _check_rejects(directory, unit, sum([rejected for _, rejected in of_unit.values()]), there)
+        for path in rows.keys() & of_unit.keys():
+            of_unit[path] = (rows[path][0] + of_unit[path][0], rows[path][1] + of_unit[path][1])
+        rows |= of_unit
+    paths, sizes, shas = group.files
+    kept, rejected = ([rows[path][i] for path in paths] for i in (0, 1))
+    same = [pa.repeat(value, len(paths)) for value in (plan.spec.name, group.entry.split, group.entry.labelled)]
+    records = pc.add(pa.array(kept, pa.int64()), pa.array(rejected, pa.int64()))
+    columns = [*same, paths, shas, sizes, records, kept, rejected]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, FILE_SCHEMA, strict=True)],
+        schema=FILE_SCHEMA,
+    )
 
 
-def _by_file(counts: Iterable[Rows]) -> Rows:
-    """What units counted in all: several may have read the same file."""
-    rows: Rows = {}
-    for of_unit in counts:
-        for path, (taken, refused) in of_unit.items():
-            kept, rejected = rows.get(path, (0, 0))
-            rows[path] = kept + taken, rejected + refused
-    return rows
-
-
-def _of_split(plan: Plan, counts: Counts, split: Split) -> tuple[list[Unit], Rows]:
-    """The units of a split's labelled files, and how many rows of each file were kept and rejected."""
-    found = [
-        (unit, of_unit)
-        for unit, of_unit in zip(plan.units, counts, strict=True)
-        if unit.entry.split == split and unit.entry.labelled
-    ]
-    return [unit for unit, _ in found], _by_file(of_unit for _, of_unit in found)
-
-
-def _check_rejects(plan: Plan, directory: Place, counts: Counts, there: set[str]) -> None:
+def _check_rejects(directory: Place, unit: Unit, refused: int, there: set[str]) -> None:
     """Refused rows are never lost: what a unit counted, it wrote."""
-    for unit, of_unit in zip(plan.units, counts, strict=True):
-        refused = sum(rejected for _, rejected in of_unit.values())
-        if refused and unit.reject_part not in there:
-            raise UserError(
-                f"{directory / unit.reject_part}: it is gone, with {refused:,} refused rows; remove {unit.part} "
-                "beside it and run again"
-            )
+    if refused and unit.reject_part not in there:
+        raise UserError(
+            f"{directory / unit.reject_part}: it is gone, with {refused:,} refused rows; remove {unit.part} "
+            "beside it and run again"
+        )
 
 
-def _check_splits(plan: Plan, directory: Place, counts: Counts) -> None:
+def _labelled(plan: Plan, files: pa.Table, split: Split) -> tuple[list[Unit], pa.Table]:
+    """The units of a split's labelled files, and these files."""
+    units = [unit for unit in plan.units if unit.entry.split == split and unit.entry.labelled]
+    return units, files.filter(pc.and_(pc.equal(files["split"], split), files["labelled"]))
+
+
+def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
     for split in dict.fromkeys(entry.split for entry in plan.spec.files if entry.labelled):
-        units, rows = _of_split(plan, counts, split)
-        if not any(kept for kept, _ in rows.values()):
-            paths = [piece.path for unit in units for piece in unit.slices]
-            rejected = any(rejected for _, rejected in rows.values())
+        units, of_split = _labelled(plan, files, split)
+        if not pc.any(pc.greater(of_split["kept"], 0)).as_py():
+            rejected = pc.any(pc.greater(of_split["rejected"], 0)).as_py()
             cause = f"every row was refused: {_reasons(directory, units)}" if rejected else "it has no rows"
-            where = paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+            others = f" and {len(of_split) - 1} more" if len(of_split) > 1 else ""
             raise UserError(
-                f"{plan.spec.name}: split {split} would be empty: {where}: {cause}; check the file, and the "
-                "spec's format and map, or say `labelled: false` of a file without annotations"
+                f"{plan.spec.name}: split {split} would be empty: {of_split['path'][0]}{others}: {cause}; check "
+                "the file, and the spec's format and map, or say `labelled: false` of a file without annotations"
             )
 
 
-def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) -> None:
+def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -> None:
     """Hold against the budget the refused rows of a split, and the files of which no row was kept: one that cannot
     be read is a single reject, whatever is in it."""
     budget = 0.0 if strict else plan.spec.error_budget
     for split in dict.fromkeys(unit.entry.split for unit in plan.units):
-        units, of_files = _of_split(plan, counts, split)
-        kept, rejected = (sum(rows[i] for rows in of_files.values()) for i in (0, 1))
-        barren = {path for path, (taken, refused) in of_files.items() if refused and not taken}
+        units, of_split = _labelled(plan, files, split)
+        records, rejected = (pc.sum(of_split[column], min_count=0).as_py() for column in ("records", "rejected"))
+        none = pc.and_(pc.greater(of_split["rejected"], 0), pc.equal(of_split["kept"], 0))
+        barren = of_split["path"].filter(none)
         for lost, every, what, paths in (
-            (rejected, kept + rejected, "rows were refused", None),
-            (len(barren), len(of_files), "files were refused whole", barren),
+            (rejected, records, "rows were refused", None),
+            (len(barren), len(of_split), "files were refused whole", barren),
         ):
             if lost <= budget * every:
                 continue
@@ -174,10 +174,10 @@ def _check_budget(plan: Plan, directory: Place, counts: Counts, strict: bool) ->
             )
 
 
-def _reasons(directory: Place, units: Sequence[Unit], paths: Collection[str] | None = None, most: int = 3) -> str:
+def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | None = None, most: int = 3) -> str:
     """The commonest reasons for which rows (of these files) were refused, each with its first row."""
     files = [directory / unit.reject_part for unit in units]
-    wanted = None if paths is None else pc.field("path").isin(list(paths))
+    wanted = None if paths is None else pc.field("path").isin(paths.combine_chunks())
     table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table(filter=wanted)
     counted = Counter(table["reason"].to_pylist())
     said = []

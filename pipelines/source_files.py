@@ -61,7 +61,7 @@ def source_files(spec: DatasetSpec, folder: Path) -> list[list[str]]:
     return found
 
 
-def groups(paths: Sequence[str]) -> Iterator[list[str]]:
+def grouped(paths: Sequence[str]) -> Iterator[list[str]]:
     """Files of an entry that are looked at together. Where a group ends is drawn from the names of files: one that
     comes or goes leaves all groups but its own as they are."""
     group: list[str] = []

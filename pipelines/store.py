@@ -1,11 +1,11 @@
 """Where things lie, on disk or in an object store, and how they come to be there: whole, or not at all.
 
-    corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet where there are any, manifest.json
-                                    (attempt.json where too many rows were refused)
+    corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet where there are any, files.parquet,
+                                    manifest.json (attempt.json where too many rows were refused)
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
-    sources/<dataset>.json          hashes of source files
+    sources/<dataset>.jsonl         hashes of source files
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
 
 A directory exists once its manifest does; the newest one of a name is the current one. Shards and runs of an
@@ -40,6 +40,7 @@ from ubert.schema.manifest import (
     CorpusManifest,
     Manifest,
     MixtureManifest,
+    OtherVersionError,
     ShardManifest,
     read_manifest,
 )
@@ -77,7 +78,7 @@ class Store:
 
     def sources(self, dataset: str) -> Place:
         """Where the hashes of a dataset's source files are kept."""
-        return self.root / "sources" / f"{dataset}.json"
+        return self.root / "sources" / f"{dataset}.jsonl"
 
     def names(self, kind: Kind) -> list[str]:
         """Names of all finished things of a kind, sorted."""
@@ -92,13 +93,21 @@ class Store:
     @overload
     def current(self, kind: Literal["audits"], name: str) -> tuple[Place, AuditManifest]: ...
     def current(self, kind: Kind, name: str) -> tuple[Place, Manifest]:
-        """The newest finished directory of a name, and its manifest.
+        """The newest finished directory of a name, and its manifest. What another version made counts no more once
+        this one has made something.
 
         Raises:
             UserError: there is none; the message names the command that makes it.
         """
-        directories = [path.parent for path in (self.root / kind / name).glob(f"*/{MANIFEST}")]
-        finished = [(path, read_manifest(_MANIFESTS[kind], path)) for path in directories]
+        finished: list[tuple[Place, Manifest]] = []
+        of_others: list[OtherVersionError] = []
+        for path in (self.root / kind / name).glob(f"*/{MANIFEST}"):
+            try:
+                finished.append((path.parent, read_manifest(_MANIFESTS[kind], path.parent)))
+            except OtherVersionError as error:
+                of_others.append(error)
+        if of_others and not finished:
+            raise of_others[0]
         if not finished:
             raise UserError(
                 f"{self.root / kind / name}: nothing here yet; make it with `{_COMMANDS[kind]} {name}`, "

@@ -16,9 +16,9 @@ import msgspec
 from pipelines.code_hash import code_hash
 from pipelines.collector import collector_paused
 from pipelines.hashes import Advance, Hashes
-from pipelines.looking import LocalFile, Looked, Packed, look, look_apart
+from pipelines.looking import Listed, Looked, Packed, look, look_apart
 from pipelines.progress import meter
-from pipelines.source_files import groups, source_files
+from pipelines.source_files import grouped, source_files
 from pipelines.sources import Slice, joined_hash
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
@@ -63,13 +63,31 @@ class Unit:
 
 
 @dataclass(slots=True, frozen=True)
+class Group:
+    """Source files of one entry of a spec's `files`, which no other group has, and the units that read them."""
+
+    entry: Files
+    listed: bytes
+    units: tuple[Unit, ...]
+
+    @property
+    def files(self) -> Listed:
+        """Its source files."""
+        return msgspec.msgpack.decode(self.listed, type=Listed)
+
+
+@dataclass(slots=True, frozen=True)
 class Plan:
-    """All units of a corpus, and its source files with their entries in the spec."""
+    """What there is to ingest of a corpus."""
 
     spec: DatasetSpec
     fingerprint: str
-    files: tuple[tuple[Files, LocalFile], ...]
-    units: tuple[Unit, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def units(self) -> list[Unit]:
+        """All units, in the order of the files."""
+        return [unit for group in self.groups for unit in group.units]
 
 
 @collector_paused()
@@ -84,7 +102,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     hashes = hashes or Hashes()
     code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping.mapper", "ubert.schema.arrow")
     paths = source_files(spec, folder)
-    jobs = [(spec, folder, number, group, code) for number, of in enumerate(paths) for group in groups(of)]
+    jobs = [(spec, folder, number, group, code) for number, of in enumerate(paths) for group in grouped(of)]
     count = sum(map(len, paths))
     with meter(f"hashing {spec.name}", count, "MB") as advance:
         if run is None or hashes.known or count < MANY:
@@ -93,11 +111,20 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
             looked = _looked_by_tasks(jobs, hashes, run, advance)
     hashes.keep()
     _check_pins(spec, folder, looked)
-    files = [(spec.files[group.entry], file) for group in looked for file in group.files]
-    units = [Unit(spec.files[group.entry], packed) for group in looked for packed in group.units]
+    groups = tuple(_group(spec.files[found.entry], found) for found in looked)
     upstream = spec.upstream.url if spec.upstream else None
-    own_name = fingerprint(spec.name, spec.licence, spec.licence_class, upstream, [unit.name for unit in units])
-    return Plan(spec, own_name, tuple(files), tuple(units))
+    own_name = fingerprint(
+        spec.name,
+        spec.licence,
+        spec.licence_class,
+        upstream,
+        [unit.name for group in groups for unit in group.units],
+    )
+    return Plan(spec, own_name, groups)
+
+
+def _group(entry: Files, looked: Looked) -> Group:
+    return Group(entry, looked.listed, tuple(Unit(entry, packed) for packed in looked.units))
 
 
 def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[Looked]:
@@ -107,7 +134,7 @@ def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, adva
             raise outcome
         found[index], settled = msgspec.msgpack.decode(outcome, type=tuple[Looked, bytes])
         hashes.take(settled)
-        advance(len(found[index].files), sum([file.size for file in found[index].files]) / 1e6)
+        advance(found[index].files, found[index].size / 1e6)
     return [found[index] for index in range(len(jobs))]
 
 

@@ -22,8 +22,8 @@ from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUP
 from pipelines.place import Place, arrow, on_disk, parquet, persistent
 from pipelines.store import Store
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest
-from ubert.schema.record import MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
+from ubert.schema.manifest import FILES, CorpusManifest
+from ubert.schema.record import FILE_SCHEMA, MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
 MEMORY = "50%"  # of the machine's, at most, for a query
@@ -132,6 +132,7 @@ def connect(
             ("records", RECORD_SCHEMA, attrgetter("parts")),
             ("rejects", REJECT_SCHEMA, attrgetter("reject_parts")),
             ("mismatches", MISMATCH_SCHEMA, attrgetter("mismatch_parts")),
+            ("files", FILE_SCHEMA, lambda manifest: [FILES]),
         ):
             parts = [(m.name, directory / file) for directory, m in current for file in files(m)]
             connection.register(view, _dataset(store, parts, schema))
@@ -194,7 +195,7 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except OSError as error:  # of the files behind a view
         raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:
-        views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, "
+        views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, "
         views += ", ".join([*_TABLES, *_EVIDENCE])
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
     finally:
@@ -210,15 +211,12 @@ def _dataset(store: Store, parts: Sequence[tuple[str, Place]], schema: pa.Schema
 
 def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]]:
     for manifest in corpora:
-        for split in dict.fromkeys(file.split for file in manifest.files):
-            files = [file for file in manifest.files if file.split == split]
+        for counts in manifest.splits:
             yield {
                 **manifest.model_dump(include={"task", "language", "licence", "licence_class", "fingerprint"}),
+                **counts.model_dump(include={"split", "kept", "rejected"}),
                 "corpus": manifest.name,
-                "split": split,
-                "source_records": sum(file.records for file in files),
-                "kept": sum(file.kept for file in files),
-                "rejected": sum(file.rejected for file in files),
+                "source_records": counts.records,
             }
 
 

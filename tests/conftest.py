@@ -15,6 +15,7 @@ from object_store import ENVIRONMENT, ObjectStore, serve
 from pipelines.place import ObjectPath
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for one another cost more
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # of a busy machine; 30 by default
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; decided when triton is first imported
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure

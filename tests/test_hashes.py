@@ -57,7 +57,7 @@ def test_a_change_that_keeps_size_and_time_is_seen(world: World, source: Path, r
     second = planned(world)
     assert len(read) == 2
     assert first.fingerprint != second.fingerprint
-    assert second.files[0][1].sha == file_hash(source)
+    assert second.groups[0].files.shas == [file_hash(source)]
 
 
 def test_a_file_put_in_the_place_of_another_is_seen(world: World, source: Path, read: list[Path]) -> None:
@@ -65,7 +65,7 @@ def test_a_file_put_in_the_place_of_another_is_seen(world: World, source: Path, 
     other = source.with_name("other")
     other.write_bytes(source.read_bytes()[::-1])
     other.replace(source)
-    assert planned(world).files[0][1].sha == file_hash(source)
+    assert planned(world).groups[0].files.shas == [file_hash(source)]
 
 
 def test_a_file_that_has_just_changed_is_not_remembered(

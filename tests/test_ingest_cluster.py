@@ -61,7 +61,7 @@ ray.init(address=cluster.address, logging_level="ERROR")
 expected, deadline = 3 - (victim == "node"), time.monotonic() + 60
 while (alive := sum(node["Alive"] for node in ray.nodes())) != expected and time.monotonic() < deadline:
     time.sleep(0.1)  # its death is noticed when it misses its heartbeats
-print("nodes", alive, "kept", sum(file.kept for file in manifest.files))
+print("nodes", alive, "kept", sum(counts.kept for counts in manifest.splits))
 ray.shutdown()
 cluster.shutdown()
 """

@@ -75,9 +75,8 @@ def test_rows_that_no_file_could_hold_or_no_parser_could_read_are_rejects(world:
         "\x00" * 100,
     ]
     world.source("\n".join(bad) + "\n" + numbers([1]))
-    manifest = world.ingest()
-    [file] = manifest.files
-    assert (file.records, file.kept, file.rejected) == (6, 1, 5)
+    [counts] = world.ingest().splits
+    assert (counts.records, counts.kept, counts.rejected) == (6, 1, 5)
     assert [row["line"] for row in world.rejects()] == [1, 2, 3, 4, 5]
 
 
@@ -113,8 +112,8 @@ def test_half_a_surrogate_pair_anywhere_in_a_row_refuses_that_row(
 ) -> None:
     world.spec(**changes)
     world.source("".join(json.dumps(row) + "\n" for row in (good, bad)))
-    [file] = world.ingest().files
-    assert (file.kept, [row["reason"] for row in world.rejects()]) == (1, [reason])
+    [counts] = world.ingest().splits
+    assert (counts.kept, [row["reason"] for row in world.rejects()]) == (1, [reason])
     mentions = sql(world.root, "SELECT mention FROM mismatches")["mention"].to_pylist()
     assert mentions == (["\\ud800"] if reason.startswith("mention") else [])
 
@@ -122,13 +121,14 @@ def test_half_a_surrogate_pair_anywhere_in_a_row_refuses_that_row(
 def test_half_a_surrogate_pair_in_a_key_refuses_its_row(world: World) -> None:
     world.spec(format="json", options={"rows": ["{k}"]})
     world.source(json.dumps({HALF: {"text": "a", "label": 0}, "b": {"text": "b", "label": 1}}))
-    [file] = world.ingest().files
+    [counts] = world.ingest().splits
     [reject] = world.rejects()
-    assert (file.kept, reject["reason"]) == (1, "lone surrogate") and "\\ud800" in reject["detail"]
+    assert (counts.kept, reject["reason"]) == (1, "lone surrogate") and "\\ud800" in reject["detail"]
 
 
 @pytest.mark.parametrize("name", ["-rf", "--help", "a b", "$(true)", "a;b", "ü", "%s", "*"])
 def test_a_file_may_be_named_like_an_option(world: World, name: str) -> None:
     world.spec(files=[{"split": "train", "path": f"{name}.jsonl"}])
     world.source(numbers([3]), f"{name}.jsonl")
-    assert [file.path for file in world.ingest().files] == [f"{name}.jsonl"]
+    world.ingest()
+    assert [file["path"] for file in world.files()] == [f"{name}.jsonl"]

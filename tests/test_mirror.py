@@ -25,7 +25,7 @@ from worlds import World, numbers
 from pipelines.cli import app
 from pipelines.fetch import fetch
 from pipelines.ingest import ingest
-from pipelines.mirror import fill, resume
+from pipelines.mirror import STAGING, fill, resume
 from pipelines.mirror.record import RECORD
 from pipelines.specs import dataset_spec
 from ubert.schema.errors import UserError
@@ -361,6 +361,7 @@ def test_a_changed_source_is_told_while_the_earlier_file_is_here(mirror: Mirror,
     ):
         list(fetch(["toy"], **options))
     assert {path: path.read_bytes() for path in (mirror.root / "raw").rglob("*") if path.is_file()} == before
+    assert not list((mirror.root / "raw").rglob(STAGING))
 
 
 def test_files_of_others_cannot_be_held_against_their_source(mirror: Mirror, web: Web) -> None:
@@ -385,5 +386,5 @@ def test_ingest_fetches_what_is_missing(mirror: Mirror, web: Web) -> None:
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     for _ in range(2):
         [manifest] = ingest(["toy"], specs=mirror.specs, data=None, root=mirror.root)
-        assert sum(file.kept for file in manifest.files) == 20
+        assert sum(counts.kept for counts in manifest.splits) == 20
     assert len(web.requests) == 1

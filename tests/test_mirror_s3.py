@@ -194,4 +194,4 @@ def test_corpora_from_an_object_store_that_fails_are_those_from_disk(
     remote = ingest(SAMPLES, specs=specs, data=None, root=tmp_path / "remote")
     assert not objects.faults
     assert [corpus.fingerprint for corpus in remote] == [corpus.fingerprint for corpus in disk]
-    assert [corpus.files for corpus in remote] == [corpus.files for corpus in disk]
+    assert [corpus.splits for corpus in remote] == [corpus.splits for corpus in disk]

@@ -20,7 +20,7 @@ def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifes
         language="en",
         licence="CC0",
         upstream=None,
-        files=[],
+        splits=[],
         parts=[],
         reject_parts=[],
         mismatch_parts=[],
@@ -55,6 +55,15 @@ def test_the_current_one_is_the_newest_that_is_finished(tmp_path: Path) -> None:
     assert store.names("corpora") == ["toy"]
     store.publish("corpora", manifest("bb", "2026-01-03"))
     assert store.current("corpora", "toy") == (tmp_path / "corpora/toy/bb", manifest("bb", "2026-01-03"))
+
+
+def test_what_another_version_made_counts_until_this_one_made_something(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.publish("corpora", manifest("aa", "2026-01-02").model_copy(update={"schema_version": 1}))
+    with pytest.raises(UserError, match=r"schema version 1, expected \d+; run its job again"):
+        store.current("corpora", "toy")
+    store.publish("corpora", manifest("bb", "2026-01-01"))
+    assert store.current("corpora", "toy")[1].fingerprint == "bb"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from pipelines.stats import overview, refused
 from pipelines.store import Store, atomic
 from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST
+from ubert.schema.manifest import FILES, MANIFEST
 
 OURS = specs_folder(None)
 SAMPLES = [name for name in dataset_names(OURS) if name.startswith("sample_")]
@@ -309,7 +309,7 @@ def test_two_writers_of_one_name_make_what_one_makes(
     manifest = world.ingest()
     alone = {
         f"/corpora/toy/{manifest.fingerprint}/{name}"
-        for name in [MANIFEST, *manifest.parts, *manifest.reject_parts, *manifest.mismatch_parts]
+        for name in [MANIFEST, FILES, *manifest.parts, *manifest.reject_parts, *manifest.mismatch_parts]
     }
     assert {name for name in object_store.objects(remote.key) if name.startswith("/corpora")} == alone
     assert sql(remote, "SELECT * FROM records ORDER BY key") == sql(
@@ -335,7 +335,7 @@ def test_a_store_that_fails_for_seconds_is_waited_for(
     with object_store.failing(away):
         [manifest] = ingest(["toy"], specs=world.specs, data=world.data, root=remote)
     assert until and time.monotonic() > until[0]
-    assert manifest.files[0].kept == 100
+    assert manifest.splits[0].kept == 100
 
 
 @pytest.mark.ray

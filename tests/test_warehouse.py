@@ -30,6 +30,7 @@ VIEWS = {
     "events": {"record_id", "corpus", "split", "index", "category", "trigger"},
     "arguments": {"record_id", "corpus", "split", "event", "role", "text", "argument_event"},
     "rejects": {"corpus", "split", "path", "line", "reason", "detail", "raw"},
+    "files": {"corpus", "split", "labelled", "path", "blake3", "bytes", "records", "kept", "rejected"},
     "corpora": {
         "corpus", "split", "task", "language", "licence", "licence_class", "fingerprint", "source_records", "kept",
         "rejected",
@@ -128,6 +129,10 @@ def test_every_view_is_there_in_an_empty_store_and_in_a_full_one(view: str, root
         (
             "SELECT split, source_records, kept, rejected FROM corpora ORDER BY split",
             [("test", 1, 1, 0), ("train", 3, 1, 2)],
+        ),
+        (
+            "SELECT split, path, kept, rejected FROM files ORDER BY split",
+            [("test", "source", 1, 0), ("train", "source", 1, 2)],
         ),
         ("SELECT split, reason, count(*) FROM rejects GROUP BY ALL", [("train", "bad row", 2)]),
     ],

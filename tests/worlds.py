@@ -16,8 +16,18 @@ from pipelines.ingest import Work, ingest
 from pipelines.place import Place
 from pipelines.store import Store, atomic, now
 from ubert.schema.arrow import concat, mismatches_to_batch, records_to_batch, rejects_to_batch
-from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
-from ubert.schema.record import REJECT_SCHEMA, Category, Mismatch, Misplaced, Record, Reject, Source, Split
+from ubert.schema.manifest import FILES, CorpusManifest, SplitCounts, fingerprint
+from ubert.schema.record import (
+    FILE_SCHEMA,
+    REJECT_SCHEMA,
+    Category,
+    Mismatch,
+    Misplaced,
+    Record,
+    Reject,
+    Source,
+    Split,
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,11 @@ class World:
         directory, manifest = Store(self.root).current("corpora", name)
         return [directory / part for part in manifest.parts]
 
+    def files(self) -> list[dict[str, Any]]:
+        """The source files of `toy`."""
+        directory, _ = Store(self.root).current("corpora", "toy")
+        return pq.read_table(directory / FILES).to_pylist()  # type: ignore[no-any-return]
+
     def records(self, name: str = "toy") -> list[dict[str, Any]]:
         rows = pa.concat_tables(pq.read_table(part) for part in self.parts(name)).to_pylist()
         return sorted(rows, key=lambda row: (row["source"]["path"], row["source"]["line"]))
@@ -136,10 +151,8 @@ def put_corpus(
         created=now(),
         **{"task": records[0].task, "language": "en", "licence": "CC0-1.0", **stated},
         upstream=None,
-        files=[
-            SourceFile(
-                path="source", split=split, blake3="00", bytes=1, records=kept + lost, kept=kept, rejected=lost
-            )
+        splits=[
+            SplitCounts(split=split, files=1, bytes=1, records=kept + lost, kept=kept, rejected=lost)
             for split in dict.fromkeys([*(record.split for record in records), *(split for split, _ in rejected)])
             for kept in [sum(record.split == split for record in records)]
             for lost in [sum(where == split for where, _ in rejected)]
@@ -153,7 +166,18 @@ def put_corpus(
         for line, (split, reason) in enumerate(rejected, 1)
     ]
     moved = [Misplaced("source", line, f"source:{line}", one) for line, one in enumerate(misplaced, 1)]
+    files = [
+        {
+            "corpus": name,
+            "labelled": True,
+            "path": "source",
+            "blake3": "00",
+            **counts.model_dump(exclude={"files"}),
+        }
+        for counts in manifest.splits
+    ]
     tables = {
+        FILES: pa.Table.from_pylist(files, FILE_SCHEMA),
         "part-0.parquet": concat([records_to_batch(records)]),
         "rejects-0.parquet": concat(rejects) if rejects else REJECT_SCHEMA.empty_table(),
         "mismatches-0.parquet": pa.Table.from_batches([mismatches_to_batch(moved, name, "train")]),

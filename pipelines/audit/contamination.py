@@ -69,8 +69,8 @@ def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str
     Raises:
         UserError: a name is of none of them, or there is none.
     """
-    files = [(name, str(file.split)) for name, manifest in corpora.items() for file in manifest.files]
-    there = sorted({(name, split) for name, split in files if split != "train"})
+    splits = [(name, str(counts.split)) for name, manifest in corpora.items() for counts in manifest.splits]
+    there = sorted((name, split) for name, split in splits if split != "train")
     names = ", ".join(f"{corpus}/{split}" for corpus, split in there) or "none"
     for name in against:
         if not any(name in (corpus, f"{corpus}/{split}") for corpus, split in there):

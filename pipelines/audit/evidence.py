@@ -75,8 +75,8 @@ def audit_of_all(store: Store, audit: str) -> AuditManifest:
     for name, corpus in corpora.items():
         if manifest.corpora.get(name) != corpus.fingerprint:
             raise UserError(f"{store.root}: the audit of {audit} is not of {name} as it is now; {cure}")
-    files = [(name, str(file.split)) for name, corpus in corpora.items() for file in corpus.files]
-    whole = {"corpora": {*corpora}, "against": {f"{name}/{split}" for name, split in files if split != "train"}}
+    splits = [(name, counts.split) for name, corpus in corpora.items() for counts in corpus.splits]
+    whole = {"corpora": {*corpora}, "against": {f"{name}/{split}" for name, split in splits if split != "train"}}
     audited = {what: {*names} for what, names in manifest.parameters.items() if isinstance(names, list)}
     for what, expected in whole.items():
         if left_out := sorted(expected - audited.get(what, expected)):

@@ -105,11 +105,11 @@ def ingest(
 
 
 def _ingested(manifest: CorpusManifest, work: Work) -> None:
-    kept, rejected = (sum(getattr(file, count) for file in manifest.files) for count in ("kept", "rejected"))
-    known = len(manifest.files) - work.files
+    splits = manifest.splits
+    kept, rejected, files = (sum(getattr(of, count) for of in splits) for count in ("kept", "rejected", "files"))
     console.print(
         f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint}); "
-        f"{known:,} of {len(manifest.files):,} files unchanged, {work.files:,} read ({work.rows:,} rows)",
+        f"{files - work.files:,} of {files:,} files unchanged, {work.files:,} read ({work.rows:,} rows)",
         soft_wrap=True,
     )
 

@@ -76,13 +76,12 @@ def check_upstream(
     with _needed(spec, folder), _only_writer(folder):
         for fetch in spec.fetch:
             then = fetched[fetch.source]
-            staging = _staging(fetch, folder)
             try:
-                now = download(fetch, specs, staging, partial(show, fetch.source))
+                now = download(fetch, specs, _staging(fetch, folder), partial(show, fetch.source))
                 if (digest := joined_hash(now.parts)) != then.blake3:
                     raise UserError(changed(fetch, digest, now, then, folder / fetch.name, here=True))
             finally:
-                shutil.rmtree(staging, ignore_errors=True)
+                shutil.rmtree(folder / STAGING, ignore_errors=True)
 
 
 @contextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from blake3 import blake3
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from ubert.schema.errors import UserError
 from ubert.schema.licence import LicenceClass
@@ -15,6 +14,7 @@ from ubert.schema.record import SCHEMA_VERSION, Split, Task
 from ubert.schema.yaml_file import Strict, validate
 
 MANIFEST = "manifest.json"
+FILES = "files.parquet"  # of a corpus: its source files, of which there may be as many as records
 ATTEMPT = "attempt.json"  # the manifest of a corpus that was not published, as too many rows were refused
 
 
@@ -33,19 +33,11 @@ class Manifest(Strict):
     created: str
 
 
-@dataclass(slots=True)
-class SourceFile:
-    """One source file (or group of files that make one document): records = kept + rejected.
+class SplitCounts(Strict):
+    """What the source files of a split come to: records = kept + rejected."""
 
-    There may be as many as records: no model, which takes ten times the memory and the time, and not frozen, which
-    takes five times as long to make.
-    """
-
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
-    path: str
     split: Split
-    blake3: str
+    files: int
     bytes: int
     records: int
     kept: int
@@ -53,14 +45,14 @@ class SourceFile:
 
 
 class CorpusManifest(Manifest):
-    """`corpora/<name>/<fingerprint>/manifest.json`."""
+    """`corpora/<name>/<fingerprint>/manifest.json`; beside it lie the `parts` and `FILES`."""
 
     task: Task
     language: str
     licence: str
     licence_class: LicenceClass = "unstated"
     upstream: str | None
-    files: list[SourceFile]
+    splits: list[SplitCounts]
     parts: list[str]
     reject_parts: list[str]
     mismatch_parts: list[str]
@@ -212,11 +204,16 @@ class Folder(Protocol):
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
+class OtherVersionError(UserError):
+    """A manifest of another schema version."""
+
+
 def read_manifest(model: type[AnyManifest], directory: Folder, file: str = MANIFEST) -> AnyManifest:
     """Read the manifest of a directory.
 
     Raises:
-        UserError: there is none, it is not JSON, a key is wrong, or it is of another schema version.
+        OtherVersionError: it is of another schema version.
+        UserError: there is none, it is not JSON, or a key is wrong.
     """
     path = directory / file
     try:
@@ -229,7 +226,7 @@ def read_manifest(model: type[AnyManifest], directory: Folder, file: str = MANIF
         raise UserError(f"{path}: not valid JSON ({error}); delete the directory and run its job again") from None
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
-        raise UserError(
+        raise OtherVersionError(
             f"{path}: schema version {version}, expected {SCHEMA_VERSION}; "
             "run its job again with this version, or use the version that wrote it"
         )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 from msgspec import Struct
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Task = Literal[
     "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "qa",
@@ -215,6 +215,21 @@ REJECT_SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("detail", pa.string(), nullable=False),
         pa.field("raw", pa.string(), nullable=False),
+    ],
+    metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
+)
+
+FILE_SCHEMA = pa.schema(  # source files, of which one is what is read together; records = kept + rejected
+    [
+        pa.field("corpus", _WORD, nullable=False),
+        pa.field("split", _WORD, nullable=False),
+        pa.field("labelled", pa.bool_(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("blake3", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("records", pa.int64(), nullable=False),
+        pa.field("kept", pa.int64(), nullable=False),
+        pa.field("rejected", pa.int64(), nullable=False),
     ],
     metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
 )
