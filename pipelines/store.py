@@ -99,13 +99,7 @@ class Store:
         Raises:
             UserError: there is none; the message names the command that makes it.
         """
-        finished: list[tuple[Place, Manifest]] = []
-        of_others: list[OtherVersionError] = []
-        for path in (self.root / kind / name).glob(f"*/{MANIFEST}"):
-            try:
-                finished.append((path.parent, read_manifest(_MANIFESTS[kind], path.parent)))
-            except OtherVersionError as error:
-                of_others.append(error)
+        finished, of_others = _made(self.root / kind / name, _MANIFESTS[kind], MANIFEST)
         if of_others and not finished:
             raise of_others[0]
         if not finished:
@@ -118,13 +112,10 @@ class Store:
     def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
         """What the last ingest of a corpus made, if it did not publish that because too many rows were refused."""
         home = self.root / "corpora" / corpus
-        directories = [path.parent for path in home.glob(f"*/{ATTEMPT}")]
-        if not directories:
-            return None
-        made = [(path, read_manifest(CorpusManifest, path, ATTEMPT)) for path in directories]
-        last = max(made, key=lambda pair: pair[1].created)
-        published = any(home.glob(f"*/{MANIFEST}")) and self.current("corpora", corpus)[1].created
-        return None if published and published > last[1].created else last
+        made, _ = _made(home, CorpusManifest, ATTEMPT)
+        published, _ = _made(home, CorpusManifest, MANIFEST)
+        last = max(made, key=lambda pair: pair[1].created, default=None)
+        return last if last and all(last[1].created >= other.created for _, other in published) else None
 
     @contextmanager
     def working_on(self, kind: Kind, name: str) -> Iterator[None]:
@@ -167,6 +158,20 @@ class Store:
             manifest = manifest.model_copy(update={"created": now()})
             self.publish(kind, manifest)
         return manifest
+
+
+def _made(
+    home: Place, model: type[AnyManifest], file: str
+) -> tuple[list[tuple[Place, AnyManifest]], list[OtherVersionError]]:
+    """The directories of a name that have a manifest of this version, and the errors of those of another."""
+    made: list[tuple[Place, AnyManifest]] = []
+    of_others: list[OtherVersionError] = []
+    for path in home.glob(f"*/{file}"):
+        try:
+            made.append((path.parent, read_manifest(model, path.parent, file)))
+        except OtherVersionError as error:
+            of_others.append(error)
+    return made, of_others
 
 
 def now() -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.store import Store, atomic
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest
+from ubert.schema.manifest import ATTEMPT, CorpusManifest
 
 
 def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifest:
@@ -64,6 +64,9 @@ def test_what_another_version_made_counts_until_this_one_made_something(tmp_path
         store.current("corpora", "toy")
     store.publish("corpora", manifest("bb", "2026-01-01"))
     assert store.current("corpora", "toy")[1].fingerprint == "bb"
+    store.publish("corpora", manifest("cc", "2026-01-03").model_copy(update={"schema_version": 1}), ATTEMPT)
+    assert store.attempt("toy") is None
+    assert store.again("corpora", manifest("bb", "2026-01-01")).created == "2026-01-01"
 
 
 @pytest.mark.parametrize(
