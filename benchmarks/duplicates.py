@@ -32,7 +32,7 @@ from pipelines.audit.shingles import jaccard, shingles
 from pipelines.store import Store, now
 from pipelines.warehouse import sql
 from ubert.schema.arrow import records_to_batch
-from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
+from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.record import RECORD_SCHEMA, Category, Record, Source
 
 NEAR = 0.8
@@ -104,7 +104,7 @@ class Parts:
         if self.records:
             self.write()
         n = self.size
-        source = SourceFile(path="made", split="train", blake3="00", bytes=1, records=n, kept=n, rejected=0)
+        counts = SplitCounts(split="train", files=1, bytes=1, records=n, kept=n, rejected=0)
         manifest = CorpusManifest(
             name=self.corpus,
             fingerprint=self.mark,
@@ -113,7 +113,7 @@ class Parts:
             language="en",
             licence="CC0-1.0",
             upstream=None,
-            files=[source],
+            splits=[counts],
             parts=self.names,
             reject_parts=[],
             mismatch_parts=[],

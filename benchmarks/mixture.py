@@ -30,7 +30,7 @@ from measure import measured
 
 from pipelines.mix import mix
 from pipelines.store import Store, now
-from ubert.schema.manifest import CorpusManifest, SourceFile, fingerprint
+from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.mixture import Mixture
 from ubert.schema.record import RECORD_SCHEMA
 
@@ -73,8 +73,8 @@ def make_store(root: Path, records: int) -> None:
             language="en",
             licence="CC0-1.0",
             upstream=None,
-            files=[
-                SourceFile(path=split, split=split, blake3="00", bytes=1, records=n, kept=n, rejected=0)  # type: ignore[arg-type]
+            splits=[
+                SplitCounts(split=split, files=1, bytes=1, records=n, kept=n, rejected=0)  # type: ignore[arg-type]
                 for split, n in splits.items()
             ],
             parts=parts,
