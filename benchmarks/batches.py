@@ -25,7 +25,7 @@ import time
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -137,7 +137,7 @@ def against_public(case: str, texts: int, categories: int, sentences: int, max_l
         shards = shard(records, Path(folder), max_length)
         for layout in LAYOUTS:
             most = 32 * max_length
-            budget = {"tokens_per_batch": most, "tokens_per_step": most, "packs_per_batch": 1}
+            budget: dict[str, Any] = {"tokens_per_batch": most, "tokens_per_step": most, "packs_per_batch": 1}
             recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, layout=layout, **budget)
             loader = Loader(shards, recipe, special, 512)
             tokens, _ = train(loader)
@@ -163,7 +163,7 @@ def against_datasets(texts: int, n: int) -> None:
     tokenizer = load_tokenizer(ENCODER)
     with tempfile.TemporaryDirectory() as folder:
         dataset = tokenised(records, tokenizer, Path(folder))
-        budget = {"tokens_per_batch": BUDGET, "tokens_per_step": BUDGET, "packs_per_batch": 1}
+        budget: dict[str, Any] = {"tokens_per_batch": BUDGET, "tokens_per_step": BUDGET, "packs_per_batch": 1}
         recipe = Recipe(name="names", mixture="names", epochs=EPOCHS, **budget)
         loader = Loader(shard(records, Path(folder), 512), recipe, tokenizer.special, 512)
         real, padded = train(loader)
@@ -182,12 +182,12 @@ def against_skipping(rows: int, n: int) -> None:
         generate(Path(folder), rows)
         first = measured("ours", Path(folder))
         runs = [(measured("ours", Path(folder)), measured("theirs", rows)) for _ in range(n)]
-    times, sizes = (
-        [statistics.median(side[i] for side in sides) for sides in zip(*runs, strict=True)] for i in range(2)
+    (ours_s, ours_mib), (theirs_s, theirs_mib) = (
+        [statistics.median(side[i] for side in sides) for i in range(2)] for sides in zip(*runs, strict=True)
     )
-    report("batches", f"seek in {rows:,} rows", *times, "s", n)
-    report("batches", f"seek in {rows:,} rows, memory", *sizes, "MiB", n)
-    report("batches", f"order of {rows:,} rows, once", first[0] - times[0], times[1], "s", 1)
+    report("batches", f"seek in {rows:,} rows", ours_s, theirs_s, "s", n)
+    report("batches", f"seek in {rows:,} rows, memory", ours_mib, theirs_mib, "MiB", n)
+    report("batches", f"order of {rows:,} rows, once", first[0] - ours_s, theirs_s, "s", 1)
 
 
 def main() -> None:

@@ -72,22 +72,27 @@ def row(record: Record, tokenizer: Tokenizer) -> dict[str, Any]:
 def collate(rows: list[dict[str, Any]], special: Special) -> dict[str, torch.Tensor]:
     """Rows of `tokenised` as the tensors of a `Batch`: joint sequences, padded, and their numbered tables. They
     are built here because which categories a sequence has may differ from epoch to epoch."""
-    sequences, starts, anchors, tables, categories, cells = [], [], [], [], [], []
+    sequences: list[torch.Tensor] = []
+    starts: list[int] = []
+    anchors: list[int] = []
+    tables: list[int] = []
+    categories: list[int] = []
+    cells: list[list[int]] = []
     first = 0
     for row in rows:
-        ids = [special.cls, *row["instruction"], special.sep]
+        sequence = [special.cls, *row["instruction"], special.sep]
         for category in row["categories"]:
-            anchors.append(len(ids))
-            ids += [special.marker, *category]
-        ids.append(special.sep)
-        starts.append(len(ids))
-        sequences.append(torch.tensor([*ids, *row["text"], special.sep]))
+            anchors.append(len(sequence))
+            sequence += [special.marker, *category]
+        sequence.append(special.sep)
+        starts.append(len(sequence))
+        sequences.append(torch.tensor([*sequence, *row["text"], special.sep]))
         tables.append(len(row["categories"]))
         categories += range(len(row["categories"]))
         cells += [[first + category, start, end] for category, start, end in row["cells"]]
         first += len(row["categories"])
     ids = pad_sequence(sequences, True, special.pad)
-    length = torch.tensor([len(sequence) for sequence in sequences])
+    length = torch.tensor([len(of_row) for of_row in sequences])
     start = torch.tensor(starts)
     position = torch.arange(ids.shape[1])
     mask = position < length[:, None]

@@ -55,14 +55,14 @@ def main() -> None:
             beside = seconds(multiply)
             writer.wait()
             alone = seconds(multiply)
-            theirs = seconds(lambda: checkpoint.save(Path(folder) / "theirs", model, tokenizer, tensors, at))  # noqa: B023
+            at_once = seconds(lambda: checkpoint.save(Path(folder) / "theirs", model, tokenizer, tensors, at))  # noqa: B023
             checkpoint.prune(Path(folder) / "theirs", keep=2)
             if run:  # the first save makes the buffers
-                for side, value in zip((*blocked, *slowed), (taken, theirs, beside, alone), strict=True):
+                for side, value in zip((*blocked, *slowed), (taken, at_once, beside, alone), strict=True):
                     side.append(value)
         writer.close()
-    report("checkpoint", "the loop waits", *map(statistics.median, blocked), "s", runs)
-    report("checkpoint", "a step, while one is written", *map(statistics.median, slowed), "s", runs)
+    for case, (ours, theirs) in (("the loop waits", blocked), ("a step, while one is written", slowed)):
+        report("checkpoint", case, statistics.median(ours), statistics.median(theirs), "s", runs)
 
 
 def multiply() -> None:

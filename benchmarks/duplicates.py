@@ -29,6 +29,7 @@ from measure import measured
 
 from pipelines.audit.duplicates import duplicates
 from pipelines.audit.shingles import jaccard, shingles
+from pipelines.place import on_disk
 from pipelines.store import Store, now
 from pipelines.warehouse import sql
 from ubert.schema.arrow import records_to_batch
@@ -68,7 +69,7 @@ class Parts:
 
     def __init__(self, root: Path, corpus: str, size: int) -> None:
         self.store, self.corpus, self.mark = Store(root), corpus, fingerprint(corpus, size)
-        self.directory = self.store.directory("corpora", corpus, self.mark)
+        self.directory = on_disk(self.store.directory("corpora", corpus, self.mark))
         self.directory.mkdir(parents=True)
         self.names: list[str] = []
         self.records: list[Record] = []

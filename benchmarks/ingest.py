@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import shutil
@@ -44,6 +45,7 @@ import pyarrow.parquet as pq
 from pipelines.collector import collector_paused
 from pipelines.hashes import Hashes
 from pipelines.ingest import ingest
+from pipelines.place import on_disk
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
@@ -61,7 +63,7 @@ def ours_direct(folder: Path, name: str, out: Path) -> Rows:
     """The whole job in this process, all units one after another, without Ray; the first rows that it made."""
     spec, store = dataset_spec(name, folder / "specs"), Store(out)
     planned = plan(spec, folder / "data" / name, Hashes(store.sources(name)))
-    made = store.directory("corpora", name, planned.fingerprint)
+    made = on_disk(store.directory("corpora", name, planned.fingerprint))
     for unit in planned.units:
         run_unit(unit, spec, made)
     publish(store, planned, strict=False)
@@ -153,13 +155,14 @@ def start_ray(processors: int) -> None:
     """Set up a process of ours with a Ray of its own."""
     import ray
 
-    ray.init("local", num_cpus=processors, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    silent: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    ray.init("local", num_cpus=processors, include_dashboard=False, **silent)
 
 
 def loop(_: Path) -> Rows:
     """Work of a second or so that shares nothing with another process."""
-    row = {"text": " ".join(ingest_sources.WORDS), "spans": [[at, at + 3] for at in range(10)]}
-    for _ in range(100_000):
+    row: dict[str, Any] = {"text": " ".join(ingest_sources.WORDS), "spans": [[at, at + 3] for at in range(10)]}
+    for _again in range(100_000):
         row = json.loads(json.dumps(row))
     return [row]
 
@@ -239,7 +242,7 @@ def cold(folder: Path, size: int) -> None:
         spent.append(time.perf_counter() - start)
     for made in ("cold", "cache"):
         shutil.rmtree(folder / made)
-    show("JSON Lines, cold command, all CPUs", *spent, "s", size, higher_is_better=False)
+    show("JSON Lines, cold command, all CPUs", spent[0], spent[1], "s", size, higher_is_better=False)
 
 
 def _paths() -> dict[str, str]:
@@ -255,7 +258,7 @@ def memory(sizes: list[int], name: str) -> None:
             for work in (ours_direct, partial(ingest_theirs.convert, processes=1)):
                 with fresh() as process:
                     grown.append(growth(process, partial(work, Path(place), name)))
-            show(f"{KINDS[name]}, peak memory", *grown, "MiB", size, higher_is_better=False)
+            show(f"{KINDS[name]}, peak memory", grown[0], grown[1], "MiB", size, higher_is_better=False)
 
 
 def main() -> None:

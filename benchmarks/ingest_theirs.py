@@ -184,7 +184,9 @@ def _homes_rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
 
 def _homes_document(document: dict[str, Any], number: int) -> dict[str, Any]:
     spans = [
-        _span(*mention["offsets"][0], ("per", "loc").index(mention["type"])) for mention in document["mentions"]
+        _span(start, end, ("per", "loc").index(mention["type"]))
+        for mention in document["mentions"]
+        for start, end in mention["offsets"][:1]
     ]
     place = {mention["id"]: i for i, mention in enumerate(document["mentions"])}
     relations = [

@@ -36,6 +36,7 @@ from ubert.evaluation import metric
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
 from ubert.training import loop
+from ubert.training.step import Worker
 
 MAIN = {
     "classification": "accuracy",
@@ -61,7 +62,7 @@ def ours(recipe: Recipe, shards: Path, run: Path) -> tuple[Path, float]:
     """The last checkpoint, and for how many seconds it was trained."""
     took = run / "processor_seconds.json"
     began = time.process_time()
-    checkpoint = loop.train(recipe, shards=shards, run=run, worker=loop.Worker(progress=False))
+    checkpoint = loop.train(recipe, shards=shards, run=run, worker=Worker(progress=False))
     if not took.exists():
         took.write_text(json.dumps(time.process_time() - began), encoding="utf-8")
     return checkpoint, json.loads(took.read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ THRESHOLDS = [step / 20 for step in range(1, 11)]
 FITTED_ON = 200  # records
 
 
-class Until(TrainerCallback):  # type: ignore[misc]
+class Until(TrainerCallback):
     """Stops when the time is over."""
 
     def __init__(self, seconds: float) -> None:

@@ -101,7 +101,7 @@ def fit(
             group["lr"] = RATE * min(done / WARMUP, (1 - done) / (1 - WARMUP))
         with torch.autocast("cpu", torch.bfloat16):
             of_batch = loss(batch)
-        of_batch.backward()  # type: ignore[no-untyped-call]
+        of_batch.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

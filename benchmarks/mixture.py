@@ -29,6 +29,7 @@ from blake3 import blake3
 from measure import measured
 
 from pipelines.mix import mix
+from pipelines.place import on_disk
 from pipelines.store import Store, now
 from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.mixture import Mixture
@@ -55,9 +56,9 @@ def make_store(root: Path, records: int) -> None:
     for i, size in enumerate(sizes(records)):
         name = f"corpus{i:03}"
         store, mark = Store(root), fingerprint(name, records)
-        directory = store.directory("corpora", name, mark)
+        directory = on_disk(store.directory("corpora", name, mark))
         directory.mkdir(parents=True)
-        parts = []
+        parts: list[str] = []
         for start in range(0, size, ROWS):
             parts.append(f"part-{len(parts)}.parquet")
             numbers = np.arange(start, min(start + ROWS, size))

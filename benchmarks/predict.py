@@ -65,6 +65,7 @@ def reference(
 
 def dense_table(model: UbertModel, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
     """Scores [B, L, L] as in section 3.1 of the UBERT paper."""
+    assert model.table is not None
     hidden_BLD = model.encoder(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
     one_BL1 = torch.ones(*ids_BL.shape, 1)
     start_BLd = torch.cat([torch.nn.functional.gelu(model.table.start(hidden_BLD)), one_BL1], -1)
@@ -93,7 +94,7 @@ def main() -> None:
     tokenizer = load_tokenizer(ENCODER)
     layouts: tuple[Layout, ...] = ("joint", "stacked")
     joint, stacked = (
-        UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=tokenizer.vocabulary, seed=0).eval()
+        UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=tokenizer.vocabulary, seed=0)
         for layout in layouts
     )
     for task, categories in (("classification", TYPES[:6]), ("ner", TYPES[:12])):
@@ -123,7 +124,7 @@ def main() -> None:
     latency(joint, tokenizer, 3 if given.quick else 9, clock)
     narrow = UbertModel.new(
         encoder_path(ENCODER), Shape("joint", categories_per_piece=16), vocabulary=tokenizer.vocabulary, seed=0
-    ).eval()
+    )
     latency(narrow, tokenizer, 3 if given.quick else 9, clock)
 
 

@@ -32,7 +32,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import AutoTokenizer
 
 from pipelines.mapping.mapper import mapper
-from pipelines.sources import Slice, reader
+from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
 from ubert.model import cells, reference
 from ubert.model.batch import Example, collate, pieces, regions
@@ -55,10 +55,11 @@ def sentences(name: str, n: int) -> list[Record]:
     folder = DATA / spec.folder
     if not folder.is_dir():
         raise SystemExit(f"{folder}: no such folder; set UBERT_DATA to the mirror of raw sources")
-    piece = Slice(folder, entry.path, 0, (folder / entry.path).stat().st_size, 1, entry.encoding, "0" * 64)
+    piece = Slice(str(folder), entry.path, 0, (folder / entry.path).stat().st_size, 1, entry.encoding, "0" * 64)
     to_record = mapper(spec, entry.split, lambda misplaced: None)
     rows = reader(spec.format).read(piece, file_options(spec, entry))
-    records = [record for row in islice(rows, 2000) if isinstance(record := to_record(piece, row), Record)]
+    made = (to_record(piece, row) for row in islice(rows, 2000) if isinstance(row, RawRow))
+    records = [record for record in made if isinstance(record, Record)]
     return random.Random(0).sample(records, n)
 
 
@@ -82,17 +83,16 @@ def our_step(
 ) -> Callable[[], None]:
     model = new_model(layout)
     model.encoder.set_attn_implementation(attention)
-    examples = [example(record, tokenizer) for record in records]
-    most = {"most_categories": 32, "most_tokens": model.most_tokens}
+    examples, special = [example(record, tokenizer) for record in records], tokenizer.special
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
     def step() -> None:
         items = [
             piece
             for index, one in enumerate(examples)
-            for piece in pieces(one, index, layout, tokenizer.special, **most)
+            for piece in pieces(one, index, layout, special, most_categories=32, most_tokens=model.most_tokens)
         ]
-        batch = collate(items, tokenizer.special, len(examples))
+        batch = collate(items, special, len(examples))
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss, texts = cells.loss(model(batch), batch)
         (loss / texts).backward()
@@ -106,11 +106,14 @@ def their_step(records: Sequence[Record]) -> Callable[[], None]:
     tokenizer = AutoTokenizer.from_pretrained(encoder_path(ENCODER))
     optimizer = torch.optim.AdamW(model.parameters())
 
+    assert model.table is not None
+    head = model.table
+
     def step() -> None:
         made = [dense(record, tokenizer, LENGTH) for record in records]
         batch = {name: torch.stack([of_text[name] for of_text in made]) for name in made[0]}
         inputs = {name: batch[name].flatten(0, 1) for name in ("input_ids", "attention_mask", "token_type_ids")}
-        scores = dense_scores(model.table, model.encoder(**inputs).last_hidden_state)
+        scores = dense_scores(head, model.encoder(**inputs).last_hidden_state)
         labels, mask = batch["labels"].float(), batch["mask"].float()
         reference.loss(scores.view_as(labels), labels, mask).backward()
         update(model, optimizer)
@@ -120,7 +123,9 @@ def their_step(records: Sequence[Record]) -> Callable[[], None]:
 
 def new_model(layout: Layout) -> UbertModel:
     vocabulary = load_tokenizer(ENCODER).vocabulary
-    return UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=vocabulary, seed=0).train()
+    model = UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=vocabulary, seed=0)
+    model.train()
+    return model
 
 
 def update(model: UbertModel, optimizer: torch.optim.Optimizer) -> None:

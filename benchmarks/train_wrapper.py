@@ -54,8 +54,10 @@ def main() -> None:
                 seconds = [row.seconds for row in log.read(root / "runs" / recipe.name)[0]]
                 rates[side].append(1 / statistics.median(seconds[WARM_UP:]))
                 starts[side].append(whole - sum(seconds))
-    report("train_wrapper", "training", *map(statistics.median, rates), "steps/s", runs, more=True)
-    report("train_wrapper", "starting up", *map(statistics.median, starts), "s", runs)
+    ours, theirs = map(statistics.median, rates)
+    report("train_wrapper", "training", ours, theirs, "steps/s", runs, more=True)
+    ours, theirs = map(statistics.median, starts)
+    report("train_wrapper", "starting up", ours, theirs, "s", runs)
 
 
 def prepare(root: Path, specs: Path) -> None:

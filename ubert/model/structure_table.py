@@ -113,7 +113,7 @@ class StructureTable(nn.Module):
         """U_11, u_21 (linear in k), u_12 (linear in q) and u_22. Split, not sliced: the gradient of a slice is as
         large as what it is a slice of."""
         size = self.start.out_features
-        upper, lower = self.U.split([size, 1])  # type: ignore[no-untyped-call]
+        upper, lower = self.U.split([size, 1])
         bilinear_dd, weight_d1 = upper.split([size, 1], dim=1)
         shift_1d, bias_11 = lower.split([size, 1], dim=1)
         return bilinear_dd, shift_1d.squeeze(0), weight_d1.squeeze(1), bias_11.squeeze()

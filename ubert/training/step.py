@@ -99,7 +99,7 @@ class Taken:
         self._done = perf_counter()
         self._arrived: torch.cuda.Event | None = None
         if norm.is_cuda:
-            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived = torch.cuda.Event()
             self._arrived.record()
 
     def numbers(self, recipe: Recipe, device: torch.device) -> tuple[float, float, float]:
@@ -162,7 +162,7 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
                 summed = training.score(batch.to(worker.device))
             # gradients are the mean over workers, of sums that are divided by the numbers of all workers
-            _mean(summed * (own * worker.world), agreed.counts).backward()  # type: ignore[no-untyped-call]
+            _mean(summed * (own * worker.world), agreed.counts).backward()
         if own:
             losses.append(summed.detach())
     total = torch.stack(losses).double().sum(dim=0)
