@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, pairwise
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, Spli
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
+KEYS = 1 << 24  # that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
 
 
@@ -31,7 +32,8 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     `strict`: no row of a labelled file may be refused, whatever the spec's error budget.
 
     Raises:
-        UserError: a split has no record, an id occurs twice, or more rows were refused than the budget allows.
+        UserError: a split has no record, more rows were refused than the budget allows, or an id occurs twice,
+            which is the fault of a reader.
     """
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
 
@@ -189,16 +191,23 @@ def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | N
 
 
 def _check_ids(name: str, parts: Sequence[Place]) -> None:
-    """Equal ids have equal keys: look at ids only where keys repeat."""
+    """Equal ids have equal keys: look at ids only where keys repeat. Keys are numbers like drawn ones, so that as
+    large ranges of them hold as many."""
     dataset = parquet(parts, RECORD_SCHEMA)
-    keys = np.sort(dataset.to_table(columns=["key"])["key"].to_numpy())
-    repeated = np.unique(keys[1:][keys[1:] == keys[:-1]])
-    if len(repeated) == 0:
+    ranges = dataset.count_rows() // KEYS + 1
+    bounds = [pa.scalar(2**64 * at // ranges - (at == ranges), pa.uint64()) for at in range(ranges + 1)]
+    repeated = []
+    for first, last in pairwise(bounds):
+        within = (pc.field("key") >= first) & (pc.field("key") <= last)  # what two ranges share is looked at twice
+        keys = np.sort(dataset.to_table(columns=["key"], filter=within)["key"].to_numpy())
+        repeated += np.unique(keys[1:][keys[1:] == keys[:-1]]).tolist()
+    if not repeated:
         return
-    ids = dataset.to_table(columns=["record_id"], filter=pc.field("key").isin(repeated))["record_id"].to_pylist()
+    among = pc.field("key").isin(pa.array(repeated, pa.uint64()))
+    ids = dataset.to_table(columns=["record_id"], filter=among)["record_id"].to_pylist()
     twice = sorted(record_id for record_id, count in Counter(ids).items() if count > 1)
     if twice:
         raise UserError(
-            f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}; "
-            "map `id` to a field that is unique in its split, or leave it out"
+            f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}: its format gave two rows "
+            "one place, which is a fault of ours; please report it, with the spec"
         )

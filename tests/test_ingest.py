@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,9 +12,9 @@ import pytest
 from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, numbers
+from worlds import World, corpus, numbers, put_corpus
 
-from pipelines import hashes, looking, source_files, units
+from pipelines import hashes, looking, publish, source_files, units
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
 from pipelines.store import Store
@@ -214,6 +215,17 @@ def test_a_cut_table_is_read_anew_where_its_header_changes(world: World, monkeyp
     world.source("note\tlabel\ttext\n" + rows, "train.tsv")
     world.ingest()
     assert {row["text"].split()[0] for row in world.records()} == {"nummer"}
+
+
+@pytest.mark.parametrize("keys", [1 << 24, 10])  # that are sorted at once
+def test_an_id_that_occurs_twice_is_found(tmp_path: Path, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "KEYS", keys)
+    records = corpus("toy", 100)
+    for again in ([], [records[7], records[31], records[7]]):
+        put_corpus(tmp_path, "toy", records + again)
+        directory, manifest = Store(tmp_path).current("corpora", "toy")
+        with pytest.raises(UserError, match=r"2 record ids .* 'toy/train/31'") if again else nullcontext():
+            publish._check_ids("toy", [directory / part for part in manifest.parts])
 
 
 def test_small_files_share_a_unit(world: World) -> None:
