@@ -208,6 +208,6 @@ def _check_ids(name: str, parts: Sequence[Place]) -> None:
     twice = sorted(record_id for record_id, count in Counter(ids).items() if count > 1)
     if twice:
         raise UserError(
-            f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}: its format gave two rows "
-            "one place, which is a fault of ours; please report it, with the spec"
+            f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}: its format gave two "
+            "rows one place, which is a fault of ours; please report it, with the spec"
         )
