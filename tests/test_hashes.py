@@ -50,6 +50,20 @@ def test_a_file_is_hashed_once(world: World, source: Path, read: list[Path]) -> 
     assert (planned(world), read) == (first, [source])
 
 
+def test_files_are_remembered_piece_by_piece(
+    world: World, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that changes is hashed again, and remembered in place of what it was."""
+    monkeypatch.setattr(hashes, "PIECE", 2)
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}])
+    files = [world.source(numbers([n]), f"{n}.jsonl") for n in range(5)]
+    planned(world)
+    assert read == files
+    files[1].write_text(numbers([7, 8]))
+    found = [planned(world) for _ in range(2)]
+    assert (read, found[0]) == ([*files, files[1]], found[1])
+
+
 def test_a_change_that_keeps_size_and_time_is_seen(world: World, source: Path, read: list[Path]) -> None:
     first = planned(world)
     source.write_bytes(source.read_bytes().replace(b"number 1", b"number 9"))
