@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -29,6 +31,7 @@ from ubert.schema.errors import UserError
 LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is refused without being read whole
 BLOCK = 1 << 20
 PIECE = 4_096  # files whose hashes are written down together
+SPOOLED = 4 << 20  # bytes of hashes that are in memory until they are kept; more are on disk
 SETTLED = 2.0  # seconds since its last change after which a file is remembered
 
 Advance = Callable[[float, float], None]  # is told of files, or shares of one, and of MB as they are done
@@ -63,7 +66,8 @@ class Hashes:
         self.place = place
         self.known = _read(place)
         self.found: dict[str, Hashed] = {}
-        self.pieces: list[bytes] = []  # what was found before, and by other processes, as it is written down
+        # What was found before, and by other processes, as it is written down.
+        self.pieces = SpooledTemporaryFile(SPOOLED)  # noqa: SIM115  # until `keep`
         self.settled = (time.time() - SETTLED) * 1e9  # what changed later is not remembered
 
     def of(
@@ -110,7 +114,7 @@ class Hashes:
 
     def take(self, told: bytes) -> None:
         """Remember what was found."""
-        self.pieces.append(told)
+        self.pieces.write(told + b"\n")
 
     def keep(self) -> None:
         """Write them down for the next run.
@@ -118,11 +122,14 @@ class Hashes:
         Raises:
             UserError: the store cannot be written.
         """
-        if self.place is None or not (self.found or self.pieces):
+        if self.place is None or not (self.found or self.pieces.tell()):
             return
-        with atomic(self.place) as path, path.open("wb") as file:
-            for line in chain([msgspec.json.encode(_code())], _encoded(self.known), self.pieces, [self.told()]):
+        self.take(self.told())
+        self.pieces.seek(0)
+        with self.pieces, atomic(self.place) as path, path.open("wb") as file:
+            for line in chain([msgspec.json.encode(_code())], _encoded(self.known)):
                 file.write(line + b"\n")
+            shutil.copyfileobj(self.pieces, file)
 
 
 def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -92,7 +93,7 @@ def look(
         else:
             slices.append(Slice(place, path, 0, own.state[0], 1, entry.encoding, sha, tuple(beside)))
     units = [_packed(spec, entry, of_unit, in_ranges, code) for of_unit in _units(slices)]
-    return Looked(number, len(paths), sum(listed.sizes), msgspec.msgpack.encode(listed), pinned, units)
+    return Looked(number, len(paths), sum(listed.sizes), _compressed(listed), pinned, units)
 
 
 def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
@@ -119,7 +120,12 @@ def _packed(spec: DatasetSpec, entry: Files, slices: list[Slice], in_ranges: set
     name = fingerprint(where, how, spec.model_dump(mode="json", include=_OF_RECORDS), SCHEMA_VERSION, code)
     size = sum([piece.stop - piece.start for piece in slices])
     ranges = [piece.path for piece in slices if piece.path in in_ranges]
-    return Packed(name, size, len(slices) - len(ranges), frozenset(ranges), msgspec.msgpack.encode(slices))
+    return Packed(name, size, len(slices) - len(ranges), frozenset(ranges), _compressed(slices))
+
+
+def _compressed(listed: object) -> bytes:
+    """Files may be millions: this is all that a plan holds of each."""
+    return zlib.compress(msgspec.msgpack.encode(listed), 1)
 
 
 def _header(piece: Slice) -> str | None:

@@ -24,6 +24,11 @@ from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
 KEYS = 1 << 24  # that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
+SUMMED = [
+    "split",
+    "labelled",
+    *SUMS,
+]  # what of files is held in memory: they may be millions
 
 
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
@@ -46,10 +51,10 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
 
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
     there = {file.name for file in directory.glob("*.parquet")}
-    files = _files(plan, directory, there)
+    batches = _files(plan, directory, there)
     if FILES not in there:
-        with atomic(directory / FILES) as path:
-            pq.write_table(files, path, compression="zstd")
+        batches = _written(batches, directory / FILES)
+    files = pa.Table.from_batches([batch.select(SUMMED) for batch in batches]).unify_dictionaries()
     manifest = _manifest(plan, files, there)
     try:
         _check_splits(plan, directory, files)
@@ -65,7 +70,7 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
 
 
 def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
-    sums = [("path", "count"), *((column, "sum") for column in SUMS)]
+    sums = [("labelled", "count"), *((column, "sum") for column in SUMS)]
     splits = files.group_by("split", use_threads=False).aggregate(sums)  # in the order of the files
     return CorpusManifest(
         name=plan.spec.name,
@@ -77,7 +82,11 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
         licence_class=plan.spec.licence_class or "unstated",
         upstream=plan.spec.upstream.url if plan.spec.upstream else None,
         splits=[
-            SplitCounts(split=of["split"], files=of["path_count"], **{name: of[f"{name}_sum"] for name in SUMS})
+            SplitCounts(
+                split=of["split"],
+                files=of["labelled_count"],
+                **{name: of[f"{name}_sum"] for name in SUMS},
+            )
             for of in splits.to_pylist()
         ],
         parts=[unit.part for unit in plan.units],
@@ -86,8 +95,16 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
     )
 
 
-def _files(plan: Plan, directory: Place, there: set[str]) -> pa.Table:
-    """The source files with the rows that units counted; files of an object store are asked several at a time."""
+def _written(files: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
+    with atomic(place) as path, pq.ParquetWriter(path, FILE_SCHEMA, compression="zstd") as writer:
+        for batch in files:
+            writer.write_batch(batch)
+            yield batch
+
+
+def _files(plan: Plan, directory: Place, there: set[str]) -> Iterator[pa.RecordBatch]:
+    """The source files, group by group, with the rows that units counted; files of an object store are asked
+    several at a time."""
 
     def counts(unit: Unit) -> bytes:
         path, filesystem = arrow(directory / unit.part)
@@ -95,8 +112,8 @@ def _files(plan: Plan, directory: Place, there: set[str]) -> pa.Table:
 
     with ThreadPoolExecutor() as pool:
         counted = zip(plan.units, pool.map(counts, plan.units), strict=True)
-        groups = [_of_group(plan, group, directory, counted, there) for group in plan.groups]
-    return pa.Table.from_batches(groups).unify_dictionaries()
+        for group in plan.groups:
+            yield _of_group(plan, group, directory, counted, there)
 
 
 def _of_group(
@@ -133,7 +150,13 @@ def _check_rejects(directory: Place, unit: Unit, refused: int, there: set[str]) 
 def _labelled(plan: Plan, files: pa.Table, split: Split) -> tuple[list[Unit], pa.Table]:
     """The units of a split's labelled files, and these files."""
     units = [unit for unit in plan.units if unit.entry.split == split and unit.entry.labelled]
-    return units, files.filter(pc.and_(pc.equal(files["split"], split), files["labelled"]))
+    return units, files.filter((pc.field("split") == split) & pc.field("labelled"))
+
+
+def _paths(directory: Place, split: Split, which: pc.Expression) -> pa.ChunkedArray:
+    """The paths of those labelled files of a split of which `which` is true."""
+    within = (pc.field("split") == split) & pc.field("labelled") & which
+    return parquet([directory / FILES], FILE_SCHEMA).to_table(columns=["path"], filter=within)["path"]
 
 
 def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
@@ -143,9 +166,10 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
             rejected = pc.any(pc.greater(of_split["rejected"], 0)).as_py()
             cause = f"every row was refused: {_reasons(directory, units)}" if rejected else "it has no rows"
             others = f" and {len(of_split) - 1} more" if len(of_split) > 1 else ""
+            first = _paths(directory, split, pc.scalar(True))[0]
             raise UserError(
-                f"{plan.spec.name}: split {split} would be empty: {of_split['path'][0]}{others}: {cause}; check "
-                "the file, and the spec's format and map, or say `labelled: false` of a file without annotations"
+                f"{plan.spec.name}: split {split} would be empty: {first}{others}: {cause}; check the file, "
+                " and the spec's format and map, or say `labelled: false` of a file without annotations"
             )
 
 
@@ -156,11 +180,10 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
     for split in dict.fromkeys(unit.entry.split for unit in plan.units):
         units, of_split = _labelled(plan, files, split)
         records, rejected = (pc.sum(of_split[column], min_count=0).as_py() for column in ("records", "rejected"))
-        none = pc.and_(pc.greater(of_split["rejected"], 0), pc.equal(of_split["kept"], 0))
-        barren = of_split["path"].filter(none)
-        for lost, every, what, paths in (
+        barren = (pc.field("rejected") > 0) & (pc.field("kept") == 0)
+        for lost, every, what, which in (
             (rejected, records, "rows were refused", None),
-            (len(barren), len(of_split), "files were refused whole", barren),
+            (len(of_split.filter(barren)), len(of_split), "files were refused whole", barren),
         ):
             if lost <= budget * every:
                 continue
@@ -168,6 +191,7 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
             allowed, cure = "its error budget", f"state `error_budget: {enough:g}` in the spec"
             if strict:
                 allowed, cure = "--strict", "run without --strict"
+            paths = None if which is None else _paths(directory, split, which)
             raise UserError(
                 f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
                 f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}; "

@@ -6,6 +6,7 @@ schema and the code that reads. Work under a known name is never done again.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class Unit:
     @property
     def slices(self) -> tuple[Slice, ...]:
         """What is to be read."""
-        return msgspec.msgpack.decode(self.packed.slices, type=tuple[Slice, ...])
+        return msgspec.msgpack.decode(zlib.decompress(self.packed.slices), type=tuple[Slice, ...])
 
     @property
     def part(self) -> str:
@@ -73,7 +74,7 @@ class Group:
     @property
     def files(self) -> Listed:
         """Its source files."""
-        return msgspec.msgpack.decode(self.listed, type=Listed)
+        return msgspec.msgpack.decode(zlib.decompress(self.listed), type=Listed)
 
 
 @dataclass(slots=True, frozen=True)
