@@ -24,11 +24,7 @@ from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
 KEYS = 1 << 24  # that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
-SUMMED = [
-    "split",
-    "labelled",
-    *SUMS,
-]  # what of files is held in memory: they may be millions
+SUMMED = ["split", "labelled", *SUMS]  # of files, which may be millions, what is held in memory
 
 
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
@@ -169,7 +165,7 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
             first = _paths(directory, split, pc.scalar(True))[0]
             raise UserError(
                 f"{plan.spec.name}: split {split} would be empty: {first}{others}: {cause}; check the file, "
-                " and the spec's format and map, or say `labelled: false` of a file without annotations"
+                "and the spec's format and map, or say `labelled: false` of a file without annotations"
             )
 
 
