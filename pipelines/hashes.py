@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
-from tempfile import SpooledTemporaryFile
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -113,8 +113,19 @@ class Hashes:
         return told
 
     def take(self, told: bytes) -> None:
-        """Remember what was found."""
-        self.pieces.write(told + b"\n")
+        """Remember what was found.
+
+        Raises:
+            UserError: there is no more room for temporary files.
+        """
+        try:
+            self.pieces.write(told + b"\n")
+            self.pieces.flush()
+        except OSError as error:
+            raise UserError(
+                f"{gettempdir()}: {error.strerror or error}: hashes of source files wait there until all are "
+                "known; make room, or name another folder in TMPDIR"
+            ) from None
 
     def keep(self) -> None:
         """Write them down for the next run.

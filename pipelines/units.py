@@ -130,13 +130,15 @@ def _group(entry: Files, looked: Looked) -> Group:
 
 def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[Looked]:
     found: dict[int, Looked] = {}
-    for index, outcome in run(look_apart, jobs):
+    order = sorted(range(len(jobs)), key=lambda number: -len(jobs[number][3]))  # workers end together
+    for place, outcome in run(look_apart, [jobs[number] for number in order]):
         if isinstance(outcome, UserError):
             raise outcome
-        found[index], settled = msgspec.msgpack.decode(outcome, type=tuple[Looked, bytes])
+        looked, settled = msgspec.msgpack.decode(outcome, type=tuple[Looked, bytes])
+        found[order[place]] = looked
         hashes.take(settled)
-        advance(found[index].files, found[index].size / 1e6)
-    return [found[index] for index in range(len(jobs))]
+        advance(looked.files, looked.size / 1e6)
+    return [found[number] for number in range(len(jobs))]
 
 
 def _check_pins(spec: DatasetSpec, folder: Path, looked: Sequence[Looked]) -> None:

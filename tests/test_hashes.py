@@ -64,6 +64,15 @@ def test_files_are_remembered_piece_by_piece(
     assert (read, found[0]) == ([*files, files[1]], found[1])
 
 
+def test_no_room_for_what_waits(
+    world: World, source: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(hashes, "SpooledTemporaryFile", lambda size: full)
+        with pytest.raises(UserError, match=r"No space left on device: hashes .* another folder in TMPDIR$"):
+            planned(world)
+
+
 def test_a_change_that_keeps_size_and_time_is_seen(world: World, source: Path, read: list[Path]) -> None:
     first = planned(world)
     source.write_bytes(source.read_bytes().replace(b"number 1", b"number 9"))
