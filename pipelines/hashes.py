@@ -24,7 +24,8 @@ from msgspec import Struct
 
 from pipelines.code_hash import code_hash
 from pipelines.place import Place
-from pipelines.sources import Cut, file_hash
+from pipelines.sources import Cut, Quoted, file_hash
+from pipelines.sources._csv import rest_of_record
 from pipelines.store import atomic
 from ubert.schema.errors import UserError
 
@@ -165,14 +166,17 @@ def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lamb
             whole = _last_end(data, cut) if len(data) + size > LONGEST_ROW else len(data)
             if len(data) - whole + size <= LONGEST_ROW:
                 data += b"".join(row)
-                yield following(_hash(data).hexdigest(), len(data), data.count(b"\n"))
+                if isinstance(cut, Quoted):
+                    tell(more := rest_of_record(file, data, cut.separator))
+                    data += more
+                yield following(_hash(data).hexdigest(), len(data), _line_ends(data, cut))
                 continue
             if whole:
-                yield following(_hash(data[:whole]).hexdigest(), whole, data.count(b"\n", 0, whole))
+                yield following(_hash(data[:whole]).hexdigest(), whole, _line_ends(data[:whole], cut))
             digest, size, lines = _hash(), 0, 0
             for block in chain([data[whole:]], row, rest):
                 digest.update(block)
-                size, lines = size + len(block), lines + block.count(b"\n")
+                size, lines = size + len(block), lines + _line_ends(block, cut)
             yield following(digest.hexdigest(), size, lines, too_long=True)
 
 
@@ -230,16 +234,22 @@ def _rest(file: BinaryIO, cut: Cut, tell: Callable[[bytes], None]) -> Iterator[b
         tell(block)
         yield block
         ended = block.endswith(b"\n")
-        if ended and (cut == "line" or not (begun or block.strip())):
+        if ended and (cut != "blank line" or not (begun or block.strip())):
             return
         begun = not ended
 
 
 def _last_end(data: bytes, cut: Cut) -> int:
     """Where the last whole row of `data` ends; 0: there is none."""
-    if cut == "line":
+    if cut != "blank line":
         return data.rfind(b"\n") + 1
     return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
+
+
+def _line_ends(data: bytes, cut: Cut) -> int:
+    """How many lines end in `data`; of CSV as its reader counts them, with those that end in CR alone."""
+    lone = data.count(b"\r") - data.count(b"\r\n") if isinstance(cut, Quoted) else 0
+    return data.count(b"\n") + lone
 
 
 def _encoded(files: dict[str, Hashed]) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from blake3 import blake3
 from msgspec import Struct, field
@@ -34,7 +34,14 @@ from ubert.schema.yaml_file import Strict
 BLOCK_BYTES = 1 << 20
 END = sys.maxsize  # of a file of any size
 
-Cut = Literal["line", "blank line"] | None
+
+class Quoted(NamedTuple):
+    """After a record of CSV, in whose quoted fields there may be line ends."""
+
+    separator: str
+
+
+Cut = Literal["line", "blank line"] | Quoted | None
 
 
 class Slice(Struct, frozen=True, gc=False, array_like=True):

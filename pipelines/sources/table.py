@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.sources import Cut, RawRow, Slice
+from pipelines.sources import Cut, Quoted, RawRow, Slice
+from pipelines.sources._csv import Stray, records
 from pipelines.sources._text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -54,8 +53,11 @@ class Options(Strict):
 
 def split_at(options: Options) -> Cut:
     """A line is a record, unless a quoted field may hold a line end, or lines are gathered or counted."""
-    whole = options.quoting == "csv" or options.group is not None or options.only is not None
-    return None if whole else "line"
+    if options.group is not None or options.only is not None:
+        return None
+    if options.quoting == "none":
+        return "line"
+    return Quoted(options.separator) if options.separator < "@" else None  # may be a byte of another character
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
@@ -88,7 +90,7 @@ def _grouped(rows: Iterator[RawRow | Reject], group: list[str]) -> Iterator[RawR
 
 
 def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    rows = _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
+    rows = _by_line(piece, options)
     header = _header(piece, options, rows) if options.header else []
     columns = options.columns or header
     if not columns:
@@ -117,6 +119,10 @@ def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 Row = tuple[int, list[str], str]  # line, fields, the row as it is in the file
 
 
+def _by_line(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    return _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
+
+
 def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
     most = len(options.columns) - 1 if options.rest and options.columns else -1
     for number, line in enumerate(lines(piece), piece.line):
@@ -127,27 +133,14 @@ def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 
 
 def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
-    """Of a record that is not CSV its first line is refused alone, and reading goes on at the next: a stray quote
-    would take all that follows with it. What such a quote was read over, is read again line by line: a quote that
-    is opened there comes to the same end. So no line is read more than twice."""
-    csv.field_size_limit(sys.maxsize)  # the limit guards no memory: the line is there already
-    source = list(io.StringIO(text(piece), newline=""))
-    done = again = 0
-    while done < len(source):
-        start, stop = done, done + 1 if done < again else len(source)
-        rows = csv.reader(map(source.__getitem__, range(start, stop)), delimiter=options.separator, strict=True)
-        while done < stop:
-            try:
-                fields = next(rows)
-            except csv.Error as error:
-                last = start + rows.line_num
-                detail = str(error) if last == done + 1 else f"a quote is opened; line {last}: {error}"
-                yield Reject(piece.path, piece.line + done, "not CSV", detail, source[done])
-                done, again = done + 1, max(again, last - 1)
-                break
-            if fields:
-                yield piece.line + done, fields, "".join(source[done : start + rows.line_num])
-            done = start + rows.line_num
+    number = piece.line
+    for of_record, found in records(io.StringIO(text(piece), newline=""), options.separator):
+        if isinstance(found, Stray):
+            over = f"a quote is opened; line {number + found.lines}: " if found.lines else ""
+            yield Reject(piece.path, number, "not CSV", over + found.reason, of_record[0])
+        elif found:
+            yield number, found, "".join(of_record)
+        number += len(of_record)
 
 
 def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
@@ -155,12 +148,14 @@ def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> lis
     if piece.start > 0:
         with piece.place.open("rb") as file:
             stop = len(file.readline(1 << 20))
-        rows = _plain(Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha), options)
+        first_line = Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha)
+        rows = _by_line(first_line, options)
     first = next(rows, None)
     if first is None and piece.stop == 0:
         return []
     if isinstance(first, Reject):
-        raise UserError(f"{piece.place}: line {first.line}, the header: {first.detail}")
+        cure = "; of a large file it must be one line" if piece.start > 0 else ""
+        raise UserError(f"{piece.place}: line {first.line}, the header: {first.detail}{cure}")
     if first is None or first[0] != 1:
         raise UserError(f"{piece.place}: line 1 is blank, expected the header")
     return first[1]

@@ -1,0 +1,111 @@
+"""A large file of CSV is cut after records, though a quoted field may hold line ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import World
+
+from pipelines import looking
+from pipelines.hashes import ranges
+from pipelines.sources import Quoted, RawRow, Slice, _csv, reader
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+TABLE = reader("table")
+FIELDS = st.text(st.sampled_from('ab",é \n\r'), max_size=12)
+
+
+def read(path: Path, start: int, stop: int, line: int, columns: list[str] | None) -> list[RawRow | Reject]:
+    options = TABLE.Options(separator=",", quoting="csv", header=columns is None, columns=columns)
+    return list(TABLE.read(Slice(str(path.parent), path.name, start, stop, line, "utf-8", "0" * 64), options))
+
+
+def in_parts(path: Path, limit: int, columns: list[str] | None = None) -> list[RawRow | Reject]:
+    found = ranges(str(path), Quoted(","), limit)
+    return [row for part in found for row in read(path, part.start, part.stop, part.line, columns)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=12),
+    end=st.sampled_from(["\n", "\r\n"]),
+    limit=st.integers(1, 60),
+)
+def test_a_cut_file_has_the_rows_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], end: str, limit: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "x.csv"
+    written = io.StringIO()
+    lone = any("\r" in field for row in rows for field in row)  # for which the writer sees no need of quotes
+    csv.writer(written, lineterminator=end, quoting=csv.QUOTE_ALL if lone else csv.QUOTE_MINIMAL).writerows(
+        [("m", "n"), *rows]
+    )
+    path.write_bytes(written.getvalue().encode())
+    whole = read(path, 0, path.stat().st_size, 1, None)
+    assert [tuple(row.content.values()) for row in whole if isinstance(row, RawRow)] == rows
+    assert in_parts(path, limit) == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.text(st.sampled_from('a",é\n\r'), max_size=60),
+    limit=st.integers(1, 60),
+    longest=st.integers(1, 20),
+)
+def test_no_line_of_any_file_is_lost_or_doubled(
+    tmp_path_factory: pytest.TempPathFactory, content: str, limit: int, longest: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "y.csv"
+    path.write_bytes(content.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_csv, "LONGEST", longest)
+        found = in_parts(path, limit, ["m"])
+    lines = [row.line for row in found]
+    assert lines == sorted(set(lines))
+    assert lines[-1:] <= [len(list(io.StringIO(content, newline="")))]
+    begun = "".join(dict.fromkeys(content)).strip("\n\r")
+    assert bool(lines) == bool(begun)
+
+
+def test_a_stray_quote_ends_where_the_file_is_cut(tmp_path: Path) -> None:
+    """It would take all that follows; the records behind it are not lost."""
+    path = tmp_path / "z.csv"
+    path.write_text('"a,1\n' + "".join(f"b{i},2\n" for i in range(400_000)))
+    found = in_parts(path, 1 << 20, ["m", "n"])
+    assert [(row.line, row.reason) for row in found if isinstance(row, Reject)] == [(1, "not CSV")]
+    assert sum(isinstance(row, RawRow) for row in found) == 400_000
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_a_corpus_is_made_of_a_cut_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "UNIT_BYTES", 2_000)
+    world = World(tmp_path)
+    written = io.StringIO()
+    csv.writer(written).writerows(
+        [("number", "label"), *((f'number {i}\nof "all",', ("even", "odd")[i % 2]) for i in range(300))]
+    )
+    world.source(written.getvalue(), "train.csv")
+    world.spec(
+        format="table",
+        options={"separator": ",", "quoting": "csv", "header": True},
+        files=[{"split": "train", "path": "train.csv"}],
+        map={"text": "number", "label": "label"},
+        categories={"label": {"even": "even", "odd": "odd"}},
+    )
+    manifest = world.ingest()
+    assert len(manifest.parts) > 3
+    assert [(of.records, of.kept, of.rejected) for of in manifest.splits] == [(300, 300, 0)]
+
+
+def test_a_header_of_two_lines_is_an_error_where_a_file_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "h.csv"
+    path.write_text('"m\n",n\n' + "a,b\n" * 9)
+    with pytest.raises(UserError, match=r"line 1, the header: unexpected end of data; of a large file it must be"):
+        in_parts(path, 8)
