@@ -58,7 +58,7 @@ def test_a_cut_file_has_the_rows_of_the_whole(
     limit=st.integers(1, 60),
     longest=st.integers(1, 20),
 )
-def test_no_line_of_any_file_is_lost_or_doubled(
+def test_no_two_rows_of_any_file_have_one_place(
     tmp_path_factory: pytest.TempPathFactory, content: str, limit: int, longest: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "y.csv"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-LONGEST = 1 << 20  # bytes that a record goes on for at most, beyond the line in which a file is to be cut
+LONGEST = 4 << 20  # bytes that a record goes on for at most, beyond the line in which a file is to be cut
 
 
 class Stray(NamedTuple):
@@ -54,16 +54,16 @@ def records(lines: Iterable[str], separator: str) -> Iterator[tuple[list[str], l
 def rest_of_record(file: BinaryIO, data: bytes, separator: str) -> bytes:
     """What `data`, whole lines of which the first begins a record, lacks of its last record; `file` is read from
     there on. Nothing, where a quote is stray: where nothing closes it for long."""
-    more = b""
     if data.count(b'"') % 2 == 0:  # all are closed, unless stray ones make up for one that is not
-        return more
+        return b""
+    start = file.tell()
 
     def lines() -> Iterator[str]:
-        nonlocal more
         yield from _lines(data)
-        while line := file.readline(LONGEST - len(more)):
-            more += line
-            if len(more) == LONGEST:
+        left = LONGEST
+        while line := file.readline(left):
+            left -= len(line)
+            if left == 0:  # the line may go on
                 return
             yield from _lines(line)
 
@@ -72,9 +72,8 @@ def rest_of_record(file: BinaryIO, data: bytes, separator: str) -> bytes:
         end += sum(map(len, of_record))
         if end >= len(data):
             break
-    rest = more[: end - len(data)]
-    file.seek(len(rest) - len(more), io.SEEK_CUR)
-    return rest
+    file.seek(start)
+    return file.read(end - len(data))
 
 
 def _lines(data: bytes) -> Iterator[str]:
