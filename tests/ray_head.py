@@ -9,18 +9,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+from waiting import HANGS, wait_for
 
 REPO = Path(__file__).resolve().parents[1]
 PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port")
-SECONDS = 300.0  # that a head may take to start, and any command to end
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Head:
     def ubert(self, *arguments: str, **changed: str) -> tuple[int, str, str]:
         """Exit code, output and errors of `ubert ARGUMENTS`."""
         with self.popen(*arguments, **changed) as running:
-            out, err = running.communicate(timeout=SECONDS)
+            out, err = running.communicate(timeout=HANGS)
         return running.returncode, out, err
 
 
@@ -76,17 +74,11 @@ def head() -> Iterator[Head]:
             )
         try:
             started = Head(f"http://127.0.0.1:{ports['dashboard-port']}", f"127.0.0.1:{ports['port']}", home, ray)
-            wait_until(lambda: started.ubert("jobs")[0] == 0, process, log)
+            wait_for(lambda: started.ubert("jobs")[0] == 0 or process.poll() is not None)
+            assert process.poll() is None, log.read_text(encoding="utf-8")
             yield started
         finally:
             stop(process)
-
-
-def wait_until(ready: Any, process: psutil.Process, log: Path) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not ready():
-        assert process.is_running() and time.monotonic() < deadline, log.read_text(encoding="utf-8")
-        time.sleep(0.5)
 
 
 def stop(process: psutil.Popen) -> None:
@@ -96,7 +88,7 @@ def stop(process: psutil.Popen) -> None:
     for one in psutil.wait_procs(family, timeout=10)[1]:
         with suppress(psutil.NoSuchProcess):
             one.kill()
-    process.wait(timeout=20)
+    process.wait(timeout=HANGS)
 
 
 def free_ports(count: int) -> list[int]:

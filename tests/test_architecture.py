@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from waiting import HANGS
 
 REPO = Path(__file__).parents[1]
 ARROW = ("schema", "model", "objectives", "inference", "evaluation", "training")  # then pipelines
@@ -193,7 +194,7 @@ def test_light_imports_stay_light(module: str, heavy: str) -> None:
 
 def _python(code: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=REPO, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, *arguments], cwd=REPO, capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

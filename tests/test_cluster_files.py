@@ -16,6 +16,7 @@ import yaml
 from jsonschema import Draft7Validator, Draft202012Validator
 from ray_head import REPO, environment
 from typer.testing import CliRunner
+from waiting import HANGS
 
 from pipelines.cli import app
 
@@ -112,7 +113,7 @@ def test_commands_of_ubert_on_the_page_exist(given: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("given", named("ray"), ids=" ".join)
 def test_commands_of_ray_on_the_page_exist(given: tuple[str, ...], tmp_path: Path) -> None:
     ray = [sys.executable, "-m", "ray.scripts.scripts", given[0], "--help"]
-    shown = subprocess.run(ray, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    shown = subprocess.run(ray, env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS)
     assert shown.returncode == 0, shown.stderr
     assert all(option in shown.stdout for option in given[1:])
 

@@ -15,6 +15,7 @@ import pytest
 from handmade import make_shards, ner
 from tiny_checkpoint import ENCODER, write_checkpoint
 from typer.testing import CliRunner
+from waiting import HANGS
 
 import ubert
 from pipelines.cli import app
@@ -257,7 +258,7 @@ def test_an_error_of_the_command_is_one_sentence_and_exit_code_1(root: Path) -> 
         "--root",
         str(root),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
+from waiting import HANGS
 
 from benchmarks.flops import GPUS, Encoder, Flops, Table, least_seconds, of_step
 
@@ -51,6 +52,6 @@ def test_a_roofline_is_arithmetic_and_then_the_optimizer() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_benchmark_says_so() -> None:
-    done = subprocess.run([sys.executable, str(BENCHMARK)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(BENCHMARK)], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 1
     assert done.stderr.strip() == "gpu.py needs a CUDA device, and torch sees none; run it on a machine with one"

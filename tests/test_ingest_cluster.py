@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import HANGS
 from worlds import World, numbers
 
 from pipelines.warehouse import sql
@@ -58,7 +59,7 @@ if victim != "nothing":
     threading.Thread(target=disturb, daemon=True).start()
 [manifest] = ingest(["toy"], specs=specs, data=data, root=root, address=cluster.address)
 ray.init(address=cluster.address, logging_level="ERROR")
-expected, deadline = 3 - (victim == "node"), time.monotonic() + 60
+expected, deadline = 3 - (victim == "node"), time.monotonic() + 300
 while (alive := sum(node["Alive"] for node in ray.nodes())) != expected and time.monotonic() < deadline:
     time.sleep(0.1)  # its death is noticed when it misses its heartbeats
 print("nodes", alive, "kept", sum(counts.kept for counts in manifest.splits))
@@ -81,7 +82,7 @@ def run(world: World, victim: str, root: Path, home: str) -> str:
         env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

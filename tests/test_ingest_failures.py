@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 from worlds import World, numbers
 
 from pipelines import cli, source_files
@@ -265,9 +266,7 @@ def test_a_killed_run_is_completed_by_the_next(
         env={**os.environ, "PYTHONPATH": str(REPO)},
     )
     home = world.root / "corpora/toy"
-    deadline = time.monotonic() + 60
-    while len(list(home.glob("*/part-*"))) < 3 and time.monotonic() < deadline and driver.poll() is None:
-        time.sleep(0.005)
+    wait_for(lambda: len(list(home.glob("*/part-*"))) >= 3, driver)
     driver.send_signal(signal.SIGKILL)
     assert driver.wait() == -signal.SIGKILL
     time.sleep(1)  # its workers end with it

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from ray_head import Head, free_ports, head
 from tiny_run import make_encoder, make_recipe, write_recipe
+from waiting import HANGS, wait_for
 
 from ubert.training import checkpoint, run_directory
 
@@ -140,12 +140,12 @@ def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, 
     assert f"the job goes on; watch it with `{watch}`, stop it with `{watch} --stop`" in err
     assert re.search(rf"{job}\s+ubert pretrain lasting\s+(pending|running)", cluster.ubert("jobs")[1])
     run = ingested / "runs/lasting"
-    wait_for(run / "logs/train.jsonl")
+    wait_for((run / "logs/train.jsonl").exists)
     with cluster.popen("jobs", job) as watching:
         assert watching.stdout
         next(iter(watching.stdout))  # the log comes
         watching.send_signal(signal.SIGINT)
-        assert "the job goes on" in watching.communicate(timeout=60)[1]
+        assert "the job goes on" in watching.communicate(timeout=HANGS)[1]
     assert watching.returncode == 130
     assert re.search(rf"{job}\s+ubert pretrain lasting\s+running", cluster.ubert("jobs")[1])
     assert cluster.ubert("jobs", job, "--stop") == (0, f"job {job}: asked to stop\n", "")
@@ -154,13 +154,6 @@ def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, 
     reached = checkpoint.latest(run)
     assert reached is not None and reached.name > "step-000000"
     assert cluster.ubert("jobs", job, "--stop")[1] == f"job {job}: had ended already\n"
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 300
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_a_job_that_is_not_there_is_one_sentence(cluster: Head) -> None:

@@ -20,6 +20,7 @@ from handmade import make_shards, ner, question, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from waiting import wait_for
 
 from ubert.model.batch import Batch, Special
 from ubert.schema.errors import UserError
@@ -166,10 +167,7 @@ def test_killed_and_resumed_in_another_world_sees_what_is_left_and_nothing_twice
     workers = [spawn.Process(target=consume, args=(folder, rank, 2, seen)) for rank, seen in enumerate(two)]
     for worker in workers:
         worker.start()
-    deadline = time.monotonic() + 60
-    while not all(seen.exists() and seen.read_text().count("\n") >= 5 for seen in two):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: all(seen.exists() and seen.read_text().count("\n") >= 5 for seen in two))
     for worker in workers:
         worker.kill()
         worker.join()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_run import World, losses, make_recipe, make_world, start
+from waiting import HANGS
 
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop
@@ -66,7 +67,7 @@ def trained(world: World, recipe: Recipe, workers: int) -> Path:
     """By that many processes of torchrun."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     process = start(world, recipe, *command)
-    _, said = process.communicate(timeout=400)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0, said
     return world.run(recipe.name)
 
@@ -138,5 +139,5 @@ def launched(world: World, script: str, recipe: Recipe) -> None:
     path.write_text(script, encoding="utf-8")
     arguments = [str(world.root), str(world.shards), recipe.model_dump_json()]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*torchrun, str(path), *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*torchrun, str(path), *arguments], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr

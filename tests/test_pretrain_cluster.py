@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import yaml
 from handmade import write_mixture
 from ray_head import REPO, Head, environment, free_ports, head, stop
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
+from waiting import HANGS, wait_for
 
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
@@ -171,10 +171,7 @@ def started(root: Path, cluster: Head, name: str, **changed: object) -> tuple[Pa
     """A run of two workers that has taken a hundred steps, and the command that trains it."""
     process = start(root, cluster, name, **changed)
     run = root / "runs" / name
-    deadline = time.monotonic() + 200
-    while len(log.read(run)[0]) < 100:
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.05)
+    wait_for(lambda: len(log.read(run)[0]) >= 100, process)
     return run, process
 
 
@@ -204,7 +201,7 @@ def test_a_worker_that_is_killed(root: Path, cluster: Head, uninterrupted: list[
     run, process = started(root, cluster, "worker")
     killed, *_ = workers(root)
     killed.kill()
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0 and "a worker died" in said, said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
@@ -212,8 +209,8 @@ def test_a_worker_that_is_killed(root: Path, cluster: Head, uninterrupted: list[
 def test_a_driver_that_is_killed(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
     run, process = started(root, cluster, "driver")
     process.kill()
-    process.communicate(timeout=60)
-    psutil.wait_procs(workers(root), timeout=60)  # Ray ends them
+    process.communicate(timeout=HANGS)
+    psutil.wait_procs(workers(root), timeout=HANGS)  # Ray ends them
     assert run_directory.finished(run) is None and checkpoint.latest(run)
     finish(root, cluster, "driver")
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
@@ -226,7 +223,7 @@ def test_a_driver_that_is_asked_to_stop(
     name = sent.name.lower()
     run, process = started(root, cluster, name)
     process.send_signal(sent)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode != 0 and "the same command goes on from there" in said, said
     last = checkpoint.latest(run)
     assert last is not None and checkpoint.read_state(last).step == len(losses(run)) < STEPS
@@ -237,7 +234,7 @@ def test_a_driver_that_is_asked_to_stop(
 def test_a_checkpoint_that_is_damaged(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
     run, process = started(root, cluster, "damaged")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANGS)
     last = checkpoint.latest(run)
     assert last is not None
     (last / "optimizer.safetensors").write_bytes(b"")
@@ -270,7 +267,7 @@ def test_a_second_run_of_the_name(root: Path, cluster: Head, uninterrupted: list
     run, process = started(root, cluster, "twice")
     code, _, said = pretrained(root, cluster, "twice")
     assert code != 0 and "another process is training this run; wait for it" in said, said
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0, said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
@@ -291,7 +288,7 @@ def test_a_node_that_is_taken_away(root: Path, cluster: Head, uninterrupted: lis
             leaving = stack.enter_context(node(cluster))
             run, process = started(root, cluster, "taken", checkpoint_every=STEPS)
             leaving.terminate()
-        _, said = process.communicate(timeout=200)
+        _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0, said
     assert re.search(r"a machine is being taken away; the run goes on from step-000[1-5]", said), said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
@@ -305,7 +302,7 @@ def test_a_node_that_is_killed(root: Path, cluster: Head, uninterrupted: list[fl
             run, process = started(root, cluster, "killed")
             for one in (*killed.children(recursive=True), killed):
                 one.kill()
-        _, said = process.communicate(timeout=300)
+        _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0 and "a worker died" in said and "there is room for" not in said, said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
@@ -326,7 +323,7 @@ def test_a_run_that_waits_for_room_says_so_and_stops_when_it_is_asked_to(root: P
         assert process.stderr
         assert any("there is no room: no CPU is free" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 130 and "stopped before the first step" in said, said
 
 
@@ -338,7 +335,7 @@ def driven(script: str, root: Path, recipe: Recipe) -> subprocess.CompletedProce
             env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=HANGS,
         )
     assert done.returncode == 0, done.stderr
     return done

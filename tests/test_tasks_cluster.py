@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from waiting import HANGS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 REPO = Path(__file__).resolve().parents[1]
@@ -40,7 +41,7 @@ def test_tasks_wait_for_the_first_machine() -> None:
             env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=HANGS,
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{[(number, 2 * number) for number in range(20)]}\n"

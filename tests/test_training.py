@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make_world, start, wait_for
+from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make_world, start
+from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
@@ -104,7 +105,7 @@ def test_two_workers_equal_one(world: World, tmp_path: Path) -> None:
         named = plain.model_copy(update={"name": name})
         command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         process = start(world._replace(root=tmp_path), named, *command)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=HANGS)
         assert process.returncode == 0, said
     one, two = tmp_path / "runs/one", tmp_path / "runs/two"
     assert_same_run(one, two, tolerance=1e-4)
@@ -162,7 +163,7 @@ def test_resuming_nothing_is_refused(world: World, recipe: Recipe, tmp_path: Pat
 
 def test_a_finished_run_does_nothing_more(world: World, recipe: Recipe, finished: Path) -> None:
     before = weights(finished), losses(finished)
-    said = start(world, recipe, name="uninterrupted").communicate(timeout=60)
+    said = start(world, recipe, name="uninterrupted").communicate(timeout=HANGS)
     assert said[0].startswith("uninterrupted was finished already: "), said[1]
     assert before[1] == losses(finished)
     assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in before[0].items())

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import World, full_disk, losses, make_recipe, make_world, start, wait_for
+from tiny_run import World, full_disk, losses, make_recipe, make_world, start
+from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
@@ -51,7 +52,7 @@ def test_two_workers_name_the_records_of_the_batch_that_broke(world: World, reci
     wild = recipe.model_copy(
         update={"name": "wild-two", "learning_rate": 1e30, "head_learning_rate": 1e30, "checkpoint_every": 1}
     )
-    _, said = start(world, wild, *TORCHRUN).communicate(timeout=120)
+    _, said = start(world, wild, *TORCHRUN).communicate(timeout=HANGS)
     sentences = {line for line in said.splitlines() if line.startswith("error: step 2: the loss is")}
     assert len(sentences) == 1, said
 
@@ -109,14 +110,14 @@ def test_a_disk_that_gets_full_costs_the_steps_since_the_last_checkpoint(
     largest = (finished / "checkpoints/step-000000/model.safetensors").stat().st_size + 1000
     assert (finished / "checkpoints/step-000006/optimizer.safetensors").stat().st_size > largest
     process = start(world, recipe, name="full", largest_file=largest)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 1
     *_, last = said.splitlines()
     assert "checkpoints/step-000003: the checkpoint cannot be written (" in last and "make room" in last
     assert "Traceback" not in said
     assert checkpoint.latest(run) == run / "checkpoints/step-000000"
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-000000"]
-    _, said = start(world, recipe, name="full").communicate(timeout=60)
+    _, said = start(world, recipe, name="full").communicate(timeout=HANGS)
     assert_same(run, finished)
 
 
@@ -125,7 +126,7 @@ def test_a_log_that_finds_no_room_is_one_sentence(world: World, recipe: Recipe, 
     shutil.copytree(finished, run)
     shutil.rmtree(run / "checkpoints/step-000008")
     before = (run / log.JSONL).read_bytes()
-    _, said = start(world, recipe, name="no-log", largest_file=len(before) // 2).communicate(timeout=60)
+    _, said = start(world, recipe, name="no-log", largest_file=len(before) // 2).communicate(timeout=HANGS)
     assert "the log cannot be written (File too large); make room" in said and "Traceback" not in said
     assert (run / log.JSONL).read_bytes() == before
 
@@ -150,12 +151,12 @@ def test_a_second_run_of_the_name_is_refused(world: World, recipe: Recipe) -> No
     first = start(world, longer)
     wait_for(lambda: bool(log.read(world.run("twice"))[0]), first)
     second = start(world, longer)
-    _, said = second.communicate(timeout=60)
+    _, said = second.communicate(timeout=HANGS)
     assert second.returncode == 1
     assert "another process is training this run; wait for it, or train under another name" in said
     assert first.poll() is None
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=60)
+    first.communicate(timeout=HANGS)
     assert first.returncode == 130
 
 
@@ -168,7 +169,7 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(
     process = start(world, longer)
     wait_for(lambda: bool(log.read(run)[0]), process)
     process.send_signal(sent)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     last = len(losses(run))
     assert f"stopped after step {last} of 5000; the same command goes on" in said
@@ -181,7 +182,7 @@ def test_a_signal_to_one_of_two_workers_stops_both_at_one_step(world: World, rec
     process = start(world, longer, *TORCHRUN)
     wait_for(lambda: bool(log.read(run)[0]), process)
     process.send_signal(signal.SIGTERM)  # torchrun passes it on
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANGS)
     last = len(losses(run))
     assert checkpoint.latest(run) == run / f"checkpoints/step-{last:06}"
     assert run_directory.finished(run) is None
