@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import Cache
 
 from ubert.inference.beam import Step
+from ubert.inference.cache import Rooms
 from ubert.model.attention import PADDING, dense, has_local_layers, mask, ranks
 from ubert.model.cloze import Cloze, encode, padded
 from ubert.model.copying import Copied, Copier
@@ -98,7 +99,7 @@ class Cached:
         nothing = np.empty(0, np.int32)
         items = [Cloze(ids, np.full_like(ids, SOURCE), np.zeros_like(ids), nothing, nothing) for ids in sources]
         batch = padded(items, hidden).to(next(encoder.parameters()).device)
-        self.cache = DynamicCache()
+        self.cache = Cache(layer_class_to_replicate=Rooms)
         self.ids_SL, self.types_SL = batch.ids_BL, batch.types_BL
         self.rank_NK = batch.rank_BL  # of what the cache holds
         self.source_N1 = (self.rank_NK != PADDING).sum(1, keepdim=True)
