@@ -130,13 +130,19 @@ def explained(error: Exception) -> tuple[str, bool]:
     """Why an attempt failed, and whether a worker died in it.
 
     Raises:
-        UserError: what a worker refuses.
+        UserError: what a worker refuses, or what watches them died: Ray holds their room while this job lasts.
         TrainingFailedError: it's a fault of ours.
     """
+    from ray.exceptions import RayActorError
     from ray.train import ControllerError, PreemptionError, WorkerGroupError
     from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
 
     match error:
+        case RayActorError():
+            raise UserError(
+                "what watches the workers (Ray Train's controller) died, most likely because Ray's head didn't "
+                "answer for a minute or memory ran out; the same command goes on from the last checkpoint"
+            ) from None
         case PreemptionError():
             return "a machine was taken away", True
         case ControllerError(controller_failure=WorkerGroupStartupTimeoutError()):

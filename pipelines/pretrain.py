@@ -81,6 +81,7 @@ def pretrain(
 def _train(work: dict[str, Any], run: Path, workers: int, kind: room.Kind) -> Path:
     """Run the loop on Ray's workers. Where one dies or its machine is taken away, as many as there is room for go
     on from the last checkpoint with the same global batches; and all of them, once there is room for all."""
+    from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
     if workers > (there := room.there(kind)):
@@ -97,7 +98,7 @@ def _train(work: dict[str, Any], run: Path, workers: int, kind: room.Kind) -> Pa
                 if finished := run_directory.finished(run):
                     return run / finished.checkpoint
                 ended = "there is room for all workers" if grown else "a machine is being taken away"
-            except TrainingFailedError as error:
+            except (TrainingFailedError, RayActorError) as error:
                 ended, died = attempt.explained(error)
             before, reached = reached, checkpoint.latest(run)
             deaths = died + (deaths if reached == before else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait 
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # of a busy machine; 30 by default
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; decided when triton is first imported
+signal.signal(signal.SIGINT, signal.default_int_handler)  # or what tests start ignores it where the shell does
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 

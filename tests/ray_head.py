@@ -19,6 +19,7 @@ from waiting import HANGS, wait_for
 
 REPO = Path(__file__).resolve().parents[1]
 PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port")
+PATIENCE = "RAY_gcs_server_port_wait_time_s"  # see conftest.py
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,27 @@ class Head:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """That of a user whose home is `home`, and who has set nothing of Ray's or ours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "UBERT_"))}
+    """That of a user whose home is `home`, and who has set nothing of Ray's or ours but its patience."""
+    unset = {name for name in os.environ if name.startswith(("RAY_", "UBERT_"))} - {PATIENCE}
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return kept | {"HOME": str(home), "PATH": path, "PYTHONPATH": str(REPO), "COLUMNS": "120"}
+
+
+def driven(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """What a script says that starts a Ray of its own, and asks no token of it: where this process has one,
+    Ray has set that it does."""
+    with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
+        done = subprocess.run(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            env=environment(Path(home)) | {"RAY_TMPDIR": f"{home}/ray"},
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            timeout=HANGS,
+        )
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 @contextmanager

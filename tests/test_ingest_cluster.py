@@ -5,21 +5,15 @@ Each cluster is a real one, in a process of its own: a head and two more nodes, 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import HANGS
+from ray_head import driven
 from worlds import World, numbers
 
 from pipelines.warehouse import sql
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-REPO = Path(__file__).resolve().parents[1]
 FILES, ROWS = 24, 4_000
 
 # Ingest on a cluster; once a few parts are there, something dies: a machine with its workers, or every worker.
@@ -68,24 +62,8 @@ cluster.shutdown()
 """
 
 
-@pytest.fixture(scope="module")
-def home() -> Iterator[str]:
-    """Short, because of Ray's socket paths."""
-    with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
-        yield folder
-
-
-def run(world: World, victim: str, root: Path, home: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", DISTURBED, victim, world.specs, world.data, root],
-        cwd=REPO,
-        env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(world: World, victim: str, root: Path) -> str:
+    return driven(DISTURBED, victim, world.specs, world.data, root).stdout
 
 
 @pytest.fixture(scope="module")
@@ -98,18 +76,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(world: World, home: str) -> Path:
+def undisturbed(world: World) -> Path:
     root = world.folder / "undisturbed"
-    assert f"nodes 3 kept {FILES * ROWS}" in run(world, "nothing", root, home)
+    assert f"nodes 3 kept {FILES * ROWS}" in run(world, "nothing", root)
     return root
 
 
 @pytest.mark.parametrize(("victim", "nodes"), [("node", 2), ("workers", 3)])
-def test_what_dies_loses_and_doubles_nothing(
-    victim: str, nodes: int, world: World, undisturbed: Path, home: str
-) -> None:
+def test_what_dies_loses_and_doubles_nothing(victim: str, nodes: int, world: World, undisturbed: Path) -> None:
     root = world.folder / victim
-    said = run(world, victim, root, home)
+    said = run(world, victim, root)
     assert "killed with" in said
     assert f"nodes {nodes} kept {FILES * ROWS}" in said
     for table in ("records", "rejects", "corpora"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,11 +15,10 @@ import psutil
 import pytest
 import yaml
 from handmade import write_mixture
-from ray_head import REPO, Head, environment, free_ports, head, stop
+from ray_head import Head, driven, environment, free_ports, head, stop
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
-from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -206,6 +203,20 @@ def test_a_worker_that_is_killed(root: Path, cluster: Head, uninterrupted: list[
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
 
+def test_a_controller_that_is_killed(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+    run, process = started(root, cluster, "controller")
+    raylet = workers(root)[0].parent()
+    assert raylet
+    (controller,) = (one for one in raylet.children() if "TrainController" in " ".join(one.cmdline()))
+    controller.kill()
+    _, said = process.communicate(timeout=HANGS)
+    assert process.returncode == 1 and "the same command goes on from the last checkpoint" in said, said
+    assert "Traceback" not in said
+    psutil.wait_procs(workers(root), timeout=HANGS)  # Ray ends them
+    finish(root, cluster, "controller")
+    assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
+
+
 def test_a_driver_that_is_killed(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
     run, process = started(root, cluster, "driver")
     process.kill()
@@ -327,22 +338,8 @@ def test_a_run_that_waits_for_room_says_so_and_stops_when_it_is_asked_to(root: P
     assert process.returncode == 130 and "stopped before the first step" in said, said
 
 
-def driven(script: str, root: Path, recipe: Recipe) -> subprocess.CompletedProcess[str]:
-    """What a driver of a Ray of its own says."""
-    with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(root), json.dumps(recipe.model_dump())],
-            env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
-            capture_output=True,
-            text=True,
-            timeout=HANGS,
-        )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 def test_fewer_gpus_than_workers_are_refused(root: Path) -> None:
-    said = driven(ONE_GPU, root, make_recipe(root / "encoder", name="gpus")).stdout
+    said = driven(ONE_GPU, root, json.dumps(make_recipe(root / "encoder", name="gpus").model_dump())).stdout
     assert said.startswith("--workers 2: Ray has 1 GPUs, and a worker needs one; ask for fewer, or start Ray with")
 
 
@@ -351,7 +348,7 @@ def test_fewer_nodes_and_one_that_comes(root: Path) -> None:
     losses are added up in another order. Its steps are of many micro-batches, so that it lasts until then."""
     slow = {"steps": 300, "checkpoint_every": 20, "tokens_per_batch": 2048, "tokens_per_step": 64}
     recipe = make_recipe(root / "encoder", name="fewer", parallel="fsdp", **slow)
-    done = driven(ELASTIC, root, recipe)
+    done = driven(ELASTIC, root, json.dumps(recipe.model_dump()))
     assert [line for line in done.stdout.splitlines() if "raylet" not in line][-2:] == ["fewer", "step-000300"]
     assert done.stderr.count("there is room for 1 of 2 workers") == 1
     [shards] = root.glob("shards/tiny/*/")

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
 import pytest
-from waiting import HANGS
+from ray_head import driven
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-REPO = Path(__file__).resolve().parents[1]
 
 GROWING = """
 from concurrent.futures import ThreadPoolExecutor
@@ -35,13 +28,5 @@ cluster.shutdown()
 
 
 def test_tasks_wait_for_the_first_machine() -> None:
-    with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
-        done = subprocess.run(
-            [sys.executable, "-c", GROWING],
-            env={**os.environ, "PYTHONPATH": str(REPO), "HOME": home, "RAY_TMPDIR": f"{home}/ray"},
-            capture_output=True,
-            text=True,
-            timeout=HANGS,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{[(number, 2 * number) for number in range(20)]}\n"
+    said = driven(GROWING).stdout
+    assert said == f"{[(number, 2 * number) for number in range(20)]}\n"
