@@ -234,6 +234,13 @@ def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypa
         ({"task": "event", "events": {"\ud800": ["y"]}}, "event 1 holds"),
         ({"task": "event", "events": {"x": ["y", "\ud800"]}}, "role of 'x' 2 holds"),
         ({"task": "regression", "categories": ["nan"]}, "category 'nan' is not a number"),
+        ({"task": "relation", "relations": ["knows"]}, r"relations is \['knows'\]; expected the entity types"),
+        ({"task": "relation", "relations": {"x": "yz"}}, "relations is {'x': 'yz'}; expected the entity types"),
+        ({"task": "relation", "relations": {"x": ("y",)}}, "expected the entity types of the head and tail"),
+        ({"task": "event", "events": ["attack"]}, r"events is \['attack'\]; expected the roles of each"),
+        ({"task": "event", "events": {"x": "yz"}}, "events is {'x': 'yz'}; expected the roles of each"),
+        ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; `ubert generate` writes texts"),
+        ({"task": "text", "categories": ["x"]}, "`ubert evaluate` measures how well masked words are told"),
     ],
 )
 def test_what_cannot_be_asked_says_why(predictor: Predictor, asked: dict[str, object], sentence: str) -> None:

@@ -31,9 +31,14 @@ def candidates(
         discontinuous: mentions may have several fragments.
 
     Raises:
-        UserError: there are none, they are of another task, one is empty, given twice, no string in UTF-8 or not a
-            number.
+        UserError: there are none, they are of another task or form, one is empty, given twice, no string in UTF-8
+            or not a number, or the task has none.
     """
+    if not objective(task).tabular:
+        raise UserError(
+            f"task {task} has nothing to look for in a text; `ubert generate` writes texts, and `ubert evaluate` "
+            "measures how well masked words are told"
+        )
     kind = objective(task).kind
     for option, given, wanted in (
         ("categories", categories, task not in ("event", "coref")),
@@ -45,6 +50,7 @@ def candidates(
             raise UserError(f"task {task} takes no {option}; leave them out")
     if task == "coref":
         return ()
+    _check_links(relations, events)
     types = [name for ends in relations.values() for name in ends or ()]
     _check("category", categories)
     _check("relation", relations)
@@ -120,6 +126,19 @@ def _check(what: str, names: Iterable[str]) -> None:
         if name in seen:
             raise UserError(f"{what} {name!r} is given twice; give each once")
         seen.add(name)
+
+
+def _check_links(relations: Relations, events: Events) -> None:
+    """Python doesn't hold a caller to these types, and a string is a sequence of strings, too."""
+    if not isinstance(relations, Mapping) or any(
+        ends is not None and (isinstance(ends, str) or len(ends) != 2) for ends in relations.values()
+    ):
+        raise UserError(
+            f"relations is {relations!r}; expected the entity types of the head and tail of each, or None for any, "
+            'such as {"lives in": ("person", "place"), "knows": None}'
+        )
+    if not isinstance(events, Mapping) or any(isinstance(roles, str) for roles in events.values()):
+        raise UserError(f'events is {events!r}; expected the roles of each, such as {{"attack": ["attacker"]}}')
 
 
 def _check_numbers(categories: Iterable[str]) -> None:
