@@ -159,7 +159,9 @@ def test_an_empty_text_is_refused(predictor: Predictor) -> None:
 
 def test_a_model_that_never_learnt_it_says_so(tmp_path: Path) -> None:
     predictor = ubert.load(write_checkpoint(tmp_path))
-    with pytest.raises(UserError, match="doesn't generate; train it with seq2seq or unilm among its recipe's objectives"):
+    with pytest.raises(
+        UserError, match="doesn't generate; train it with seq2seq or unilm among its recipe's objectives"
+    ):
         predictor.generate(TEXTS)
     with pytest.raises(UserError, match="use `ubert generate`"):
         predictor.predict(TEXTS, task="seq2seq", categories=["a"])

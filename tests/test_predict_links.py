@@ -239,8 +239,8 @@ def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypa
         ({"task": "relation", "relations": {"x": ("y",)}}, "expected the entity types of the head and tail"),
         ({"task": "event", "events": ["attack"]}, r"events is \['attack'\]; expected the roles of each"),
         ({"task": "event", "events": {"x": "yz"}}, "events is {'x': 'yz'}; expected the roles of each"),
-        ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; `ubert generate` writes texts"),
-        ({"task": "text", "categories": ["x"]}, "`ubert evaluate` measures how well masked words are told"),
+        ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; to write texts, use `ubert g"),
+        ({"task": "text", "categories": ["x"]}, "to measure how well masked words are told, `ubert evaluate`"),
     ],
 )
 def test_what_cannot_be_asked_says_why(predictor: Predictor, asked: dict[str, object], sentence: str) -> None:

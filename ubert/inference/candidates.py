@@ -36,8 +36,8 @@ def candidates(
     """
     if not objective(task).tabular:
         raise UserError(
-            f"task {task} has nothing to look for in a text; `ubert generate` writes texts, and `ubert evaluate` "
-            "measures how well masked words are told"
+            f"task {task} has nothing to look for in a text; to write texts, use `ubert generate`, or generate(...) "
+            "in Python, and to measure how well masked words are told, `ubert evaluate`"
         )
     kind = objective(task).kind
     for option, given, wanted in (
@@ -134,8 +134,8 @@ def _check_links(relations: Relations, events: Events) -> None:
         ends is not None and (isinstance(ends, str) or len(ends) != 2) for ends in relations.values()
     ):
         raise UserError(
-            f"relations is {relations!r}; expected the entity types of the head and tail of each, or None for any, "
-            'such as {"lives in": ("person", "place"), "knows": None}'
+            f"relations is {relations!r}; expected the entity types of the head and tail of each, or None for "
+            'any, such as {"lives in": ("person", "place"), "knows": None}'
         )
     if not isinstance(events, Mapping) or any(isinstance(roles, str) for roles in events.values()):
         raise UserError(f'events is {events!r}; expected the roles of each, such as {{"attack": ["attacker"]}}')

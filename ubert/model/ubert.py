@@ -172,7 +172,9 @@ class UbertModel(PreTrainedModel):
             UserError: the model has none, or doesn't know UniLM's segments.
         """
         if self.masked is None or not self.shape.unilm:
-            raise UserError("the model doesn't generate; train it with seq2seq or unilm among its recipe's objectives")
+            raise UserError(
+                "the model doesn't generate; train it with seq2seq or unilm among its recipe's objectives"
+            )
         return self.masked
 
     @property
