@@ -110,12 +110,11 @@ class Cached:
             ids_NC, types_NC, rank_NC = self.ids_SL, self.types_SL, self.rank_NK
             place_NC = torch.arange(ids_NC.shape[1], device=ids_NC.device).expand_as(ids_NC)
         else:
-            self.cache.reorder_cache(parent_N)  # type: ignore[arg-type]  # wants a LongTensor, which mypy never sees
-            self.source_N1 = self.source_N1[parent_N]
+            self._go_on(parent_N)
             ids_NC = words_Nt[:, -1:]
             types_NC, rank_NC = torch.full_like(ids_NC, TARGET), torch.full_like(ids_NC, length)
             place_NC = self.source_N1 + length - 1
-            self.rank_NK = torch.cat([self.rank_NK[parent_N], rank_NC], 1)
+            self.rank_NK = torch.cat([self.rank_NK, rank_NC], 1)
         one_N1 = torch.ones_like(ids_NC[:, :1])
         last_N1 = one_N1 * (length + 1)
         looking_NC, looked_NK = torch.cat([rank_NC, last_N1], 1), torch.cat([self.rank_NK, last_N1], 1)
@@ -132,10 +131,17 @@ class Cached:
             self.copied = Copied(hidden_NCD[:, :-1], rank_NC == 0, ids_NC)
             before_N = ids_NC.gather(1, self.source_N1 - 1).squeeze(1)
         else:
-            if self.copier is not None:
-                self.copied = Copied(*(each[parent_N] for each in self.copied))
             before_N = ids_NC[:, -1]
         return _logp(self.head, self.copier, hidden_NCD[:, -1], before_N, self.copied)
+
+    def _go_on(self, parent_N: Tensor) -> None:
+        """Keep what belongs to the beams that go on: a copy, which is left out where each of them does."""
+        if torch.equal(parent_N, torch.arange(len(self.source_N1), device=parent_N.device)):
+            return
+        self.cache.reorder_cache(parent_N)  # type: ignore[arg-type]  # wants a LongTensor, which mypy never sees
+        self.source_N1, self.rank_NK = self.source_N1[parent_N], self.rank_NK[parent_N]
+        if self.copier is not None:
+            self.copied = Copied(*(each[parent_N] for each in self.copied))
 
 
 def _logp(head: Head, copier: Copier | None, told_ND: Tensor, before_N: Tensor, copied: Copied) -> Tensor:
