@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -87,6 +88,12 @@ def pairs_of(asked: Sequence[Input]) -> list[str] | None:
     return pairs or None
 
 
+def comma_separated(given: str) -> list[str]:
+    """Categories with commas between; one that has a comma itself stands in double quotes."""
+    [row] = csv.reader([" ".join(given.splitlines())], skipinitialspace=True) if given.strip() else [[]]
+    return [name for name in map(str.strip, row) if name]
+
+
 def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
     """Relations written as "name" or "name:head type:tail type".
 
@@ -147,13 +154,13 @@ def json_lines(path: Path) -> Iterator[Input]:
     """Texts of a file of JSON lines, {"text": ..., "pair"?: ...}; other keys are an error.
 
     Raises:
-        UserError: no such file, not UTF-8, a line is not such an object, or its text is empty
+        UserError: no such file, it can't be read, is not UTF-8, a line is not such an object, or its text is empty
             or holds half of a surrogate pair.
     """
     for number, line in _lines(path):
         try:
             content = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}:{number}: not valid JSON: {error}") from None
         match content:
             case {"text": str(text), **rest} if text.strip() and set(rest) <= {"pair"}:
@@ -190,5 +197,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield from enumerate(file, 1)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a file of JSON lines") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error.reason}); convert it to UTF-8") from None

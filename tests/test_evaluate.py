@@ -20,7 +20,7 @@ from waiting import HANGS
 import ubert
 from pipelines.cli import app
 from pipelines.evaluate import evaluate, find_checkpoint
-from pipelines.predict import json_lines, plain_lines
+from pipelines.predict import comma_separated, json_lines, plain_lines
 from pipelines.round_trip import markdown, round_trip
 from pipelines.store import Store, now
 from ubert.evaluation import metric
@@ -233,10 +233,27 @@ def test_a_wrong_line_is_named(tmp_path: Path, content: bytes, sentence: str) ->
 def test_missing_and_empty_input_say_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         list(json_lines(tmp_path / "absent"))
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); give a file of JSON lines"):
+        list(json_lines(tmp_path))
     with pytest.raises(UserError, match="line 2 of the standard input is empty"):
         list(plain_lines(io.StringIO("one\n\ntwo\n")))
     with pytest.raises(UserError, match=r"the standard input: not UTF-8 .invalid start byte.; convert it"):
         list(plain_lines(io.TextIOWrapper(io.BytesIO(b"a \xff b\n"), encoding="utf-8")))
+
+
+def test_a_pair_without_its_text_is_refused(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"text": "a"}\n', encoding="utf-8")
+    asked = ["predict", "tiny", "--task", "pair", "--categories", "x,y", "--pair", "b", "--root", str(root)]
+    for more in (["--input", str(file)], []):
+        result = CliRunner().invoke(app, [*asked, *more], input="a\n")
+        assert result.exit_code == 2
+        assert "--pair is the second text of TEXT" in " ".join(result.output.split())
+
+
+def test_a_category_in_quotes_may_have_a_comma() -> None:
+    assert comma_separated('"yes, it is", no ,5" disk,') == ["yes, it is", "no", '5" disk']
+    assert comma_separated(" ") == [] == comma_separated("")
 
 
 def test_some_pairs_are_not_enough(root: Path, tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ import pytest
 import torch
 from test_model import batch_of, example
 from tiny_checkpoint import write_checkpoint
-from transformers import BertConfig, BertModel, ModernBertConfig, ModernBertModel, PreTrainedModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    PreTrainedModel,
+    XLNetConfig,
+    XLNetModel,
+)
 from typer.testing import CliRunner
 
 from pipelines.cli.models import app
@@ -97,6 +105,9 @@ def test_failures_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     model = UbertModel.around(bert(), Shape(table_size=8))
     with pytest.raises(UserError, match="cannot be written"):
         export(model, tmp_path / "absent" / "model.onnx")
+    xlnet = XLNetConfig(vocab_size=40, d_model=16, n_layer=1, n_head=2, d_inner=32)
+    with pytest.raises(UserError, match="an encoder of type 'xlnet' can't be written as ONNX"):
+        export(UbertModel.around(XLNetModel(xlnet), Shape(table_size=8)), tmp_path / "model.onnx")
     monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"run pip install 'ubert\[onnx\]'"):
         export(model, tmp_path / "model.onnx")

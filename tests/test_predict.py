@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_checkpoint import write_checkpoint
@@ -16,7 +18,7 @@ import ubert
 from ubert.inference import predictor as predictor_module
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, own, whole, windows
-from ubert.model.batch import Region
+from ubert.model.batch import Example, Region
 from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source
@@ -143,6 +145,19 @@ def test_a_long_text_is_seen_to_its_end(predictor: Predictor) -> None:
     assert tenths == set(range(10))
 
 
+def test_no_window_is_longer_than_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = ubert.load(write_checkpoint(tmp_path, max_tokens=40))
+    score, seen = predictor._score, []
+
+    def spied(examples: Sequence[Example], threshold: float) -> list[Scored]:
+        seen.extend(examples)
+        return score(examples, threshold)
+
+    monkeypatch.setattr(predictor, "_score", spied)
+    predictor.predict(["word " * 100], task="pair", categories=["same"], pairs=["word " * 10])
+    assert len(seen) > 1 and max(len(each.text) + len(each.pair) for each in seen) == 40
+
+
 def test_the_end_of_a_long_text_and_of_its_pair_counts(predictor: Predictor) -> None:
     long = "word " * 400
 
@@ -206,6 +221,33 @@ def test_bad_input_is_one_sentence(predictor: Predictor, arguments: dict[str, ob
     with pytest.raises(UserError, match=sentence) as error:
         predictor.predict(**{"texts": ["a text"], "task": "ner", "categories": ["person"], **arguments})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+def test_strings_may_come_in_any_row(predictor: Predictor) -> None:
+    names, pairs = ["sport", "news"], ["It rains."] * len(TEXTS)
+    wanted = predictor.predict(TEXTS, task="pair", categories=names, pairs=pairs)
+    for kind in (np.array, tuple, iter):
+        close(predictor.predict(kind(TEXTS), task="pair", categories=kind(names), pairs=kind(pairs)), wanted)
+
+
+def test_an_unlikely_answer_is_found_where_none_is_unlikelier(predictor: Predictor) -> None:
+    table = predictor.model.table
+    assert table is not None
+    with torch.no_grad():
+        table.U[-1, -1] = -60.0
+        table.anchor_bias.fill_(-200.0)
+    [found] = predictor.predict(["Ada lives in Rome"], task="qa", categories=["Who?"])
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("first", [0, 50, 100])
+def test_any_of_many_labels_may_hold(predictor: Predictor, first: int) -> None:
+    names = [f"kind {i % 150}" for i in range(first, first + 150)]
+    asked = {"categories": names, "instruction": "subject"}
+    [found] = predictor.predict(TEXTS[:1], task="multilabel", threshold=1e-9, **asked)  # type: ignore[arg-type]
+    assert {each.category for each in found} == set(names)
+    [[best]] = predictor.predict(TEXTS[:1], task="classification", **asked)  # type: ignore[arg-type]
+    assert best.category == max(found, key=lambda each: each.score).category
 
 
 def test_what_is_no_checkpoint_says_so(tmp_path: Path, checkpoint: Path) -> None:

@@ -210,6 +210,11 @@ def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypa
     assert predictor.left_out.total() >= 1, "tables"
 
 
+def test_mentions_of_coreference_are_always_nested(predictor: Predictor) -> None:
+    every = predictor.predict([TEXT], task="coref", overlap="nested")
+    assert any(every) and predictor.predict([TEXT], task="coref", overlap="highest") == every
+
+
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
@@ -237,6 +242,9 @@ def test_a_table_gives_the_best_of_too_many_cells(predictor: Predictor, monkeypa
         ({"task": "relation", "relations": ["knows"]}, r"relations is \['knows'\]; expected the entity types"),
         ({"task": "relation", "relations": {"x": "yz"}}, "relations is {'x': 'yz'}; expected the entity types"),
         ({"task": "relation", "relations": {"x": ("y",)}}, "expected the entity types of the head and tail"),
+        ({"task": "relation", "relations": {"x": 3}}, "relations is {'x': 3}; expected the entity types"),
+        ({"task": "relation", "relations": {"x": ("y", "")}}, "an entity type of a relation is empty"),
+        ({"task": "event", "events": {"x": None}}, "events is {'x': None}; expected the roles of each"),
         ({"task": "event", "events": ["attack"]}, r"events is \['attack'\]; expected the roles of each"),
         ({"task": "event", "events": {"x": "yz"}}, "events is {'x': 'yz'}; expected the roles of each"),
         ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; to write texts, use `ubert g"),

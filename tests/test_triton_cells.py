@@ -23,10 +23,12 @@ triton_cells = pytest.importorskip("ubert.model.triton_cells", exc_type=ImportEr
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def compare(seed: int, pieces: Pieces, conditioned: bool, kind: Loss) -> None:
-    """Loss and gradients of float32 kernels against the dense form in float64."""
+def compare(seed: int, pieces: Pieces, conditioned: bool, kind: Loss, times: float = 1.0) -> None:
+    """Loss and gradients of float32 kernels against the dense form in float64. `times`: how large scores are."""
     batch = random_batch(seed, pieces)
     head, hidden = make(seed, batch, conditioned, torch.float64)
+    with torch.no_grad():
+        head.U.mul_(times)
     expected = dense_loss(head, hidden, batch, "sum", kind)
     wanted = torch.autograd.grad(expected, [hidden, *head.parameters()], allow_unused=True)
     head, hidden = head.float().to(DEVICE), hidden.detach().float().to(DEVICE).requires_grad_()
@@ -53,6 +55,12 @@ def test_loss_and_gradients_equal_the_dense_form(seed: int, pieces: Pieces, cond
 @pytest.mark.parametrize("kind", ["bce", "zlpr"])
 def test_texts_of_several_blocks_equal_the_dense_form(kind: Loss) -> None:
     compare(2, [(34, REGIONS), (1, REGIONS), (17, REGIONS)], True, kind)
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scores_beyond_what_exp_holds_equal_the_dense_form(kind: Loss, sign: int) -> None:
+    compare(5, [(34, REGIONS), (1, REGIONS)], True, kind, times=sign * 1e4)
 
 
 @pytest.mark.parametrize(("width", "kernels"), [(128, True), (256, True), (257, False), (512, False)])

@@ -230,7 +230,10 @@ def predict(
         ),
     ] = "ner",
     categories: Annotated[
-        str, typer.Option(help="Labels, entity types, or numbers of a scale, with commas between.")
+        str,
+        typer.Option(
+            help="Labels, entity types, or numbers of a scale, with commas between; one with a comma in quotes."
+        ),
     ] = "",
     relation: Annotated[
         list[str] | None, typer.Option(help='"NAME" or "NAME:HEAD TYPE:TAIL TYPE"; may be repeated.')
@@ -259,9 +262,11 @@ def predict(
     Example: ubert predict mit_movie --categories actor,title --overlap title=longest --input texts.jsonl
 
     Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
+
+    Example: ubert predict quiz --task choice --categories '"yes, it is",no' --pair "Is it shut?" "No light."
     """
     from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import event_types, overlap_policies, relation_types
+    from pipelines.predict import comma_separated, event_types, overlap_policies, relation_types
     from pipelines.predict import predict as job
 
     inputs, chunk = given_texts(text, pair, source)
@@ -269,7 +274,7 @@ def predict(
         find_checkpoint(checkpoint, root),
         inputs,
         task=task,
-        categories=[*filter(None, map(str.strip, categories.split(","))), *(question or [])],
+        categories=[*comma_separated(categories), *(question or [])],
         relations=relation_types(relation or []),
         events=event_types(event or []),
         instruction=instruction,
@@ -289,7 +294,8 @@ def convert(
 ) -> None:
     """Make a checkpoint of ours from a public one of UBERT (Fengshenbang-LM), with equal scores.
 
-    It predicts as it did with the prompts that it has learnt: --instruction "TASK[SEP]SUBTASK".
+    It predicts as it did with the prompts that it has learnt: --instruction "TASK[SEP]SUBTASK", its questions as
+    categories of --task ner.
 
     Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
     """

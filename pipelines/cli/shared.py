@@ -99,6 +99,8 @@ def given_texts(text: str | None, pair: str | None, source: Path | None) -> tupl
 
     if text is not None and source is not None:
         raise typer.BadParameter("give a text or --input, not both")
+    if text is None and pair is not None:
+        raise typer.BadParameter('--pair is the second text of TEXT; with --input each line has its own "pair"')
     if text is not None:
         return iter([Input(text, pair)]), 1
     if source is not None:

@@ -57,6 +57,8 @@ def candidates(
     _check("event", events)
     for name in types:
         check_string("entity type of a relation", name)
+        if not name.strip():
+            raise UserError("an entity type of a relation is empty; give it a name in natural words")
     for event, roles in events.items():
         _check(f"role of {event!r}", roles)
     if task == "regression":
@@ -130,14 +132,17 @@ def _check(what: str, names: Iterable[str]) -> None:
 
 def _check_links(relations: Relations, events: Events) -> None:
     """Python doesn't hold a caller to these types, and a string is a sequence of strings, too."""
-    if not isinstance(relations, Mapping) or any(
-        ends is not None and (isinstance(ends, str) or len(ends) != 2) for ends in relations.values()
+    if not isinstance(relations, Mapping) or not all(
+        ends is None or (isinstance(ends, Sequence) and not isinstance(ends, str) and len(ends) == 2)
+        for ends in relations.values()
     ):
         raise UserError(
             f"relations is {relations!r}; expected the entity types of the head and tail of each, or None for "
             'any, such as {"lives in": ("person", "place"), "knows": None}'
         )
-    if not isinstance(events, Mapping) or any(isinstance(roles, str) for roles in events.values()):
+    if not isinstance(events, Mapping) or not all(
+        isinstance(roles, Iterable) and not isinstance(roles, str) for roles in events.values()
+    ):
         raise UserError(f'events is {events!r}; expected the roles of each, such as {{"attack": ["attacker"]}}')
 
 

@@ -138,7 +138,9 @@ class Predictor:
                 the task is unknown, the number of pairs is wrong, a category is too long, or a policy is of no
                 category.
         """
-        _check(texts, task, categories, pairs, instruction, threshold)
+        texts, categories = _listed("texts", texts), _listed("categories", categories)
+        pairs = None if pairs is None else _listed("pairs", pairs)
+        _check(texts, task, pairs, instruction, threshold)
         asked = instruction or INSTRUCTIONS.get(task, task)
         wanted = candidates(task, categories, relations, events, discontinuous)
         check_overlap(overlap, wanted)
@@ -171,6 +173,7 @@ class Predictor:
                 wrong, there are more beams than words in the vocabulary, or there is no room for what is to be
                 written.
         """
+        texts, pairs = _listed("texts", texts), None if pairs is None else _listed("pairs", pairs)
         _check_texts(texts, pairs, instruction)
         asked = instruction or INSTRUCTIONS["seq2seq"]
         given = [Asked(text, pairs[i] if pairs is not None else None, asked) for i, text in enumerate(texts)]
@@ -347,29 +350,27 @@ def query_of(record: Record) -> Query:
 def _check(
     texts: Sequence[str],
     task: str,
-    categories: Sequence[str],
     pairs: Sequence[str] | None,
     instruction: str | None,
     threshold: float | None,
 ) -> None:
     """Raise `UserError` for whatever is wrong with the arguments of `predict`."""
     objective(task)
-    _check_texts(texts, pairs, instruction, categories)
+    _check_texts(texts, pairs, instruction)
     if task == "pair" and pairs is None:
         raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
     if threshold is not None and not 0 < threshold < 1:
         raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
 
 
-def _check_texts(
-    texts: Sequence[str],
-    pairs: Sequence[str] | None,
-    instruction: str | None,
-    categories: Sequence[str] = (),
-) -> None:
-    for name, given in (("texts", texts), ("categories", categories), ("pairs", pairs)):
-        if isinstance(given, str):
-            raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
+def _listed(name: str, given: Iterable[str]) -> list[str]:
+    """The strings of a list, an array, a column or whatever yields them."""
+    if isinstance(given, str):
+        raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
+    return list(given)
+
+
+def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: str | None) -> None:
     for i, text in enumerate(texts):
         check_string(f"text {i + 1} of {len(texts)}", text)
         if not text.strip():

@@ -66,6 +66,9 @@ def export(model: UbertModel, path: Path) -> None:
             )
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
+    except torch.onnx.OnnxExporterError as error:  # of some families' attention torch has no graph
+        kind, said = model.encoder.config.model_type, str(error).strip().partition("\n")[0]
+        raise UserError(f"an encoder of type {kind!r} can't be written as ONNX: {said}") from error
 
 
 @contextmanager
