@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ubert.inference.windows import about, around, blocks, target_room
+from ubert.inference.windows import about, around, blocks, pair_room, target_room
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Region
 from ubert.model.ragged import Ids
@@ -197,12 +197,12 @@ class Rows:
         short one as much as others, or the place where a source ends would tell how long its target is."""
         task = objective(query.task)
         most = self.max_tokens - (max(len(target), target_room(self.max_tokens)) if len(target) else 0)
-        kept_pair = pair.ids[: max(most // 2, most - len(text.ids), 0)]
+        kept_pair = pair.ids[: pair_room(len(text.ids), most)]
         tokens = len(text.ids) if query.categories or task.blocks or task.generates else 0
         room = most - len(kept_pair)
         if not len(target):
             found = windows(targets, tokens, room, query)
-        elif not tokens or room < LEAST_TEXT:
+        elif not tokens or room < min(LEAST_TEXT, tokens):
             found = []
         else:
             start, stop, *_ = about(text.ids, pair.ids, room)

@@ -99,6 +99,17 @@ def test_a_text_longer_than_those_learnt_from_is_read_around_its_pair(tmp_path: 
     assert not close(whole, predictor.generate([before], pairs=["Ostrava"], search=SHORT)[0])
 
 
+def test_a_long_second_text_has_half_the_room(predictor: Predictor) -> None:
+    """128 positions: [CLS] instruction [SEP] pair [SEP] text [SEP], 8 words, [MASK]."""
+    half = (128 - 8 - 1 - 4 - len(predictor.tokenizer.instruction("write a text"))) // 2
+    counts = (half - 1, half, half + 90, half + 200)
+    less, just, long, longer = predictor.generate(
+        [TEXTS[2] * 9] * 4, pairs=["rain " * n for n in counts], search=SHORT
+    )
+    assert close(just, long) and close(just, longer)
+    assert not close(just, less)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_saved_model_writes_as_before(precision: str, checkpoint: Path, tmp_path: Path) -> None:
     predictor = ubert.load(checkpoint, precision=precision)  # type: ignore[arg-type]

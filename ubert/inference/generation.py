@@ -10,7 +10,7 @@ import torch
 
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
-from ubert.inference.windows import about, target_room
+from ubert.inference.windows import about, pair_room, target_room
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -19,7 +19,7 @@ from ubert.objectives._unilm import source_of
 from ubert.schema.errors import UserError
 
 GROUP_TOKENS = 16384  # padded tokens of all beams of the sources that are searched together
-LEAST_TEXT = 16  # tokens of a source's text that there must be room for
+LEAST_TEXT = 16  # tokens of a text and its second one that there must be room for
 PAUSES = (".", ",", ";", ":", "。", "，", "、")  # rows of words with one of them may repeat
 
 
@@ -68,22 +68,23 @@ def lexicon(tokenizer: Tokenizer, mask: int) -> Lexicon:
 
 
 def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], longest: int) -> list[Ids]:
-    """[CLS] instruction [SEP] (pair [SEP]) text [SEP] of each; a text that is too long is cut around its pair."""
+    """[CLS] instruction [SEP] (pair [SEP]) text [SEP] of each, cut as in training where text and pair are long."""
     strings = list(dict.fromkeys(part for one in asked for part in (one.text, one.pair or "")))
     ids = dict(zip(strings, (encoding.ids for encoding in tokenizer.encode(strings)), strict=True))
     most = model.most_tokens - longest - 1  # the [MASK] after the last word
+    learnt = model.shape.max_tokens - target_room(model.shape.max_tokens)
     sources = []
     for one in asked:
-        instruction, pair = tokenizer.instruction(one.instruction), ids[one.pair or ""]
-        if (room := most - len(instruction) - len(pair) - 4) < LEAST_TEXT:
+        instruction, text, pair = tokenizer.instruction(one.instruction), ids[one.text], ids[one.pair or ""]
+        if (room := most - len(instruction) - 4) < LEAST_TEXT:
             raise UserError(
-                f"{longest} words to write, an instruction of {len(instruction)} tokens and a second text of "
-                f"{len(pair)} leave {max(room, 0)} of {model.most_tokens} positions to the text, expected "
-                f"{LEAST_TEXT} or more; write fewer words, or give shorter texts"
+                f"{longest} words to write and an instruction of {len(instruction)} tokens leave {max(room, 0)} "
+                f"of {model.most_tokens} positions to the text, expected {LEAST_TEXT} or more; write fewer words"
             )
-        learnt = model.shape.max_tokens - target_room(model.shape.max_tokens) - len(pair)
-        start, stop, *_ = about(ids[one.text], pair, min(room, max(LEAST_TEXT, learnt)))
-        sources.append(source_of(instruction, pair, ids[one.text][start:stop], tokenizer.special))
+        room = min(room, max(LEAST_TEXT, learnt))
+        kept_pair = pair[: pair_room(len(text), room)]
+        start, stop, *_ = about(text, pair, room - len(kept_pair))
+        sources.append(source_of(instruction, kept_pair, text[start:stop], tokenizer.special))
     return sources
 
 

@@ -20,7 +20,7 @@ from ubert.inference.generation import Asked, generate
 from ubert.inference.pointing import point
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
-from ubert.inference.windows import Window, around, whole, windows
+from ubert.inference.windows import Window, around, pair_room, whole, windows
 from ubert.model.batch import Example, regions
 from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
@@ -337,7 +337,7 @@ class Predictor:
                 "say it shorter"
             )
         room = min(room, self.model.shape.max_tokens)  # as long as the model has seen in training
-        pair_most = max(room // 2, room - text)
+        pair_most = pair_room(text, room)
         return room - min(pair, pair_most), pair_most
 
 

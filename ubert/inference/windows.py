@@ -67,6 +67,11 @@ def target_room(most: int) -> int:
     return most // TARGET_SHARE
 
 
+def pair_room(text: int, most: int) -> int:
+    """Tokens of a second text, of the `most` tokens of a text of so many with it: half, or what is left."""
+    return max(most // 2, most - text, 0)
+
+
 def about(text: Ids, pair: Ids, most: int) -> Window:
     """The window of at most `most` tokens of a text that another is written from: around the first place where it
     has the words of its second text, such as an answer; its beginning where it lacks them."""
@@ -74,8 +79,7 @@ def about(text: Ids, pair: Ids, most: int) -> Window:
     if not 0 < size <= len(text):
         return around(len(text), most, (0, 0))
     found = np.flatnonzero((np.lib.stride_tricks.sliding_window_view(text, size) == pair).all(axis=1))
-    first = int(found[0]) if len(found) else 0
-    return around(len(text), most, (first, first + size - 1))
+    return around(len(text), most, (int(found[0]), int(found[0]) + size - 1) if len(found) else (0, 0))
 
 
 def own(window: Window, scored: Scored) -> Scored:
