@@ -23,6 +23,7 @@ from pipelines.place import place
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
+from ubert.inference.beam import Search
 from ubert.objectives import WrittenPrediction
 from ubert.schema.record import Record
 
@@ -64,7 +65,7 @@ def main() -> None:
     predictor = ubert.load(find_checkpoint(given.checkpoint, given.root))
     theirs = [metrics_of(records, [copied(words, record) for record in records]) for words in (*WORDS, None)]
     for beams in given.beams:
-        texts = [found[0].text for found in predictor.generate_records(records, beams=beams)]  # type: ignore[union-attr]
+        texts = [found[0].text for found in predictor.generate_records(records, search=Search(beams))]  # type: ignore[union-attr]
         ours = metrics_of(records, texts)
         for name, value in ours.items():
             best = max(copy[name] for copy in theirs)

@@ -19,6 +19,7 @@ from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
+from ubert.inference.beam import Search
 from ubert.inference.masked_text import predict_texts
 from ubert.inference.predictor import Predictor
 from ubert.objectives import Overlaps, objective
@@ -50,6 +51,7 @@ def evaluate(
     limit: int | None = None,
     threshold: float | None = None,
     overlap: Overlaps = "highest",
+    search: Search | None = None,
     precision: Precision = "auto",
     root: Place,
 ) -> Evaluation:
@@ -60,19 +62,32 @@ def evaluate(
         limit: the first so many records by sampling key: a sample that stays the same.
         threshold: a probability; default: the one fitted for the task, else 0.5.
         overlap: of predicted mentions; see `ubert.inference.predictor.Predictor.predict`.
+        search: of texts to be written; see `ubert.inference.predictor.Predictor.generate_records`.
         precision: of matrix products; see `ubert.load`.
         root: the store.
 
     Raises:
-        UserError: no such checkpoint, corpus or split; a task that can't be predicted or measured yet.
+        UserError: no such checkpoint, corpus or split; a task that can't be predicted or measured yet; a search
+            for a task that writes nothing.
     """
     _, manifest = Store(root).current("corpora", corpus)
     records_of(manifest, split)  # refuses what can't be measured before it loads a model
-    objective(manifest.task)
+    if search and not objective(manifest.task).generates:
+        raise UserError(
+            f"beams and longest are of texts to be written, and corpus {corpus} is of task {manifest.task}; "
+            "leave them out"
+        )
     metric(manifest.task)
     predictor = ubert.load(checkpoint, precision=precision)
     return measure(
-        predictor, corpus=corpus, split=split, limit=limit, threshold=threshold, overlap=overlap, root=root
+        predictor,
+        corpus=corpus,
+        split=split,
+        limit=limit,
+        threshold=threshold,
+        overlap=overlap,
+        search=search,
+        root=root,
     )
 
 
@@ -84,6 +99,7 @@ def measure(
     limit: int | None,
     threshold: float | None = None,
     overlap: Overlaps = "highest",
+    search: Search | None = None,
     root: Place,
 ) -> Evaluation:
     """`evaluate` of a model that is loaded."""
@@ -96,7 +112,7 @@ def measure(
     counts: Counts = Counter()
     began = time.perf_counter()
     if task.generates:
-        answered = predictor.generate_records(asked)
+        answered = predictor.generate_records(asked, search=search)
     elif task.blocks:
         answered = predict_texts(predictor, asked)
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from handmade import make_shards, ner
+from test_generate import liking
 from tiny_checkpoint import ENCODER, write_checkpoint
 from typer.testing import CliRunner
 from waiting import HANGS
@@ -24,6 +25,7 @@ from pipelines.predict import comma_separated, json_lines, plain_lines
 from pipelines.round_trip import markdown, round_trip
 from pipelines.store import Store, now
 from ubert.evaluation import metric
+from ubert.inference.beam import Search
 from ubert.objectives import Overlap
 from ubert.schema.arrow import concat, records_to_batch
 from ubert.schema.errors import UserError
@@ -123,10 +125,11 @@ def test_a_limit_takes_the_first_records_by_sampling_key(root: Path, checkpoint:
         ({"corpus": "absent"}, "make it with `ubert ingest absent`"),
         ({"split": "validation"}, r"has no records of split 'validation'; its splits: train \(6\), test \(18\)"),
         ({"corpus": "words"}, "the model doesn't generate"),
+        ({"search": Search(1)}, "beams and longest are of texts to be written, and corpus people is of task ner"),
     ],
 )
 def test_what_cannot_be_measured_says_why(
-    root: Path, checkpoint: Path, arguments: dict[str, str], sentence: str
+    root: Path, checkpoint: Path, arguments: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(UserError, match=sentence):
         evaluate(checkpoint, root=root, **{"corpus": "people", **arguments})  # type: ignore[arg-type]
@@ -162,6 +165,23 @@ def test_evaluate_writes_json(root: Path, tmp_path: Path) -> None:
     content = json.loads(file.read_text())
     assert set(content) == {"corpus", "split", "task", "records", "seconds", "metrics"}
     assert "span_f1" in printed
+
+
+def test_texts_are_written_with_as_many_beams_and_words_as_is_said(root: Path, tmp_path: Path) -> None:
+    written = [mention(i) for i in (1, 2, 3)]
+    for record in written:
+        record.target = "rain rain"
+    publish(Store(tmp_path), "titles", "seq2seq", written)
+    writer = liking(write_checkpoint(tmp_path / "writer", unilm=True), "rain")
+    writer.model.save(tmp_path / "writer")
+    file, given = tmp_path / "metrics.json", ("evaluate", str(tmp_path / "writer"), "--corpus", "titles")
+    given += ("--json", str(file), "--root", str(tmp_path))
+    run(*given, "--longest", "2")
+    assert json.loads(file.read_text())["metrics"]["rouge_l"] == 1
+    run(*given)
+    assert json.loads(file.read_text())["metrics"]["rouge_l"] < 1
+    with pytest.raises(UserError, match="30523 beams"):
+        run(*given, "--beams", "30523")
 
 
 PREDICT = ("--task", "ner", "--categories", "person, place", "--root")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tiny_checkpoint import ENCODER, write_checkpoint
+from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
 import ubert
@@ -19,7 +18,6 @@ from pipelines.predict import Input
 from ubert.inference import generation
 from ubert.inference.beam import Search
 from ubert.inference.predictor import Predictor
-from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import WrittenPrediction
 from ubert.schema.errors import UserError
@@ -70,13 +68,27 @@ def test_what_is_written_depends_on_pair_and_instruction(predictor: Predictor) -
     assert not close(predictor.generate(TEXTS[:1], instruction="write a title", search=SHORT)[0], plain[0])
 
 
-def test_no_special_token_is_written_and_no_text_is_too_long(predictor: Predictor) -> None:
-    tokenizer = load_tokenizer(ENCODER)
-    for texts in predictor.generate(TEXTS, search=Search(beams=8, longest=12, length_penalty=3.0)):
-        for prediction in texts:
-            assert "[" not in prediction.text.replace(" ", "") or "[CLS]" not in prediction.text
-            assert not any(name in prediction.text for name in ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[unused0]"))
-            assert len(tokenizer.encode([prediction.text])[0].ids) <= 14
+def liking(checkpoint: Path, *tokens: str) -> Predictor:
+    """The model, but for tokens that it likes to write, the first one most."""
+    predictor = ubert.load(checkpoint, precision="fp32")
+    vocabulary = predictor.tokenizer.tokens(np.arange(predictor.tokenizer.vocabulary, dtype=np.int32))
+    assert predictor.model.masked is not None
+    for i, token in enumerate(tokens):
+        predictor.model.masked.bias_V.data[vocabulary.index(token)] += 1000.0 - i
+    return predictor
+
+
+def test_no_special_token_is_written_and_no_text_is_too_long(checkpoint: Path) -> None:
+    predictor = liking(checkpoint, "[UNK]", "[MASK]", "[CLS]", "[PAD]", "[unused0]", "rain")
+    for texts in predictor.generate(TEXTS, search=Search(beams=1, longest=12, no_repeat=0)):
+        assert [prediction.text for prediction in texts] == [" ".join(["rain"] * 12)]
+
+
+def test_copied_words_are_the_source_s_characters(checkpoint: Path) -> None:
+    predictor = liking(checkpoint, "nice")
+    how = Search(beams=1, longest=1)
+    assert [texts[0].text for texts in predictor.generate(TEXTS, search=how)] == ["nice", "nice", "Nice"]
+    assert predictor.generate(["Rain."], pairs=["is Nice"], search=how)[0][0].text == "Nice"
 
 
 def test_a_source_is_cut_to_the_room_beside_its_text(predictor: Predictor) -> None:
@@ -120,14 +132,12 @@ def test_a_saved_model_writes_as_before(precision: str, checkpoint: Path, tmp_pa
     assert again.generate(TEXTS, search=SHORT) == predictor.generate(TEXTS, search=SHORT)
 
 
-def test_no_more_words_than_asked_in_a_row_repeat(predictor: Predictor) -> None:
-    how = Search(beams=2, longest=30, length_penalty=5.0, no_repeat=2)
-    tokenizer = predictor.tokenizer
-    pauses = set(generation.lexicon(tokenizer, 103).may_repeat)
-    for texts in predictor.generate(TEXTS, search=how):
-        ids = tokenizer.encode([texts[0].text])[0].ids.tolist()
-        rows = [pair for pair in pairwise(ids) if not set(pair) & pauses]
-        assert len(rows) == len(set(rows))
+def test_no_more_words_than_asked_in_a_row_repeat_but_pauses(checkpoint: Path) -> None:
+    how = Search(beams=1, longest=6, no_repeat=2)
+    [texts] = liking(checkpoint, "rain", "snow").generate(["Late."], search=how)
+    assert texts[0].text == "rain rain snow rain"
+    [texts] = liking(checkpoint, ",").generate(["Late."], search=how)
+    assert texts[0].text == ",,,,,,"
 
 
 def test_the_job_yields_rows_with_the_best_texts(checkpoint: Path) -> None:

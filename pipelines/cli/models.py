@@ -153,6 +153,8 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
     threshold: Threshold = None,
     overlap: OverlapOption = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Of task seq2seq, as in generate.")] = None,
+    longest: Annotated[int | None, typer.Option(min=1, help="Of task seq2seq, as in generate.")] = None,
     precision: Computing = "auto",
     output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
     root: Root = STORE,
@@ -160,11 +162,15 @@ def evaluate(
     """Measure a checkpoint on a split of a corpus.
 
     Example: ubert evaluate mit_movie --corpus mit_movie_trivia --json metrics.json
+
+    Example: ubert evaluate questions --corpus squad2_questions --split validation --beams 1
     """
     from pipelines.evaluate import evaluate as job
     from pipelines.evaluate import find_checkpoint
     from pipelines.predict import overlap_policies
+    from ubert.inference.beam import Search
 
+    how = {name: given for name, given in (("beams", beams), ("longest", longest)) if given}
     found = find_checkpoint(checkpoint, root)
     result = job(
         found,
@@ -173,6 +179,7 @@ def evaluate(
         limit=limit,
         threshold=threshold,
         overlap=overlap_policies(overlap or []),
+        search=Search(**how) if how else None,
         precision=precision,
         root=root,
     )

@@ -11,6 +11,7 @@ import torch
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
 from ubert.inference.windows import about, pair_room, target_room
+from ubert.inference.wording import worded
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -44,27 +45,29 @@ def generate(
             beams than words in the vocabulary.
     """
     model.check_generates()
-    device, mask = next(model.parameters()).device, tokenizer.for_masking().mask
-    words, sources = lexicon(tokenizer, mask), _sources(model, tokenizer, asked, how.longest)
+    device, (mask, starts_V) = next(model.parameters()).device, tokenizer.for_masking()
+    special, sources = lexicon(tokenizer, mask), _sources(model, tokenizer, asked, how.longest)
     found: list[list[WrittenPrediction]] = [[] for _ in asked]
     for group in _groups([len(source) for source in sources], how):
         own = [sources[i] for i in group]
         step = decoder(model.encoder, model.tell, own, mask, model.first_position, model.copier)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            texts = search(step, len(group), words, how, device)
+            texts = search(step, len(group), special, how, device)
         for i, of_source in zip(group, texts, strict=True):
+            written = [np.array(text.words, np.int32) for text in of_source]
+            source = f"{asked[i].text}\n{asked[i].pair or ''}"
             found[i] = [
-                WrittenPrediction(tokenizer.words(np.array(text.words, np.int32)), text.score)
-                for text in of_source
+                WrittenPrediction(words, text.score)
+                for words, text in zip(worded(written, tokenizer, starts_V, source), of_source, strict=True)
             ]
     return found
 
 
 def lexicon(tokenizer: Tokenizer, mask: int) -> Lexicon:
     """[SEP] ends a text, no other special token is in one, and rows with a pause may repeat."""
-    special = tokenizer.special
+    end = tokenizer.special.sep
     pauses = tuple(int(each.ids[0]) for each in tokenizer.encode(PAUSES) if len(each.ids) == 1)
-    return Lexicon(special.sep, pauses, tuple({special.cls, special.pad, special.marker, mask} - {special.sep}))
+    return Lexicon(end, pauses, tuple(sorted((tokenizer.special_ids | {mask}) - {end})))
 
 
 def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], longest: int) -> list[Ids]:

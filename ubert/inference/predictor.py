@@ -180,10 +180,14 @@ class Predictor:
         return generate(self.model, self.tokenizer, given, search, bf16=self.bf16)
 
     def generate_records(
-        self, records: Iterable[Record], *, beams: int = DEFAULT_SEARCH.beams
+        self, records: Iterable[Record], *, search: Search | None = None
     ) -> Iterator[list[Prediction]]:
-        """Write the best text of each record, by its own instruction, in the order of the records."""
-        how = Search(beams, longest=min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4))
+        """Write the best text of each record, by its own instruction, in the order of the records.
+
+        Args:
+            search: how; None: as `generate`, but no longer than a quarter of what the encoder takes.
+        """
+        how = search or Search(longest=min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4))
         remaining = iter(records)
         while chunk := list(islice(remaining, CHUNK)):
             asked = [Asked(record.text, record.pair, record.instruction) for record in chunk]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 from blake3 import blake3
+from tokenizers.models import WordLevel, WordPiece
 
 from ubert.model.batch import Special
 from ubert.model.masking import Words
@@ -116,8 +117,19 @@ class Tokenizer:
         between, no_answer = (encoding.ids for encoding in self.encode([BETWEEN, NO_ANSWER]))
         return Phrases(int(between[0]) if len(between) == 1 else self.special.marker, no_answer)
 
+    @property
+    def special_ids(self) -> set[int]:
+        """Ids of all special tokens, those that pieces aren't built with, too ([UNK])."""
+        added = self._backend.get_added_tokens_decoder()
+        return {i for i, token in added.items() if token.special} | {*self.special[:3], self.special.marker}
+
+    @property
+    def keeps_spaces(self) -> bool:
+        """Whether its tokens carry the space before their word; word pieces don't."""
+        return not isinstance(self._backend.model, WordPiece | WordLevel)
+
     def words(self, ids: Ids) -> str:
-        """About the text that the tokens were, to be looked at."""
+        """The text of tokens; of those that don't keep spaces, about the text."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
     def save(self, directory: Path) -> None:

@@ -1,0 +1,153 @@
+"""Written words as a text: with the spaces, the capitals and the accents that a word-piece vocabulary drops.
+
+Rows of words that the source has, too, are its own characters. Other words are as the vocabulary spells them, and
+stand apart or together as in print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ubert.model.masking import Flags
+from ubert.model.ragged import Ids
+from ubert.model.tokenizer import CONTINUED, Tokenizer
+
+_CLOSING = frozenset(".,;:?!)]}%’…”»")  # stand at the word before them
+_OPENING = frozenset("([{$£€#¿¡“‘«")  # stand at the word after them
+_BINDING = frozenset("-/’_–")  # stand at both, where these are letters or digits
+_IN_NUMBERS = frozenset(".,:")
+_ENDS = frozenset(".?!")  # of sentences
+_QUOTES = frozenset("\"'")
+_CONTRACTED = frozenset(("s", "t", "d", "m", "re", "ve", "ll", "em"))  # what an apostrophe stands before
+_ELIDED = 2  # letters that it stands after, at most: o'clock, l'avenir, qu'il
+_UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\ua4cf\uf900-\ufaff\uff00-\uffef]")  # Chinese and Japanese
+
+
+class Copy(NamedTuple):
+    """A row of `words` words, from `first` on, which the source has from its word `at` on."""
+
+    first: int
+    words: int
+    at: int
+
+
+def worded(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source: str) -> list[str]:
+    """The texts of written tokens.
+
+    Args:
+        starts_V: whether a word begins with the token.
+        source: what they were written from.
+    """
+    if tokenizer.keeps_spaces:
+        return [tokenizer.words(ids).strip() for ids in written]
+    encoding = tokenizer.encode([source])[0]
+    cuts = _words(starts_V[encoding.ids])
+    theirs = [encoding.ids[i:j].tobytes() for i, j in cuts]
+    spans = [(int(encoding.starts[i]), int(encoding.ends[j - 1])) for i, j in cuts]
+    return [_as_in(source, theirs, spans, ids, _words(starts_V[ids]), tokenizer) for ids in written]
+
+
+def _as_in(
+    source: str,
+    theirs: Sequence[bytes],
+    spans: Sequence[tuple[int, int]],
+    ids: Ids,
+    cuts: Sequence[tuple[int, int]],
+    tokenizer: Tokenizer,
+) -> str:
+    """The text of tokens, cut into words.
+
+    Args:
+        theirs: the source's words, as bytes of their tokens. `spans`: their characters.
+    """
+    spelled = [tokenizer.words(ids[i:j]).removeprefix(CONTINUED) for i, j in cuts]
+    apart: dict[int, bool] = {}  # whether there is a space before a word, where the source says so
+    for first, count, at in _copies([ids[i:j].tobytes() for i, j in cuts], theirs):
+        for i in range(count):
+            word = source[slice(*spans[at + i])]
+            before = spans[at + i - 1][1] if at + i else 0
+            begins = not before or source[before - 1] in _ENDS
+            # a capital that begins a sentence says nothing about the word
+            if not (begins and word[:1].lower() + word[1:] == spelled[first + i]):
+                spelled[first + i] = word
+            if i:
+                apart[first + i] = any(map(str.isspace, source[before : spans[at + i][0]]))
+    return _joined(spelled, apart)
+
+
+def _words(starts: Flags) -> list[tuple[int, int]]:
+    """Tokens [start, stop) of each word; the first token always begins one."""
+    begins = [0, *(1 + np.flatnonzero(starts[1:])).tolist(), len(starts)]
+    return list(pairwise(begins)) if len(starts) else []
+
+
+def _copies(words: Sequence[bytes], source: Sequence[bytes]) -> Iterator[Copy]:
+    """The longest row of the source's words that goes on from each word, from left to right."""
+    places: dict[bytes, list[int]] = defaultdict(list)
+    for at, word in enumerate(source):
+        places[word].append(at)
+    first = 0
+    while first < len(words):
+        rows = [(_row(words, first, source, at), -at) for at in places[words[first]]]
+        longest, at = max(rows, default=(0, 0))
+        if longest:
+            yield Copy(first, longest, -at)
+        first += max(longest, 1)
+
+
+def _row(words: Sequence[bytes], first: int, source: Sequence[bytes], at: int) -> int:
+    """How many words are the source's."""
+    pairs = zip(words[first:], source[at:], strict=False)
+    return next(
+        (n for n, (one, other) in enumerate(pairs) if one != other), min(len(words) - first, len(source) - at)
+    )
+
+
+def _joined(words: Sequence[str], apart: Mapping[int, bool]) -> str:
+    """Words as a text; `apart` says of some whether there is a space before them."""
+    leaning = {i: word in _OPENING for i, word in enumerate(words) if word in _OPENING | _CLOSING} | _quotes(words)
+    parts = [" " * (i > 0 and apart.get(i, _apart(words, i, leaning))) + word for i, word in enumerate(words)]
+    return "".join(parts)
+
+
+def _quotes(words: Sequence[str]) -> dict[int, bool]:
+    """Of each quotation mark whether it opens; one without another after it closes: the dogs' tails."""
+    opens: dict[int, bool] = {}
+    for mark in _QUOTES:
+        places = [i for i, word in enumerate(words) if word == mark and not _apostrophe(words, i)]
+        opens |= {place: n % 2 == 0 and n + 1 < len(places) for n, place in enumerate(places)}
+    return opens
+
+
+def _apart(words: Sequence[str], i: int, leaning: Mapping[int, bool]) -> bool:
+    """Whether there is a space before word i in print.
+
+    Args:
+        leaning: of marks that stand at one word, whether at the one after them.
+    """
+    before, last, word, following = ["", *words, ""][i - 1 : i + 3]
+    if _apostrophe(words, i) or _apostrophe(words, i - 1) or _UNSPACED.match(last) or _UNSPACED.match(word):
+        return False
+    if leaning.get(i) is False or leaning.get(i - 1):
+        return False
+    if word in _BINDING:
+        return not (last.isalnum() and following.isalnum())
+    if last in _BINDING:
+        return not (before.isalnum() and word.isalnum())
+    if last in _IN_NUMBERS and before.isdecimal() and word.isdecimal():
+        return False
+    return not (last == "." and before.isalpha() and len(before) == len(word) == 1)  # u.s.
+
+
+def _apostrophe(words: Sequence[str], i: int) -> bool:
+    """Whether word i is an apostrophe within a word."""
+    if words[i] != "'" or not 0 < i < len(words) - 1:
+        return False
+    last, following = words[i - 1], words[i + 1]
+    return following in _CONTRACTED or (last.isalpha() and len(last) <= _ELIDED and following.isalpha())
