@@ -12,12 +12,15 @@ from tiny_run import make_encoder
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from transformers import AutoConfig, AutoModel
 
+from ubert.model import cloze
 from ubert.model.batch import Special
 from ubert.model.masked_lm import MaskedBatch, MaskedHead, masked_batch
 from ubert.model.masking import Masked, Words, masked
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
+from ubert.objectives._unilm import Symbols, pretraining
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Masking
 
@@ -79,7 +82,7 @@ def test_positions_lead_to_the_masked_tokens() -> None:
 
 def test_gradients_are_those_of_a_head_over_all_rows() -> None:
     torch.manual_seed(0)
-    head = MaskedHead(WIDTH, VOCABULARY).double()
+    head = MaskedHead(WIDTH, VOCABULARY, WIDTH).double()
     batch = masked_batch(texts(30, 7, 12), SPECIAL)
     found = []
     for losses in (head, lambda *given: full_losses(head, *given)):
@@ -110,7 +113,7 @@ class Projections(TorchFunctionMode):
 
 
 def test_only_rows_of_what_is_told_reach_the_vocabulary() -> None:
-    head, batch = MaskedHead(WIDTH, VOCABULARY), masked_batch(texts(30, 7, 12), SPECIAL)
+    head, batch = MaskedHead(WIDTH, VOCABULARY, WIDTH), masked_batch(texts(30, 7, 12), SPECIAL)
     with Projections() as seen:
         head(torch.randn(3, 32, WIDTH), torch.randn(VOCABULARY, WIDTH), batch)
     assert seen.rows == list(batch.counts) and max(seen.rows) < 32
@@ -118,7 +121,7 @@ def test_only_rows_of_what_is_told_reach_the_vocabulary() -> None:
 
 def test_a_batch_without_boundary_targets_has_a_loss_and_gradients_of_zero() -> None:
     """So that no worker misses a gradient that others have. Texts shorter than a span are such."""
-    head = MaskedHead(WIDTH, VOCABULARY)
+    head = MaskedHead(WIDTH, VOCABULARY, WIDTH)
     batch = masked_batch(texts(1, 1), SPECIAL)
     losses = head(torch.randn(2, 3, WIDTH), torch.randn(VOCABULARY, WIDTH), batch)
     losses.sum().backward()
@@ -141,6 +144,22 @@ def test_the_output_embedding_is_the_encoders(tmp_path: Path) -> None:
     with torch.no_grad():
         model.word_vectors.mul_(2.0)
     assert not torch.allclose(again.masked_losses(batch), model.masked_losses(batch))
+
+
+@pytest.mark.parametrize("family", ["albert", "electra"])
+def test_word_vectors_may_be_narrower_than_the_output(family: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = AutoConfig.for_model(family, vocab_size=VOCABULARY, embedding_size=16, **sizes)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "encoder")
+    shape = Shape(table_size=8, masked=True, unilm=True)
+    model = UbertModel.new(str(tmp_path / "encoder"), shape, vocabulary=VOCABULARY, seed=0)
+    batch = masked_batch(texts(12, 9), SPECIAL)
+    model.masked_losses(batch).sum().backward()
+    assert model.word_vectors.grad is not None and (model.word_vectors.grad != 0).any(dim=1).all()
+    assert model.tell(torch.zeros(3, 32)).shape == (3, VOCABULARY)
+    words = Symbols(cls=1, sep=2, mask=4, vocabulary=VOCABULARY)
+    item = pretraining(ids(10, 11, 12, 13, 14), ids(20, 21), words, 1, chosen="seq2seq")
+    assert model.cloze_loss(cloze.padded([item], pad=0)).isfinite()
 
 
 def test_a_model_without_the_head_says_so(tmp_path: Path) -> None:

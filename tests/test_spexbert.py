@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from pipelines.evaluate import evaluate
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
+from ubert.inference import pointing
 from ubert.inference.pointing import best
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, whole
@@ -419,6 +421,14 @@ def test_many_choices_are_drawn_with_the_right_one_among_them(root: Path, encode
             assert isinstance(batch, PointerBatch)
             assert batch.source_B.tolist() == [3 * len(gold) + 2] * len(batch.source_B)
             assert (batch.gold_B2 != NOWHERE).all()
+
+
+def test_a_window_s_best_span_counts_wherever_it_lies(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Amid what its neighbour answers for, too: here the first token of the last window is the best."""
+    score = count(100)
+    monkeypatch.setattr(pointing, "best", lambda logits_n2: (0, 0, float(next(score))))
+    [[answer]] = Predictor.load(trained).predict(["slept " * 70], task="qa", categories=["who?"])
+    assert next(score) > 101 and answer.start > 0  # type: ignore[union-attr]
 
 
 def test_predictions_come_in_order_whatever_their_batches(trained: Path) -> None:

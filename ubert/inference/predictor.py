@@ -267,7 +267,8 @@ class Predictor:
         remaining = iter(self._score([example for of_query in views for _, example in of_query], threshold))
         found = []
         for query, of_query in zip(queries, views, strict=True):
-            merged = whole([(window, next(remaining)) for window, _ in of_query], query.region)
+            parts = [(window, next(remaining)) for window, _ in of_query]
+            merged = whole(parts, query.region, best=self._phrases is not None)
             kept, beyond = bounded(query, len(encoded[query.text].ids), merged)
             self.left_out["mentions"] += beyond
             found.append(kept)

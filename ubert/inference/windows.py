@@ -94,14 +94,17 @@ def own(window: Window, scored: Scored) -> Scored:
     return Scored(scored.anchor, cells.only(kept))
 
 
-def whole(parts: Sequence[tuple[Window, Scored]], region: Region) -> Scored:
+def whole(parts: Sequence[tuple[Window, Scored]], region: Region, *, best: bool = False) -> Scored:
     """Scores of a text from those of its windows.
+
+    Of each window the cells count that it answers for. Where it has given its best cell alone (`best`), this one
+    counts wherever it lies: the neighbour that answers for it may have given another.
 
     An anchor that stands for the absence of cells (a question without an answer) is the lowest of the windows':
     a text has no answer when none of its windows has one. An anchor that stands for the text is the mean of the
     windows', weighted by the tokens that each answers for.
     """
-    merged = merge([(window.start, own(window, scored)) for window, scored in parts])
+    merged = merge([(window.start, scored if best else own(window, scored)) for window, scored in parts])
     if region != Region.ANCHOR:
         return merged
     weights = [max(1, window.last - window.first) for window, _ in parts]

@@ -3,8 +3,9 @@
 Only the hidden rows of masked tokens reach the head and the vocabulary: most of what a full head computes is
 thrown away.
 
-Shapes: B texts, L padded tokens, D width of the encoder, M masked tokens of the batch, S tokens predicted from the
-boundaries of their span, V tokens of the vocabulary. Positions count through the padded batch: b * L + l.
+Shapes: B texts, L padded tokens, D width of the encoder, E width of its word embeddings (less than D in ALBERT and
+ELECTRA), M masked tokens of the batch, S tokens predicted from the boundaries of their span, V tokens of the
+vocabulary. Positions count through the padded batch: b * L + l.
 """
 
 from __future__ import annotations
@@ -87,12 +88,12 @@ class MaskedHead(nn.Module):
     tokens beside its span and its place in it through two layers (equations 2 and 3).
     """
 
-    def __init__(self, width: int, vocabulary: int) -> None:
+    def __init__(self, width: int, vocabulary: int, embedded: int) -> None:
         super().__init__()
-        self.own = _layer(width, width)
+        self.own = _layer(width, embedded)
         self.bias_V = nn.Parameter(torch.zeros(vocabulary))
         self.place = nn.Embedding(BOUNDARY_TARGETS, PLACE_SIZE)
-        self.boundary = nn.Sequential(_layer(2 * width + PLACE_SIZE, width), _layer(width, width))
+        self.boundary = nn.Sequential(_layer(2 * width + PLACE_SIZE, width), _layer(width, embedded))
         self.boundary_bias_V = nn.Parameter(torch.zeros(vocabulary))
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
@@ -100,22 +101,22 @@ class MaskedHead(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
-    def from_own(self, hidden_MD: Tensor, words_VD: Tensor) -> Tensor:
+    def from_own(self, hidden_MD: Tensor, words_VE: Tensor) -> Tensor:
         """Logits [M, V] of tokens from their hidden rows."""
-        return functional.linear(self.own(hidden_MD), words_VD, self.bias_V)
+        return functional.linear(self.own(hidden_MD), words_VE, self.bias_V)
 
-    def from_boundary(self, before_SD: Tensor, after_SD: Tensor, place_S: Tensor, words_VD: Tensor) -> Tensor:
+    def from_boundary(self, before_SD: Tensor, after_SD: Tensor, place_S: Tensor, words_VE: Tensor) -> Tensor:
         """Logits [S, V] of tokens from the hidden rows beside their span and their places in it."""
         joined = torch.cat([before_SD, after_SD, self.place(place_S).to(before_SD.dtype)], dim=1)
-        return functional.linear(self.boundary(joined), words_VD, self.boundary_bias_V)
+        return functional.linear(self.boundary(joined), words_VE, self.boundary_bias_V)
 
-    def forward(self, hidden_BLD: Tensor, words_VD: Tensor, batch: MaskedBatch) -> Tensor:
+    def forward(self, hidden_BLD: Tensor, words_VE: Tensor, batch: MaskedBatch) -> Tensor:
         """Cross-entropies of a batch [2], summed over masked tokens, and over those predicted from boundaries
         (equation 4 is the sum of both). Each is divided by how many tokens these are, where all are known."""
         rows = hidden_BLD.reshape(-1, hidden_BLD.shape[-1])
-        own = self.from_own(rows[batch.position_M], words_VD)
+        own = self.from_own(rows[batch.position_M], words_VE)
         before_S, after_S, place_S = batch.boundary_S3.unbind(1)
-        beside = self.from_boundary(rows[before_S], rows[after_S], place_S, words_VD)
+        beside = self.from_boundary(rows[before_S], rows[after_S], place_S, words_VE)
         return torch.stack(
             [
                 functional.cross_entropy(_wide(own), batch.target_M, reduction="sum"),

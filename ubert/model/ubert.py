@@ -74,7 +74,8 @@ class UbertModel(PreTrainedModel):
         width = self.encoder.config.hidden_size
         self.table = None if self.shape.points else self._new_table(width)
         self.pointer = Pointer(width) if self.shape.points else None
-        self.masked = MaskedHead(width, len(self.word_vectors)) if self.shape.masked or self.shape.unilm else None
+        masked = self.shape.masked or self.shape.unilm
+        self.masked = MaskedHead(width, *self.word_vectors.shape) if masked else None
         self.copier = Copier(width) if self.shape.copies else None
         self.post_init()  # type: ignore[no-untyped-call]
         if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
@@ -127,7 +128,7 @@ class UbertModel(PreTrainedModel):
 
     @property
     def word_vectors(self) -> Tensor:
-        """The encoder's word embeddings [V, D]."""
+        """The encoder's word embeddings [V, E]."""
         vectors: Tensor = self.encoder.get_input_embeddings().weight
         return vectors
 
