@@ -21,6 +21,7 @@ from pipelines.specs import (
     write_json_schemas,
 )
 from ubert.schema.errors import UserError
+from ubert.schema.recipe import Recipe
 
 OURS = specs_folder(None)
 GOOD: dict[str, Any] = {
@@ -251,6 +252,41 @@ def test_mixtures_and_recipes_are_found_by_name_and_recipes_by_path(tmp_path: Pa
     with pytest.raises(UserError) as caught:
         recipe("run", tmp_path)
     assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("objectives", "masking", "named"),
+    [
+        (["structure"], {"texts": "all"}, "texts"),
+        (["spexbert"], {"scheme": "word", "share": 0.3}, "scheme, share"),
+        (["unilm"], {"texts": "all", "replacements": "vocabulary"}, "replacements"),
+        (["seq2seq"], {"boundary": False}, "boundary"),
+        (["unilm"], {"texts": "all"}, None),
+        (["structure", "spanbert"], {"scheme": "word", "texts": "all", "boundary": False}, None),
+    ],
+)
+def test_masking_that_no_objective_reads_is_refused_by_name(
+    tmp_path: Path, objectives: list[str], masking: dict[str, Any], named: str | None
+) -> None:
+    shares = dict.fromkeys(objectives, 1 / len(objectives))
+    content = {"name": "run", "mixture": "small", "steps": 3, "objectives": shares, "masking": masking}
+    write(tmp_path, content, "recipes", "run")
+    if named is None:
+        recipe("run", tmp_path)
+        return
+    with pytest.raises(UserError, match=rf"masking: {named} would change nothing, as spanbert is not among"):
+        recipe("run", tmp_path)
+
+
+def test_a_recipe_is_read_back_from_what_a_run_keeps_of_it() -> None:
+    """All settings are written there, those of objectives that it lacks among them."""
+    chosen = Recipe(name="run", mixture="small", steps=3)
+    assert Recipe.model_validate_json(chosen.model_dump_json()) == chosen
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (OURS / "recipes").glob("*.yaml")))
+def test_every_recipe_of_ours_is_right(name: str) -> None:
+    assert recipe(name, OURS).name == name
 
 
 @pytest.mark.parametrize("name", dataset_names(OURS))

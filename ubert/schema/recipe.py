@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
@@ -51,6 +52,11 @@ class Masking(Strict):
     replacements: Literal["corpus", "vocabulary"] = "corpus"
     boundary: bool = True
     texts: Literal["unlabelled", "all"] = "unlabelled"
+
+    def idle(self, objectives: Collection[Trained]) -> list[str]:
+        """Settings that change nothing with these objectives. What is set to its default asks for nothing."""
+        read: set[str] = {"texts"} if "unilm" in objectives else set()
+        return [] if "spanbert" in objectives else sorted(self.model_dump(exclude_defaults=True).keys() - read)
 
 
 class Recipe(Strict):
@@ -188,6 +194,16 @@ class Recipe(Strict):
         if (self.pseudo_masks or self.copies) and "seq2seq" not in self.objectives:
             raise ValueError(
                 "pseudo_masks and copies are of targets; leave them out, or add seq2seq to `objectives`"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _masked(self) -> Recipe:
+        if idle := self.masking.idle(self.objectives):
+            raise ValueError(
+                f"masking: {', '.join(idle)} would change nothing, as spanbert is not among the objectives "
+                f"{', '.join(self.objectives)} (unilm reads `texts` alone); leave it out, or add spanbert to "
+                "`objectives`"
             )
         return self
 
