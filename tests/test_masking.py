@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import ceil
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from ubert.model.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
 from ubert.model.ragged import Ids
@@ -92,6 +93,67 @@ def test_an_anchor_is_any_token_so_long_words_are_hit_more() -> None:
     starts[[11, 12]] = False
     firsts = Counter(next(spans(starts, Masking(), draws(2, i).__next__))[0] for i in range(10_000))
     assert firsts[10] == pytest.approx(1000, rel=0.1) and not firsts[11] and not firsts[12]
+
+
+def test_an_anchor_is_any_word_where_words_are_drawn() -> None:
+    """A word of five pieces among 20 of one begins a twenty-first of the first spans, and of the second ones a
+    twentieth of those that find it unmasked; with `tokens` a fifth, 5 of 25."""
+    starts = np.ones(25, np.bool_)
+    starts[11:15] = False
+    for anchors, share in (("words", 1 / 21), ("tokens", 1 / 5)):
+        masking = Masking.model_validate({"scheme": "word", "anchors": anchors, "share": 0.5})
+        drawn = [list(islice(spans(starts, masking, draws(2, i).__next__), 2)) for i in range(10_000)]
+        firsts = Counter(first for (first, _), _ in drawn)
+        others = {at: count / 10_000 for at, count in firsts.items() if at != 10}
+        assert firsts[10] / 10_000 == pytest.approx(share, rel=0.1)
+        assert len(others) == 20 and max(others.values()) - min(others.values()) < 0.02
+        seconds = [second[0] for first, second in drawn if first[0] != 10]
+        expected = {"words": 1 / 20, "tokens": 5 / 24}[anchors]
+        assert np.mean([at == 10 for at in seconds]) == pytest.approx(expected, rel=0.1)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=30),
+    st.integers(0, 10_000),
+    st.sampled_from(["span", "word", "entity"]),
+    st.floats(0.01, 0.99),
+)
+def test_words_that_are_drawn_are_masked_whole_and_exceed_the_budget_by_less_than_one(
+    pieces: list[int], number: int, scheme: str, share: float
+) -> None:
+    ends = np.cumsum(pieces)
+    text = np.full(ends[-1], 30, np.int32)  # goes on with a word
+    text[ends - pieces] = 31
+    found = mask(number, text, entities=[(0, int(ends[0]) - 1)], scheme=scheme, share=share, anchors="words")
+    inside = np.zeros(len(text), np.bool_)
+    inside[found.positions] = True
+    for word in np.split(inside, ends[:-1]):
+        assert word.all() or not word.any()
+    assert 0 <= len(found.positions) - ceil(share * len(text)) < max(pieces)
+    again = mask(number, text, entities=[(0, int(ends[0]) - 1)], scheme=scheme, share=share, anchors="words")
+    assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+def test_entities_that_end_amid_words_leave_enough_to_mask() -> None:
+    """Each marks the first piece of a word, and the budget is all tokens but one."""
+    text = np.tile(np.array([31, 30], np.int32), 20)
+    entities = [(at, at) for at in range(0, 40, 2)]
+    for number in range(50):
+        found = mask(number, text, entities, scheme="entity", share=0.97, anchors="words")
+        assert len(found.positions) >= 39
+
+
+@pytest.mark.parametrize(
+    ("masking", "said"),
+    [
+        ({"scheme": "subword", "anchors": "words"}, "anchors: words are masked whole, and scheme subword"),
+        ({"scheme": "word", "lengths": "clipped"}, "lengths are of scheme span, got word"),
+    ],
+)
+def test_settings_that_the_scheme_has_no_use_for_are_refused(masking: dict[str, str], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Masking.model_validate(masking)
 
 
 def test_spans_begin_and_end_with_words_but_for_the_last_one() -> None:

@@ -233,6 +233,27 @@ def test_all_texts_may_be_masked_with_the_corpus_own_entities(root: Path, encode
     assert 0.5 < np.mean([token in names or token == "[UNK]" for token in targets]) < 0.95
 
 
+@pytest.mark.parametrize("replacements", ["corpus", "vocabulary"])
+def test_random_tokens_are_those_of_the_corpus_or_any(root: Path, encoder: Path, replacements: str) -> None:
+    """Of the corpus each is as frequent as there; else all ids are alike, those of no text among them."""
+    folder, masking = made(root, encoder, "novels"), {"replacements": replacements, "share": 0.5}
+    train = loader(folder, recipe(encoder, objectives={"spanbert": 1.0}, masking=masking))
+    words = load_tokenizer(str(encoder)).for_masking()
+    random: Counter[int] = Counter()
+    for batch in (batch for i in range(300) for batch in train.step(i).batches):
+        assert isinstance(batch, MaskedBatch)
+        seen = batch.ids_BL.flatten()[batch.position_M]
+        random.update(seen[(seen != words.mask) & (seen != batch.target_M)].tolist())
+    texts = Counter(np.concatenate([file.text.values for file in open_shards(folder).files]).tolist())
+    assert random.total() > 1000
+    if replacements == "corpus":
+        assert random.keys() <= texts.keys()
+        assert random[texts.most_common(1)[0][0]] > 2 * random.total() / len(texts)
+    else:
+        assert len(random) > 0.9 * len(words.starts_V) and not random.keys() <= texts.keys()
+        assert max(random.values()) < 2 * random.total() / len(words.starts_V)
+
+
 def linked(task: Task) -> Record:
     """Three mentions with links between them."""
     names = {

@@ -1,9 +1,10 @@
 """Which tokens of a text are masked, and what is to be predicted (SpanBERT, sections 3.1 and 3.2).
 
-Where the paper leaves it open, this is what its released code does: the budget is rounded up and may end amid a
-word; an anchor is any token that isn't masked yet, and its span begins with the anchor's word; spans that overlap
+Where the paper leaves it open, this is what its released code does: the budget is rounded up; spans that overlap
 or touch become one, before it is decided what replaces them; one that touches an end of the text has no boundary
-to predict it from; and of a long one the first 15 tokens are predicted so.
+to predict it from; and of a long one the first 15 tokens are predicted so. Where the two differ, `Masking` has
+both: in the code the anchor of a span is any token that isn't masked yet, whose word it begins with, and the
+budget may end amid a word; in the paper a span begins with any word, and has complete ones alone.
 
 Every mask is a function of the text and of its key.
 
@@ -88,7 +89,9 @@ def masked(
 def spans(
     starts_N: Flags, masking: Masking, draw: Callable[[], float], entities: Sequence[tuple[int, int]] = ()
 ) -> Iterator[tuple[int, int]]:
-    """Spans [first, stop) of tokens, as they are drawn, until the budget is spent; some overlap.
+    """Spans [first, stop) of tokens, as they are drawn, until the budget is spent; some overlap. The last one ends
+    there, or with `anchors: words` at the end of the word that is there: the budget is exceeded by what is left of
+    that one.
 
     Args:
         starts_N: whether a word begins with the token; the first one always does.
@@ -96,25 +99,27 @@ def spans(
     """
     tokens = len(starts_N)
     begins = [0, *(1 + np.flatnonzero(starts_N[1:])).tolist(), tokens]  # of each word, and the end
+    anchors: Sequence[int] = begins if masking.anchors == "words" else range(tokens + 1)
+    ends = frozenset(anchors)
     is_masked = bytearray(tokens)
     left = ceil(masking.share * tokens)
-    while left:
+    while left > 0:
         if masking.scheme == "entity" and entities and draw() < ENTITIES:
             first, last = entities[int(draw() * len(entities))]
             stop = last + 1
         else:
             length = span_length(draw(), masking.lengths) if masking.scheme == "span" else 1
-            anchor = int(draw() * tokens)
-            if is_masked[anchor]:
+            anchor = int(draw() * (len(anchors) - 1))
+            first, stop = anchors[anchor], anchors[anchor + 1]
+            if all(is_masked[first:stop]):
                 continue
-            first, stop = anchor, anchor + 1
             if masking.scheme != "subword":
-                word = bisect_right(begins, anchor) - 1
+                word = bisect_right(begins, first) - 1
                 first, stop = begins[word], begins[min(word + length, len(begins) - 1)]
         for i in range(first, stop):
             left -= not is_masked[i]
             is_masked[i] = 1
-            if not left:
+            if left <= 0 and i + 1 in ends:
                 stop = i + 1
                 break
         yield first, stop

@@ -41,17 +41,33 @@ class Masking(Strict):
     (`subword`), whole words (`word`), or half of the time the spans that the corpus itself marks, else whole words
     (`entity`).
     `lengths`: of spans, geometric with p = 0.2; what is over 10 words is drawn again (`truncated`: the released
-    code, and the paper's mean of 3.8) or counts as 10 (`clipped`: the paper's words). `replacements`: a random
-    token is one of the corpus, which keeps frequencies (the released code), or any of the vocabulary. `boundary`:
-    also predict spans from the tokens beside them. `texts`: of records of task text, or of all; for unilm, too.
+    code, and the paper's mean of 3.8) or counts as 10 (`clipped`: the paper's words). `anchors`: a span begins
+    with the word of any token, which hits words by their number of tokens, and the last one may end amid a word
+    (`tokens`: the released code); or it begins with any word, all alike, and has complete words alone, so that
+    more than the share is masked, by less than one word (`words`: the paper's). `replacements`: a random token is
+    one of the corpus, which keeps frequencies (the released code), or any of the vocabulary. `boundary`: also
+    predict spans from the tokens beside them. `texts`: of records of task text, or of all; for unilm, too.
     """
 
     scheme: Literal["span", "subword", "word", "entity"] = "span"
     share: float = Field(default=0.15, gt=0, lt=1)  # of the tokens of a text
     lengths: Literal["truncated", "clipped"] = "truncated"
+    anchors: Literal["tokens", "words"] = "tokens"
     replacements: Literal["corpus", "vocabulary"] = "corpus"
     boundary: bool = True
     texts: Literal["unlabelled", "all"] = "unlabelled"
+
+    @model_validator(mode="after")
+    def _of_words(self) -> Masking:
+        if self.lengths != "truncated" and self.scheme != "span":
+            raise ValueError(
+                f"lengths are of scheme span, got {self.scheme}; leave them out, or take scheme: span"
+            )
+        if self.anchors == "words" and self.scheme == "subword":
+            raise ValueError(
+                "anchors: words are masked whole, and scheme subword masks word pieces; leave one out"
+            )
+        return self
 
     def idle(self, objectives: Collection[Trained]) -> list[str]:
         """Settings that change nothing with these objectives. What is set to its default asks for nothing."""
