@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from dense_tables import dense_loss
 from handmade import PEOPLE, PLACES, record
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from safetensors.torch import load_file
@@ -33,7 +33,7 @@ from ubert.model.masked_lm import MaskedBatch
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.recipe import SHARE, Recipe
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Task
 from ubert.training import checkpoint, log, loop
 from ubert.training.loader import Loader, Step
@@ -119,6 +119,29 @@ def test_no_objective_is_a_turn_away_from_its_share(mille: int, step: int) -> No
     share = turns.counts[name] / CYCLE
     assert abs(before - share * step) <= 1
     assert share == pytest.approx({"structure": 1 - mille / 1000, "spanbert": mille / 1000}[name], abs=1e-3)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(1e-5, 1), min_size=1, max_size=5), st.floats(1 - SHARE, 1 + SHARE))
+@example([0.501, 0.5], 1.001)
+@example([0.4995, 0.5], 0.9995)
+@example([0.9995, 0.0004, 0.0001], 1.0)
+@example([0.9996, 0.0001, 0.0001, 0.0001, 0.0001], 1.0)
+def test_turns_of_any_shares_fill_the_cycle_and_have_no_gap(parts: list[float], total: float) -> None:
+    """Shares that sum to about 1. An objective that is raised to a turn takes it from the others."""
+    names = ("structure", "spexbert", "spanbert", "unilm", "seq2seq")
+    shares = {name: part * total / sum(parts) for name, part in zip(names, parts, strict=False)}
+    turns = Turns(shares)  # type: ignore[arg-type]
+    assert sum(turns.counts.values()) == CYCLE and min(turns.counts.values()) >= 1
+    seen: Counter[str] = Counter()
+    for step in range(5 * CYCLE // 2):
+        name, before = turns(step)
+        assert before == seen[name]
+        seen[name] += 1
+    raised = sum(part / sum(parts) * CYCLE < 1 for part in parts)
+    for part, count in zip(parts, turns.counts.values(), strict=True):
+        exact = part / sum(parts) * CYCLE
+        assert count == 1 if exact < 1 else abs(count - exact) <= 1 + raised
 
 
 def test_turns_are_counted_without_a_gap() -> None:

@@ -14,7 +14,7 @@ class Turns:
     behind its share most.
 
     Args:
-        shares: of the steps, by objective; they sum to 1.
+        shares: of the steps, by objective; they sum to about 1.
     """
 
     def __init__(self, shares: Mapping[Trained, float]) -> None:
@@ -38,9 +38,10 @@ class Turns:
 
 
 def _counts(shares: Mapping[Trained, float]) -> dict[Trained, int]:
-    """Turns of each in a cycle: whole numbers that sum to it, by largest remainder; one at least."""
-    counts = {name: max(1, int(share * CYCLE)) for name, share in shares.items()}
-    by_remainder = sorted(shares, key=lambda name: shares[name] * CYCLE % 1, reverse=True)
-    for name in by_remainder[: CYCLE - sum(counts.values())]:
-        counts[name] += 1
+    """Turns of each in a cycle: whole numbers that sum to it. Each has one, and each that is left goes to whoever
+    lags behind its share most: none is a turn away from it in the end, unless a share is less than one."""
+    turns = CYCLE / sum(shares.values())
+    counts = dict.fromkeys(shares, 1)
+    for _ in range(CYCLE - len(counts)):
+        counts[max(counts, key=lambda name: shares[name] * turns - counts[name])] += 1
     return counts
