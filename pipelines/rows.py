@@ -200,9 +200,9 @@ class Rows:
         kept_pair = pair.ids[: pair_room(len(text.ids), most)]
         tokens = len(text.ids) if query.categories or task.blocks or task.generates else 0
         room = most - len(kept_pair)
-        if not len(target):
+        if not task.generates:
             found = windows(targets, tokens, room, query)
-        elif not tokens or room < min(LEAST_TEXT, tokens):
+        elif not tokens or not len(target) or room < min(LEAST_TEXT, tokens):
             found = []
         else:
             start, stop, *_ = about(text.ids, pair.ids, room)
@@ -243,6 +243,8 @@ def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, st
         yield "no categories", record.text
     elif not first.windows and len(text.ids) and len(first.target):
         yield "no room beside the target", record.text
+    elif not first.windows and len(text.ids) and task.generates:
+        yield "no token in the target", record.target or ""
     elif not first.windows:
         yield "no token in the text", record.text
     else:

@@ -10,6 +10,7 @@ from typing import Any
 import handmade
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny_run import losses, make_encoder, make_recipe
@@ -206,6 +207,26 @@ def test_a_short_text_has_room_beside_a_long_second_text(encoder: Path) -> None:
     assert [len(ids) for ids in batch["text_ids"].to_pylist()] == [2]
     assert [len(ids) for ids in batch["pair_ids"].to_pylist()] == [10]
     assert reasons == ["pair cut"]
+
+
+def test_a_target_without_a_token_is_in_no_row_and_counted(tmp_path: Path) -> None:
+    """U+FFFD can be seen, but the tokenizer removes it. Tasks that have no target at all lose nothing by it."""
+    records = [titled(i) for i in range(4)]
+    records[1].target = "\ufffd"
+    corpora = {"titles": records, "texts": [plain(0)], "people": [handmade.ner(0)]}
+    directory = handmade.make_shards(tmp_path, corpora, max_tokens=32)
+    shards = open_shards(directory)
+    kept = {shards.record_id(row) for row in range(len(shards))}
+    assert kept == {"titles/train/0", "titles/train/2", "titles/train/3", "texts/train/0", "people/train/0"}
+    [listed] = pq.read_table(directory / "lost.parquet").to_pylist()
+    assert (listed["record_id"], listed["of"], listed["reason"], listed["words"]) == (
+        "titles/train/1",
+        "text",
+        "no token in the target",
+        "\ufffd",
+    )
+    found = {of.corpus: (of.records, of.rows, of.cut) for of in shards.manifest.alignment}
+    assert found == {"titles": (4, 3, 1), "texts": (1, 1, 0), "people": (1, 1, 0)}
 
 
 @pytest.mark.parametrize("target", [None, " \n", "\u200b"])
