@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -38,7 +39,7 @@ from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import LossScale, Recipe
 from ubert.schema.record import Category, Record, Span
-from ubert.training import loop
+from ubert.training import loop, not_finite
 from ubert.training.loader import Loader, Step
 from ubert.training.shards import open_shards
 from ubert.training.step import accumulate
@@ -127,7 +128,7 @@ def batch(*items: Example) -> PointerBatch:
             item, ids(*range(len(item.categories))), PHRASES, SPECIAL, most_categories=9, most_tokens=64
         )
     ]
-    return padded(every, SPECIAL)
+    return padded(every, SPECIAL, len(every))
 
 
 def test_a_batch_is_padded_and_knows_segments_and_gold() -> None:
@@ -397,6 +398,35 @@ def test_small_batches_add_up_to_the_whole(root: Path, shards: Path, encoder: Pa
     assert all(gradient is not None for gradient in whole.values())
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, atol=1e-5, rtol=1e-3)
+
+
+def asking(number: int, questions: int) -> Record:
+    """A text of its own, of which so many questions are asked."""
+    person, place = PEOPLE[number].split()[0], PLACES[number % 2]
+    at = len(person) + len(" went to ")
+    names = ["place", "train", "firm"][:questions]
+    spans = [Span(at, at + len(place), i) for i in range(questions)]
+    return record("asking", number, "qa", f"{person} went to {place}", names, spans=spans)
+
+
+@pytest.mark.parametrize(("questions", "tokens"), [(1, 20), (1, 60), (3, 60), (3, 100)])
+def test_a_loss_that_is_not_finite_names_the_records_of_its_batch(
+    root: Path, encoder: Path, questions: int, tokens: int
+) -> None:
+    """Each question is a sequence."""
+    records = {f"asking/train/{i}": asking(i, questions) for i in range(5)}
+    corpus = {"asking": list(records.values())}
+    folder = handmade.make_shards(root, corpus, encoder=str(encoder), max_tokens=32, name=f"asking-{questions}")
+    chosen = make_recipe(encoder, **SPEX, tokens_per_step=tokens, tokens_per_batch=1024, packs_per_batch=1)
+    step, tokenizer = loader(folder, chosen).step(0), load_tokenizer(str(encoder))
+    assert len(step.batches) > 1 and sorted(step.records) == sorted(records)
+    for broken, batch in enumerate(step.batches):
+        losses = [torch.tensor([math.nan if i == broken else 1.0]) for i in range(len(step.batches))]
+        said = str(not_finite.error(chosen, 0, step, torch.device("cpu"), "the loss is nan", losses))
+        named = re.findall(r"on the records (.*?);", said)[0].split(", ")
+        words = {word for row in batch.ids_BL for word in tokenizer.tokens(row.numpy().astype(np.int32))}
+        inside = {name for name, one in records.items() if one.text.split()[0] in words}
+        assert inside and set(named) == inside
 
 
 def test_beside_masked_words_each_step_trains_its_own_head(root: Path, shards: Path, encoder: Path) -> None:

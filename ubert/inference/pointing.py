@@ -63,7 +63,7 @@ def point(
         size = max(1, batch_tokens // len(every[0][1].ids))
         batch, every = every[:size], every[size:]
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            logits_BL2 = model.pointed(padded([one for _, one in batch], special).to(device))
+            logits_BL2 = model.pointed(padded([one for _, one in batch], special, len(batch)).to(device))
         for (index, one), logits_L2 in zip(batch, logits_BL2.float().cpu().numpy(), strict=True):
             anchors[index][one.categories] = logits_L2[one.choices, [0, 1]].sum(axis=1)
             if one.text:

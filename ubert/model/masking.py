@@ -99,8 +99,8 @@ def spans(
     """
     tokens = len(starts_N)
     begins = [0, *(1 + np.flatnonzero(starts_N[1:])).tolist(), tokens]  # of each word, and the end
-    anchors: Sequence[int] = begins if masking.anchors == "words" else range(tokens + 1)
-    ends = frozenset(anchors)
+    complete = masking.anchors == "words"
+    anchors: Sequence[int] = begins if complete else range(tokens + 1)
     is_masked = bytearray(tokens)
     left = ceil(masking.share * tokens)
     while left > 0:
@@ -119,7 +119,7 @@ def spans(
         for i in range(first, stop):
             left -= not is_masked[i]
             is_masked[i] = 1
-            if left <= 0 and i + 1 in ends:
+            if left <= 0 and not (complete and i + 1 < tokens and not starts_N[i + 1]):
                 stop = i + 1
                 break
         yield first, stop

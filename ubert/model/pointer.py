@@ -60,6 +60,7 @@ class PointerBatch(Movable):
     types_BL: Tensor  # int64
     source_B: Tensor  # int64: tokens of each source
     gold_B2: Tensor  # int64: places
+    examples: int  # texts in the batch: one has a sequence a question
     tokens: int  # without padding
 
     @property
@@ -126,8 +127,12 @@ def _span(spans: Ids) -> tuple[int, int]:
     return (int(spans[0, 0]), int(spans[0, 1])) if len(spans) else (NOWHERE, NOWHERE)
 
 
-def padded(items: Sequence[Pointed], special: Special) -> PointerBatch:
-    """Pad sequences to the longest of them."""
+def padded(items: Sequence[Pointed], special: Special, examples: int) -> PointerBatch:
+    """Pad sequences to the longest of them.
+
+    Args:
+        examples: how many texts they are of.
+    """
     length_B, source_B = (
         np.array(column) for column in ([len(item.ids) for item in items], [i.source for i in items])
     )
@@ -142,6 +147,7 @@ def padded(items: Sequence[Pointed], special: Special) -> PointerBatch:
         types_BL=torch.from_numpy(types_BL.astype(np.int64)),
         source_B=torch.from_numpy(source_B),
         gold_B2=torch.tensor([item.gold for item in items]),
+        examples=examples,
         tokens=sum(len(item.ids) for item in items),
     )
 

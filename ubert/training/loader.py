@@ -169,7 +169,7 @@ class Loader:
         ]
         lengths = [max(len(one.ids) for one in of_row) for of_row in found]
         for start, stop in self._cuts(lengths, list(map(len, found))):
-            yield pointer.padded(list(chain.from_iterable(found[start:stop])), self.special)
+            yield pointer.padded(list(chain.from_iterable(found[start:stop])), self.special, stop - start)
 
     def _sources(self, row: int, copy: int, epoch: int) -> list[Pointed]:
         """The sequences of a row. Choices without the right one among them teach nothing and are left out, but a

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ubert.model.batch import Batch
+from ubert.model.pointer import PointerBatch
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training.loader import Step
@@ -48,7 +49,7 @@ def _rows(step: Step, losses: Sequence[Tensor]) -> list[int]:
         return step.rows
     rows, start = [], 0
     for batch, loss in zip(step.batches, losses, strict=True):
-        texts = batch.examples if isinstance(batch, Batch) else len(batch.ids_BL)
+        texts = batch.examples if isinstance(batch, Batch | PointerBatch) else len(batch.ids_BL)
         if not bool(loss.isfinite().all()):
             rows += step.rows[start : start + texts]
         start += texts
