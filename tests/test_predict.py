@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,13 +215,24 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"pairs": ["\udcff"]}, "second text 1 of 1 holds"),
         ({"categories": ["a", "x\udc80"]}, "category 2 holds"),
         ({"instruction": "find \udc80"}, "instruction holds"),
-        ({"categories": ["word " * 200]}, "leaves no room for the text in a sequence of 128 tokens"),
+        ({"categories": ["word " * 200]}, "leaves no room for the text 'a text' in a sequence of 128 tokens"),
+        ({"overlap": {"place": "nested"}}, r"overlap of 'place': not one of the categories \(person\)"),
+        ({"task": "coref", "categories": [], "overlap": {"mention": "nested"}}, "coreference always nest"),
     ],
 )
 def test_bad_input_is_one_sentence(predictor: Predictor, arguments: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence) as error:
         predictor.predict(**{"texts": ["a text"], "task": "ner", "categories": ["person"], **arguments})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
+
+
+def test_mentions_of_relations_without_types_have_a_policy_by_name(predictor: Predictor) -> None:
+    asked: dict[str, Any] = {"task": "relation", "relations": {"lives in": None}}
+    nested, by_name, highest = (
+        predictor.predict(TEXTS, **asked, overlap=overlap)
+        for overlap in ("nested", {"entity": "nested"}, {"entity": "highest"})
+    )
+    assert nested == by_name != highest
 
 
 def test_strings_may_come_in_any_row(predictor: Predictor) -> None:

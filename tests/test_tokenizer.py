@@ -145,3 +145,23 @@ def test_offsets_are_ordered_and_solid(texts: list[str]) -> None:
         assert (encoding.starts >= 0).all() and (encoding.ends <= len(text)).all()
         assert {array.dtype for array in encoding} == {np.dtype(np.int32)}
         assert all(word == word.strip() for word in words(text, encoding))
+
+
+def test_a_mention_ends_after_its_last_letter_s_accents() -> None:
+    """MiniLM strips accents; as characters of their own they are of no token."""
+    text = "the cafe\u0301\u0323 of Zoe\u0308, cafe\u0301 \u0301s"
+    [encoding] = MINILM.encode([text])
+    assert [text[i:j] for i, j in zip(encoding.starts, encoding.ends, strict=True)] == [
+        *("the", "cafe\u0301\u0323", "of", "Zoe\u0308", ",", "cafe\u0301", "s"),
+    ]
+    found = align(encoding, [4, 14], [10, 18])
+    assert found.fit.tolist() == [Fit.EXACT, Fit.EXACT]
+
+
+@given(st.text("ae\u0301\u0308\u0483 \u0915\u0941\u094d\u093f\u0e31x,\U0001f600\ufe0f\u200d", max_size=20))
+def test_offsets_never_decrease_and_stay_in_the_text(text: str) -> None:
+    [encoding] = MINILM.encode([text])
+    for offsets in (encoding.starts, encoding.ends):
+        assert (np.diff(offsets) >= 0).all() and ((offsets >= 0) & (offsets <= len(text))).all()
+    assert (encoding.starts <= encoding.ends).all()
+    assert (encoding.ends[:-1] <= encoding.starts[1:]).all()

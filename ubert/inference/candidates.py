@@ -76,12 +76,17 @@ def candidates(
     return found
 
 
-def check_overlap(overlap: Overlaps, categories: Sequence[Category]) -> None:
+def check_overlap(task: str, overlap: Overlaps, categories: Sequence[Category]) -> None:
     """Check policies of overlap.
+
+    Args:
+        categories: of the tables of a text.
 
     Raises:
         UserError: one is of no category that is asked for, or is none.
     """
+    if task == "coref" and isinstance(overlap, Mapping) and overlap:
+        raise UserError(f"overlap of {min(overlap)!r}: mentions of coreference always nest; leave it out")
     policies = overlap if isinstance(overlap, Mapping) else {"": overlap}
     names = {category.name for category in categories}
     for name, policy in policies.items():

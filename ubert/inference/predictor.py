@@ -143,11 +143,11 @@ class Predictor:
         _check(texts, task, pairs, instruction, threshold)
         asked = instruction or INSTRUCTIONS.get(task, task)
         wanted = candidates(task, categories, relations, events, discontinuous)
-        check_overlap(overlap, wanted)
         queries = [
             objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
             for i, text in enumerate(texts)
         ]
+        check_overlap(task, overlap, queries[0].categories if queries else wanted)
         return [found for (found,) in self.answer(queries, self._thresholds(threshold), overlap)]
 
     def generate(
@@ -338,8 +338,8 @@ class Predictor:
         if room < 2 * LEAST_TEXT:
             longest = max((query.instruction, *(category.name for category in query.categories)), key=len)
             raise UserError(
-                f"{short(longest)} leaves no room for the text in a sequence of {self.model.most_tokens} tokens; "
-                "say it shorter"
+                f"{short(longest)} leaves no room for the text {short(query.text)} in a sequence of "
+                f"{self.model.most_tokens} tokens; say it shorter"
             )
         room = min(room, self.model.shape.max_tokens)  # as long as the model has seen in training
         pair_most = pair_room(text, room)

@@ -7,6 +7,7 @@ whatever the tokenizer (byte-level and sentence-piece tokens carry the space bef
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from enum import IntEnum
 from importlib import resources
@@ -30,6 +31,7 @@ MARKER, ADDED_MARKER, SEPARATOR = "[unused0]", "[C]", "[SEP]"
 MASKS = ("[MASK]", "<mask>")
 CONTINUED = "##"  # a word piece within a word begins so
 SPACES = ("\u0120", "\u010a", "\u2581")  # a byte-level or sentence-piece token that begins a word begins so
+_MARKS = ("Mn", "Me")  # characters that stand on the one before them
 _SPACES = np.array([c for c in range(0x3001) if chr(c).isspace()], np.uint32)  # there are none above
 _IS_SPACE = np.isin(np.arange(0x3002, dtype=np.uint32), _SPACES)
 
@@ -196,7 +198,10 @@ def align(encoding: Encoding, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Tok
 def _encoding(text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Encoding:
     pairs = np.array(offsets, np.int32).reshape(-1, 2)
     starts, ends = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
-    return Encoding(np.array(ids, np.int32), *_without_space(text, starts, ends))
+    starts, ends = _without_space(text, starts, ends)
+    if not text.isascii():
+        _take_marks(text, starts, ends)
+    return Encoding(np.array(ids, np.int32), starts, ends)
 
 
 def _without_space(text: str, starts: Ids, ends: Ids) -> tuple[Ids, Ids]:
@@ -210,6 +215,15 @@ def _without_space(text: str, starts: Ids, ends: Ids) -> tuple[Ids, Ids]:
     preceding = np.append(np.int32(-1), solid)[np.searchsorted(solid, ends)] + 1
     starts = np.minimum(following, ends)
     return starts, np.maximum(starts, np.minimum(preceding, ends))
+
+
+def _take_marks(text: str, starts: Ids, ends: Ids) -> None:
+    """Move ends past the accents that follow as characters of their own: tokenizers that strip accents leave them
+    to no token, and a mention would end before its last letter's."""
+    nexts = np.append(starts[1:], len(text))[: len(starts)]
+    for i in np.flatnonzero((starts < ends) & (ends < nexts)).tolist():
+        while ends[i] < nexts[i] and unicodedata.category(text[ends[i]]) in _MARKS:
+            ends[i] += 1
 
 
 def _from_encoder(encoder: str, path: str) -> Tokenizer:
