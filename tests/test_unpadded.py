@@ -157,13 +157,32 @@ def test_a_processor_stays_with_padding() -> None:
         assert not unpadded.pays(model.encoder, batch().ids_BL)
 
 
+def check_bf16(model: UbertModel, given: Batch) -> torch.Tensor:
+    """In bf16 both ways are as far from fp32, and on average they don't differ.
+
+    A number has 8 bits there: of two orders of the same sums, numbers differ by a hundredth. Returns what the
+    unpadded way gave.
+    """
+    with torch.no_grad():
+        exact = both_ways(model, given)[0]
+    with torch.autocast(exact.device.type, torch.bfloat16):
+        padded, packed = both_ways(model, given)
+    off = [(found.float() - exact).square().mean().sqrt().item() for found in (padded, packed)]
+    assert 0 < off[1] < 1.2 * off[0]
+    assert abs((packed.float() - padded.float()).mean().item()) < 1e-3
+    return packed
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_in_bf16_no_way_is_farther_from_fp32_than_the_other(encoder: Callable[[], PreTrainedModel]) -> None:
+    check_bf16(model_of(encoder).eval(), batch())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_the_kernel_of_a_gpu(encoder: Callable[[], PreTrainedModel]) -> None:
     model, given = model_of(encoder).eval().cuda(), batch().to("cuda")
     with torch.autocast("cuda", torch.bfloat16):
         assert unpadded.pays(model.encoder, given.ids_BL)
-        padded, packed = both_ways(model, given)
-        packed.float().square().sum().backward()
-    torch.testing.assert_close(packed.float(), padded.float(), atol=2e-2, rtol=2e-2)  # of bfloat16 in three layers
+    check_bf16(model, given).float().square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.encoder.parameters() if p.grad is not None)
