@@ -29,6 +29,14 @@ _ELIDED = 2  # letters that it stands after, at most: o'clock, l'avenir, qu'il
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\ua4cf\uf900-\ufaff\uff00-\uffef]")  # Chinese and Japanese
 
 
+class Source(NamedTuple):
+    """What words are written from: text, tokens of its words (as bytes), and their characters [start, end)."""
+
+    text: str
+    words: list[bytes]
+    spans: list[tuple[int, int]]
+
+
 class Copy(NamedTuple):
     """A row of `words` words, from `first` on, which the source has from its word `at` on."""
 
@@ -46,38 +54,27 @@ def worded(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source
     """
     if tokenizer.keeps_spaces:
         return [tokenizer.words(ids).strip() for ids in written]
-    encoding = tokenizer.encode([source])[0]
-    cuts = _words(starts_V[encoding.ids])
-    theirs = [encoding.ids[i:j].tobytes() for i, j in cuts]
-    spans = [(int(encoding.starts[i]), int(encoding.ends[j - 1])) for i, j in cuts]
-    return [_as_in(source, theirs, spans, ids, _words(starts_V[ids]), tokenizer) for ids in written]
+    ids, starts, ends = tokenizer.encode([source])[0]
+    cuts = _words(starts_V[ids])
+    spans = [(int(starts[i]), int(ends[j - 1])) for i, j in cuts]
+    known = Source(source, [ids[i:j].tobytes() for i, j in cuts], spans)
+    return [_as_in(known, [one[i:j] for i, j in _words(starts_V[one])], tokenizer) for one in written]
 
 
-def _as_in(
-    source: str,
-    theirs: Sequence[bytes],
-    spans: Sequence[tuple[int, int]],
-    ids: Ids,
-    cuts: Sequence[tuple[int, int]],
-    tokenizer: Tokenizer,
-) -> str:
-    """The text of tokens, cut into words.
-
-    Args:
-        theirs: the source's words, as bytes of their tokens. `spans`: their characters.
-    """
-    spelled = [tokenizer.words(ids[i:j]).removeprefix(CONTINUED) for i, j in cuts]
+def _as_in(source: Source, words: Sequence[Ids], tokenizer: Tokenizer) -> str:
+    """The text of words, given by their tokens."""
+    spelled = [tokenizer.words(ids).removeprefix(CONTINUED) for ids in words]
     apart: dict[int, bool] = {}  # whether there is a space before a word, where the source says so
-    for first, count, at in _copies([ids[i:j].tobytes() for i, j in cuts], theirs):
+    for first, count, at in _copies([ids.tobytes() for ids in words], source.words):
         for i in range(count):
-            word = source[slice(*spans[at + i])]
-            before = spans[at + i - 1][1] if at + i else 0
-            begins = not before or source[before - 1] in _ENDS
+            start, end = source.spans[at + i]
+            before = source.spans[at + i - 1][1] if at + i else 0
+            word, begins = source.text[start:end], not before or source.text[before - 1] in _ENDS
             # a capital that begins a sentence says nothing about the word
             if not (begins and word[:1].lower() + word[1:] == spelled[first + i]):
                 spelled[first + i] = word
             if i:
-                apart[first + i] = any(map(str.isspace, source[before : spans[at + i][0]]))
+                apart[first + i] = any(map(str.isspace, source.text[before:start]))
     return _joined(spelled, apart)
 
 
