@@ -14,6 +14,7 @@ from ubert.schema.errors import UserError
 
 Result = TypeVar("Result")
 ASK_EVERY = 1.0  # seconds, how many processors the cluster has
+TOO_SLOW = "timed out during startup"
 
 
 class DiedError(UserError):
@@ -92,6 +93,13 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
             ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
+    except Exception as error:
+        if TOO_SLOW not in str(error):  # Ray raises it as a plain `Exception`
+            raise
+        raise UserError(
+            "Ray did not start within half a minute, most likely as this machine is busy; run the same command "
+            "again when it is less so"
+        ) from None
     try:
         yield
     finally:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from ray_head import environment
+from waiting import HANGS, wait_for
 
 from pipelines.code_hash import code_hash
 from pipelines.tasks import DiedError, completed
@@ -93,3 +98,27 @@ def test_code_that_is_imported_counts_as_code(tmp_path: Path, monkeypatch: pytes
     assert code_hash("ubert_test_pkg.top") == before
     (tmp_path / "ubert_test_pkg" / "low.py").write_text("x = 2\n")
     assert code_hash("ubert_test_pkg.top") != before
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_ray_that_does_not_start_in_time_is_one_sentence(tmp_path: Path) -> None:
+    command = "from pipelines.cli.shared import plainly; from pipelines.tasks import completed; "
+    command += "plainly(lambda: list(completed(abs, [(-1,)])))"
+    with subprocess.Popen(
+        [sys.executable, "-c", command], env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as running:
+        wait_for(lambda: raylets(running.pid), running)
+        [node] = raylets(running.pid)
+        node.suspend()  # as a machine does that is too busy
+        _, err = running.communicate(timeout=HANGS)
+    assert running.returncode == 1
+    assert "Ray did not start within half a minute" in err
+    assert "Traceback" not in err
+    psutil.wait_procs([node], timeout=HANGS)
+    assert not node.is_running()
+
+
+def raylets(pid: int) -> list[psutil.Process]:
+    """Those that a process has started."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if process.name() == "raylet"]
