@@ -25,7 +25,7 @@ def table(rows: pa.Table, title: str | None = None) -> None:
     """Print rows for people; numbers to the right, with thousands. Only long texts are wrapped, where that is
     enough for the table to fit."""
     console = Console()
-    shown = Table(box=SIMPLE, title=title, title_justify="left", title_style="bold", show_edge=False)
+    shown = Table(box=SIMPLE, show_edge=False)
     shown.pad_edge, shown.collapse_padding = False, True
     cells = [[_cell(value) for value in column.to_pylist()] for column in rows.columns]
     widths = [max(map(cell_len, [name, *column])) for name, column in zip(rows.column_names, cells, strict=True)]
@@ -36,6 +36,8 @@ def table(rows: pa.Table, title: str | None = None) -> None:
         shown.add_column(escape(field.name), justify=justify, overflow="fold", no_wrap=whole)
     for row in zip(*cells, strict=True):
         shown.add_row(*map(escape, row))
+    if title:  # not the table's own, which would be wrapped to its width
+        console.print(title, style="bold", markup=False, highlight=False)
     console.print(shown)
     console.print()
 

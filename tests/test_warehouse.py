@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from worlds import World, corpus, put_corpus
 
 from pipelines import cli, warehouse
+from pipelines.render import table
 from pipelines.stats import overview, refused
 from pipelines.warehouse import connect, explained, sql
 from ubert.schema.errors import UserError
@@ -345,6 +347,12 @@ def test_tables_of_the_store_fit_a_terminal_of_80_columns(
     first = [line.split()[0] for line in text.splitlines() if line.strip()]
     assert command[0] == "rejects" or "bionlp_st_2013_ge" in first
     assert not {"ge", "n", "ed"} & {*first}, text
+
+
+def test_a_title_is_not_wrapped_to_a_narrow_table(capsys: pytest.CaptureFixture[str]) -> None:
+    title = "bionlp_st_2013_ge/validation: 249 records in 245.1 s [sic]"
+    table(pa.table({"metric": ["trigger_f1"], "value": [0.5174]}), title)
+    assert capsys.readouterr().out.splitlines()[0] == title
 
 
 def test_rejects_are_counted_before_they_are_shown_and_do_not_steer_the_terminal(
