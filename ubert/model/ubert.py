@@ -21,6 +21,7 @@ from ubert.model.cloze import ClozeBatch
 from ubert.model.copying import Copier
 from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.pointer import Pointer, PointerBatch
+from ubert.model.precision import keep_half
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
@@ -71,6 +72,7 @@ class UbertModel(PreTrainedModel):
             encoder = AutoModel.from_config(config.encoder, trust_remote_code=False)
         self.encoder: Any = _without_pooler(encoder)
         unpadded.prepare(self.encoder)
+        keep_half(self.encoder)
         width = self.encoder.config.hidden_size
         self.table = None if self.shape.points else self._new_table(width)
         self.pointer = Pointer(width) if self.shape.points else None
@@ -125,6 +127,12 @@ class UbertModel(PreTrainedModel):
         hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
         logits_BL2: Tensor = self.pointer(hidden_BLD, batch.source_B)
         return logits_BL2
+
+    def drop(self, share: float) -> None:
+        """Drop out this share of the encoder's hidden states in training, in place of what it was made with."""
+        for module in self.encoder.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = share
 
     @property
     def word_vectors(self) -> Tensor:

@@ -141,6 +141,8 @@ class Recipe(Strict):
     loss: Loss = "bce"
     loss_scale: LossScale = "sum"
     lora: int | None = Field(default=None, gt=0)  # rank of adapters; of the encoder, they alone are trained
+    freeze_words: bool = False  # train no word embedding: a step is faster, and a checkpoint can leave them out
+    dropout: float | None = Field(default=None, ge=0, lt=1)  # of the encoder's hidden states; default: its own
     weight_decay: float = Field(default=0.01, ge=0)
     schedule: Schedule = "linear"
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps

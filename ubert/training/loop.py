@@ -115,6 +115,9 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.to(worker.device).train()  # type: ignore[arg-type]
+    model.word_vectors.requires_grad_(not recipe.freeze_words and model.word_vectors.requires_grad)
+    if recipe.dropout is not None:
+        model.drop(recipe.dropout)
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
             layer.compile(dynamic=True)  # sizes are variables of one graph, which the layers share
