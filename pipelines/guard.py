@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.audit.evidence import DROPPED, audit_of_all
+from pipelines.audit.held_out import held_out, held_out_corpora
 from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.progress import progress
 from pipelines.store import Store
@@ -70,6 +71,11 @@ def dropped(
     """
     if not mixture.guarded:
         return DROPPED.empty_table()
+    held = held_out_corpora(mixture, store)
+    never = DROPPED.empty_table()
+    if held:
+        with connect(store.root, held) as others:
+            never = held_out(connection, others, mixture, matching)
     if mixture.evidence == "audited":
         for audit in ("duplicates", "contamination"):
             audit_of_all(store, audit)
@@ -92,7 +98,8 @@ def dropped(
             f"{one['record_id']} ({one['kind']}: {one['kept_id']}); `leaks: drop` leaves them out, `leaks: allow` "
             "draws them"
         )
-    return rows
+    first = pc.is_in(rows.column("record_id"), never.column("record_id"))
+    return pa.concat_tables([never, rows.filter(pc.invert(first))])
 
 
 def counts(rows: pa.Table) -> Counter[tuple[str, str, str]]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.audit.held_out import held_out_corpora
 from pipelines.draw import MEMBERS, Planned, count_tokens, draw, plan
 from pipelines.guard import counts, dropped
 from pipelines.mixture_sql import condition, count_sql, explain, matching, members_sql, source_name
@@ -61,6 +62,8 @@ def composition(manifest: MixtureManifest) -> pa.Table:
         row: dict[str, Any] = {"source": f"{source.corpus}/{source.split}", "available": source.available}
         if manifest.dropped:
             row |= {"leaks": source.dropped_leaks, "repeats": source.dropped_duplicates}
+        if manifest.held_out:
+            row["held out"] = source.dropped_held_out
         row |= source.model_dump(include={"records", "draws", "epochs", "tokens"})
         row["share"] = f"{(source.tokens or 0) / max(1, tokens):.1%}"
         if len(source.phases) > 1:
@@ -77,6 +80,7 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
     corpora = {name: store.current("corpora", name)[1] for name in names}
     _check_licences(mixture, corpora)
     versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
+    held = {name: manifest.fingerprint for name, manifest in held_out_corpora(mixture, store).items()}
     with TemporaryDirectory() as scratch, connect(store.root, versions, Path(scratch)) as connection:
         leaves = progress(mixture.leaves, len(mixture.leaves), "count")
         available = {leaf.name: _count(connection, mixture, leaf, corpora[leaf.corpus]) for leaf in leaves}
@@ -86,6 +90,7 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
         mark = fingerprint(
             mixture.meaning,
             versions,
+            held,
             explain(mixture),
             drops.column("record_id").to_pylist(),
             _audits_seen(store, mixture),
@@ -109,6 +114,7 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
                 fingerprint=mark,
                 created=now(),
                 sql=members_sql([one.sql for one in planned]),
+                held_out=held,
                 sources=[
                     RealisedSource(
                         corpus=leaf.corpus,
@@ -136,11 +142,12 @@ class Matched(NamedTuple):
     available: int
     dropped_leaks: int
     dropped_duplicates: int
+    dropped_held_out: int
 
     @property
     def left(self) -> int:
         """Records that may be drawn."""
-        return self.available - self.dropped_leaks - self.dropped_duplicates
+        return self.available - self.dropped_leaks - self.dropped_duplicates - self.dropped_held_out
 
 
 def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) -> dict[str, Matched]:
@@ -152,12 +159,13 @@ def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) ->
             available[leaf.name],
             fallen[leaf.corpus, leaf.split, "leak"],
             fallen[leaf.corpus, leaf.split, "duplicate"],
+            fallen[leaf.corpus, leaf.split, "held out"],
         )
         if one.left == 0:
             raise UserError(
                 f"{source_name(mixture, leaf)}: of {one.available} records that match, {one.dropped_leaks} are "
-                f"dropped as leaks and {one.dropped_duplicates} as duplicates, and none is left; remove the "
-                "source, or say `leaks: allow` or `duplicates: keep`"
+                f"dropped as leaks, {one.dropped_duplicates} as duplicates and {one.dropped_held_out} as held "
+                "out, and none is left; remove the source, or say `leaks: allow` or `duplicates: keep`"
             )
         found[leaf.name] = one
     return found

@@ -76,6 +76,8 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
         language=plan.spec.language,
         licence=plan.spec.licence,
         licence_class=plan.spec.licence_class or "unstated",
+        dataset=plan.spec.folder,
+        twins=plan.spec.twins,
         upstream=plan.spec.upstream.url if plan.spec.upstream else None,
         splits=[
             SplitCounts(

@@ -119,6 +119,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
         spec.licence,
         spec.licence_class,
         upstream,
+        [spec.folder, *spec.twins],
         [unit.name for group in groups for unit in group.units],
     )
     return Plan(spec, own_name, groups)

@@ -42,7 +42,10 @@ _TABLES = {
     "mixtures": pa.schema(
         {
             **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
-            **dict.fromkeys(("available", "dropped_leaks", "dropped_duplicates", "records", "draws"), _COUNT),
+            **dict.fromkeys(
+                ("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "records", "draws"),
+                _COUNT,
+            ),
             "epochs": pa.float64(),
             **dict.fromkeys(("characters", "tokens"), _COUNT),
         }

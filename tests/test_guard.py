@@ -137,7 +137,7 @@ def test_splits_that_a_mixture_draws_itself_do_not_guard(root: Path) -> None:
 def test_a_validation_record_is_held_against_tests(root: Path) -> None:
     put_corpus(root, "last", [record("last", 1, "held out.", split="test")])
     held = {"corpus": "topics", "split": "validation"}
-    with pytest.raises(UserError, match="of 1 records that match, 1 are dropped as leaks and 0 as duplicates"):
+    with pytest.raises(UserError, match="of 1 records that match, 1 are dropped as leaks, 0 as duplicates"):
         mix(mixture(held), root=root)
 
 

@@ -140,7 +140,7 @@ def put_corpus(
     records: list[Record],
     rejected: Sequence[tuple[Split, str]] = (),
     misplaced: Sequence[Mismatch] = (),
-    **stated: str,
+    **stated: Any,
 ) -> None:
     """Publish records as the current state of a corpus, as ingest would; `rejected` are splits and reasons. The
     manifest says what is `stated` besides, such as a licence."""

@@ -39,7 +39,8 @@ CONTAMINATION = _pairs(
     pa.field("records", pa.int64(), nullable=False),  # of that split that share any
     pa.field("ngram", pa.string(), nullable=False),  # the first one, in normal form
 )
-# What a mixture doesn't draw, and why. `reason`: leak (of the evaluation record) or duplicate (of the keeper).
+# What a mixture doesn't draw, and why. `reason`: leak (of the evaluation record), duplicate (of the keeper) or
+# held out (with the other record's corpus).
 DROPPED = pa.schema(
     [pa.field("mixture", pa.string(), nullable=False), *_pairs("kept"), pa.field("reason", pa.string()), _KIND]
 )

@@ -143,7 +143,8 @@ WHERE copies.times > kept.times OR copies.corpus <> keeper.corpus OR copies.spli
 ORDER BY times DESC, copies.corpus, copies.split, other_corpus, other_split
 """
 _MIXTURES = """
-SELECT mixture, corpus, split, available, dropped_leaks + dropped_duplicates AS dropped, records, draws,
+SELECT mixture, corpus, split, available,
+       dropped_leaks + dropped_duplicates + dropped_held_out AS dropped, records, draws,
        draws / records AS epochs, draws / sum(draws) OVER (PARTITION BY mixture) AS share
 FROM mixtures ORDER BY mixture, draws DESC, corpus, split
 """

@@ -51,6 +51,8 @@ class CorpusManifest(Manifest):
     language: str
     licence: str
     licence_class: LicenceClass = "unstated"
+    dataset: str = ""  # the folder of its raw files
+    twins: list[str] = Field(default_factory=list)  # datasets with the same texts
     upstream: str | None
     splits: list[SplitCounts]
     parts: list[str]
@@ -67,11 +69,13 @@ class DrawnCategory(Strict):
 
 
 class RealisedSource(Strict):
-    """What a mixture took from one source. Of the records that matched (`available`), those that are in an
-    evaluation split too (`dropped_leaks`) and those that another record of the mixture repeats
-    (`dropped_duplicates`) are not drawn; `records` are distinct ones, `draws` count their copies, phase by phase
-    in `phases`; `epochs` are draws by records that may be drawn. `characters` are those of all draws, and `tokens`
-    an estimate of theirs from the source's first texts."""
+    """What a mixture took from one source.
+
+    Of the records that matched (`available`) three kinds are not drawn: those that are in an evaluation split too
+    (`dropped_leaks`), those that another record of the mixture repeats (`dropped_duplicates`), and those with a
+    text of a held-out corpus (`dropped_held_out`). `records` are distinct ones, `draws` count their copies, phase
+    by phase in `phases`; `epochs` are draws by records that may be drawn. `characters` are those of all draws, and
+    `tokens` an estimate of theirs from the source's first texts."""
 
     corpus: str
     split: Split
@@ -79,6 +83,7 @@ class RealisedSource(Strict):
     available: int
     dropped_leaks: int = 0
     dropped_duplicates: int = 0
+    dropped_held_out: int = 0
     records: int
     draws: int
     epochs: float
@@ -89,16 +94,20 @@ class RealisedSource(Strict):
 
 
 class MixtureManifest(Manifest):
-    """`mixtures/<name>/<fingerprint>/manifest.json`. `encoder`: whose tokens were counted."""
+    """`mixtures/<name>/<fingerprint>/manifest.json`. `encoder`: whose tokens were counted; `held_out`: the corpora
+    whose texts it leaves out, name -> fingerprint."""
 
     sql: str
     encoder: str | None = None
+    held_out: dict[str, str] = Field(default_factory=dict)
     sources: list[RealisedSource]
 
     @property
     def dropped(self) -> int:
         """Records that match and are not drawn; they are in `dropped.parquet`, each with its reason."""
-        return sum(source.dropped_leaks + source.dropped_duplicates for source in self.sources)
+        return sum(
+            source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out for source in self.sources
+        )
 
     @property
     def phases(self) -> int:

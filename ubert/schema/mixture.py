@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -72,7 +72,9 @@ class Mixture(Strict):
     What n doesn't count: `leaks`, records whose text is in an evaluation split of any corpus too (drop, refuse
     the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says what
     is one text: `exact`, what differs in case, width and white space at most; `audited`, also what
-    `ubert duplicates` and `ubert contamination` found. `licences`: what every corpus must meet: `commercial`, a
+    `ubert duplicates` and `ubert contamination` found. `hold_out`: corpora by name (`ade_corpus*` for several) of
+    which nothing may be learnt: records with a text of theirs are left out, exactly or nearly the same, and so is
+    every corpus of the same dataset and of its twins. `licences`: what every corpus must meet: `commercial`, a
     class of licences, or a licence itself. These, `seed` and `phases` hold for the mixtures among the sources
     too, whose own are not looked at, but for their `licences`: both must be met.
     """
@@ -90,13 +92,14 @@ class Mixture(Strict):
     leaks: Literal["drop", "refuse", "allow"] = "drop"
     duplicates: Literal["drop", "keep"] = "drop"
     evidence: Literal["exact", "audited"] = "exact"
+    hold_out: list[Annotated[str, Field(pattern=r"^[a-z0-9*?][a-z0-9_.*?-]*$")]] = Field(default_factory=list)
     licences: list[str] = Field(default_factory=list)  # none: any
     sources: list[MixtureSource] = Field(min_length=1)
 
     @property
     def guarded(self) -> bool:
         """Whether some records that match may not be drawn."""
-        return self.leaks != "allow" or self.duplicates != "keep"
+        return self.leaks != "allow" or self.duplicates != "keep" or bool(self.hold_out)
 
     @property
     def leaves(self) -> list[MixtureSource]:

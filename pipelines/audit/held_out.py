@@ -1,0 +1,162 @@
+"""Records of a mixture that share a text with a corpus it holds out, exactly or nearly.
+
+Texts are compared as sets of shingles. The join is exact: with the shingles of both sides in one order, rarest
+first, two sets of Jaccard similarity t or more share one of the first |x| - ceil(t |x|) + 1 shingles of each
+(prefix filtering: Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
+Cleaning").
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.audit.evidence import DROPPED
+from pipelines.audit.shingles import jaccard, shingles, words
+from pipelines.progress import progress
+from pipelines.store import Store
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.mixture import Mixture
+from ubert.schema.record import normal_form
+
+NEAR = 0.8  # Jaccard similarity from which two texts are one
+LEAST_WORDS = 4  # of a second text: shorter ones are aspects, answers and options, which texts share by chance
+ROWS = 2_048
+
+
+class Match(NamedTuple):
+    """A held-out record whose text is that of another."""
+
+    record_id: str
+    corpus: str
+    split: str
+    kind: str  # exact or near
+
+
+def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest]:
+    """The corpora of the store that a mixture holds out, by name: those that `hold_out` names, all others of the
+    same datasets, and the datasets' twins.
+
+    Raises:
+        UserError: a name matches no corpus of the store, or the mixture draws from one of them.
+    """
+    if not mixture.hold_out:
+        return {}
+    corpora = {name: store.current("corpora", name)[1] for name in store.names("corpora")}
+    for wanted in mixture.hold_out:
+        if not any(fnmatchcase(name, wanted) for name in corpora):
+            raise UserError(
+                f"mixture {mixture.name}: hold_out: {wanted} is no corpus of {store.root}; ingest it, as records "
+                "with its texts can't be found otherwise, or remove it"
+            )
+    named = {name for name in corpora if any(fnmatchcase(name, wanted) for wanted in mixture.hold_out)}
+    datasets = {corpora[name].dataset or name for name in named}
+    twins = {twin for name in named for twin in corpora[name].twins}
+    held = {
+        name: manifest
+        for name, manifest in corpora.items()
+        if name in named
+        or not {name, manifest.dataset}.isdisjoint(datasets | twins)
+        or not datasets.isdisjoint(manifest.twins)
+        or not named.isdisjoint(manifest.twins)
+    }
+    if drawn := sorted({leaf.corpus for leaf in mixture.leaves} & held.keys()):
+        raise UserError(
+            f"mixture {mixture.name}: hold_out covers its own sources {', '.join(drawn)} (a dataset is held out "
+            "with all its corpora and twins); remove them from `sources`, or from `hold_out`"
+        )
+    return held
+
+
+def held_out(
+    connection: duckdb.DuckDBPyConnection,
+    held: duckdb.DuckDBPyConnection,
+    mixture: Mixture,
+    matching: Mapping[str, tuple[str, int]],
+) -> pa.Table:
+    """Rows of `DROPPED`: one for each record of the mixture that has a text of a held-out corpus.
+
+    Args:
+        connection: to the mixture's corpora.
+        held: to the corpora that are held out.
+        matching: by name of a source, the SQL of its records, `FROM ... WHERE ...`, and how many these are.
+    """
+    texts = Texts(held)
+    rows = []
+    total = sum(count for _, count in matching.values())
+    for record_id, corpus, split, text, pair in progress(_records(connection, matching), total, "held out"):
+        if match := texts.find(text, pair):
+            rows.append((mixture.name, record_id, corpus, split, *match[:3], "held out", match.kind))
+    columns = zip(*rows, strict=True) if rows else ((),) * len(DROPPED)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, DROPPED, strict=True)], schema=DROPPED)
+
+
+class Texts:
+    """The texts of held-out corpora, to find near ones among them."""
+
+    def __init__(self, held: duckdb.DuckDBPyConnection) -> None:
+        self.records: list[tuple[str, str, str, str]] = []  # record_id, corpus, split, normal form
+        sets: list[set[str]] = []
+        seen: set[str] = set()
+        for record_id, corpus, split, text, pair in _rows(held.sql(f"SELECT {_COLUMNS} FROM records")):
+            for each in _compared(text, pair):
+                normal = normal_form(each)
+                if normal not in seen:
+                    seen.add(normal)
+                    self.records.append((record_id, corpus, split, normal))
+                    sets.append(shingles(each, None))
+        self.frequency = Counter(shingle for of_text in sets for shingle in of_text)
+        self.sets = sets
+        self.index: dict[str, list[int]] = defaultdict(list)
+        for number, of_text in enumerate(sets):
+            for shingle in self._prefix(of_text):
+                self.index[shingle].append(number)
+
+    def find(self, text: str, pair: str | None) -> Match | None:
+        """The nearest held-out text to one of a record's, if it is near enough."""
+        best: tuple[float, int, str] | None = None
+        for each in _compared(text, pair):
+            own = shingles(each, None)
+            candidates = {i for shingle in self._prefix(own) for i in self.index.get(shingle, ())}
+            for number in sorted(candidates):
+                similarity = jaccard(own, self.sets[number])
+                if similarity >= NEAR and (best is None or similarity > best[0]):
+                    best = similarity, number, each
+        if best is None:
+            return None
+        _, number, found = best
+        record_id, corpus, split, normal = self.records[number]
+        return Match(record_id, corpus, split, "exact" if normal_form(found) == normal else "near")
+
+    def _prefix(self, of_text: set[str]) -> list[str]:
+        """The rarest shingles of a text, of which every near text has one among its own."""
+        order = sorted(of_text, key=lambda shingle: (self.frequency[shingle], shingle))
+        return order[: len(order) - math.ceil(NEAR * len(order) - 1e-9) + 1]  # 0.8 * 35 is above 28
+
+
+_COLUMNS = "record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, text, pair"
+
+
+def _records(
+    connection: duckdb.DuckDBPyConnection, matching: Mapping[str, tuple[str, int]]
+) -> Iterator[tuple[str, str, str, str, str | None]]:
+    for records, _ in matching.values():
+        yield from _rows(connection.sql(f"SELECT {_COLUMNS}\n{records}"))
+
+
+def _rows(relation: duckdb.DuckDBPyRelation) -> Iterator[tuple[str, str, str, str, str | None]]:
+    for batch in relation.to_arrow_reader(ROWS):
+        yield from zip(*map(pa.Array.to_pylist, batch.columns), strict=True)
+
+
+def _compared(text: str, pair: str | None) -> Iterator[str]:
+    yield text
+    if pair and len(words(pair, None)) >= LEAST_WORDS:
+        yield pair
