@@ -97,7 +97,7 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
         tokenizer=tokenizer.hash,
         max_tokens=max_tokens,
         phases=1,
-        **write([unit], tokenizer, directory),
+        **write([unit], tokenizer, directory, {}),
     )
     return Shards(directory, manifest)
 

@@ -14,7 +14,7 @@ from pipelines import attempt, room
 from pipelines.mix import mix
 from pipelines.place import Place, on_disk
 from pipelines.shard import shard
-from pipelines.specs import mixture
+from pipelines.specs import mixture, paraphrases
 from pipelines.store import Store
 from pipelines.tasks import session
 from ubert.schema.errors import UserError
@@ -57,7 +57,12 @@ def pretrain(
         store.current("corpora", wanted.corpus)
     mix(mixture(recipe.mixture, specs), root=store.root, encoder=recipe.encoder)
     shards = shard(
-        recipe.mixture, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=store.root, address=address
+        recipe.mixture,
+        encoder=recipe.encoder,
+        max_tokens=recipe.max_tokens,
+        root=store.root,
+        paraphrases=paraphrases(specs),
+        address=address,
     )
     # what a worker would refuse too, before waiting for Ray
     with run_directory.locked(run):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pipelines.code_hash import code_hash
 from pipelines.place import Place, arrow, explained, on_disk, parquet_file, persistent
 from pipelines.rows import Rows
-from pipelines.shard_files import Unit, checksum, write, write_unit
+from pipelines.shard_files import Paraphrases, Unit, checksum, write, write_unit
 from pipelines.store import Store, link, now
 from pipelines.tasks import completed
 from ubert.model.ragged import Ids
@@ -45,6 +46,7 @@ from ubert.schema.manifest import (
 )
 from ubert.schema.record import SCHEMA_VERSION, Record
 
+NO_PARAPHRASES: Paraphrases = MappingProxyType({})
 CHUNK = 2_000  # records that are tokenised together
 WHOLE = 0.25  # a part of which a mixture draws this share is tokenised whole, and so serves any mixture
 
@@ -83,6 +85,7 @@ def shard(
     encoder: str,
     max_tokens: int,
     root: Place,
+    paraphrases: Paraphrases = NO_PARAPHRASES,
     address: str | None = None,
     report: Callable[[Work], None] = lambda work: None,
 ) -> ShardManifest:
@@ -91,12 +94,13 @@ def shard(
     Args:
         mixture: a name; its current members are taken.
         max_tokens: of one row's text and pair together.
+        paraphrases: other words for names and instructions, for recipes whose prompts vary.
         report: is told what had to be made for it.
 
     Raises:
         UserError: mixture, corpus or encoder is missing, or the store can't be written.
     """
-    planned = plan(Store(root.absolute()), mixture, encoder, max_tokens)
+    planned = plan(Store(root.absolute()), mixture, encoder, max_tokens, paraphrases)
     store = Store(on_disk(root))
     with store.working_on("shards", mixture):
         if (planned.directory / MANIFEST).exists():
@@ -116,14 +120,16 @@ def shard(
             tokenizer=planned.tokenizer.hash,
             max_tokens=max_tokens,
             phases=planned.mixture.phases,
-            **write(wanted, planned.tokenizer, planned.directory),
+            **write(wanted, planned.tokenizer, planned.directory, paraphrases),
         )
         store.publish("shards", manifest)
         report(Work(len(left), len(wanted) - len(left)))
     return manifest
 
 
-def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
+def plan(
+    store: Store, mixture: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
+) -> Plan:
     """The parts of the mixture's corpora, as they were when it was drawn, and the name of their shards.
 
     Raises:
@@ -139,7 +145,8 @@ def plan(store: Store, mixture: str, encoder: str, max_tokens: int) -> Plan:
         code = code_hash("pipelines.rows", "ubert.schema.arrow", f"ubert.objectives.{manifest.task}")
         parts += [Part(corpus, of_corpus / part, code) for part in manifest.parts]
     codes = [code_hash("pipelines.shard_files"), *sorted({part.code for part in parts})]
-    name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, codes)
+    words = sorted((name, list(others)) for name, others in paraphrases.items())
+    name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, codes, words)
     directory = on_disk(store.root) / "shards" / mixture / name
     return Plan(mixed, place / "members.parquet", tuple(parts), tokenizer, max_tokens, name, directory)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from blake3 import blake3
 from pipelines.place import Place
 from pipelines.rows import LOST_SCHEMA, Rows, lists
 from pipelines.store import atomic
+from ubert.inference.predictor import INSTRUCTIONS
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
+from ubert.schema.record import Task
 from ubert.training.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA, draws_schema
 
 BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # a record batch ends before it has more: 64 MB of ids
@@ -61,17 +63,36 @@ class Unit:
         return self.lost, self.shard
 
 
+Paraphrases = Mapping[str, Sequence[str]]
+"""Other words for names of categories and instructions."""
+
+
 @dataclass(slots=True)
 class Numbers:
-    """Words (text and kind) and prompts (instruction and categories, by their words' numbers), in order."""
+    """Words (text and kind) and prompts (instruction and categories, by their words' numbers), in order; `others`:
+    the words that say the same as one."""
 
     words: dict[tuple[str, str], int] = field(default_factory=dict)
     prompts: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    others: dict[int, dict[int, None]] = field(default_factory=dict)
 
-    def of(self, prompts: pa.StructArray) -> npt.NDArray[np.int32]:
-        """Numbers of a part's prompts (`PROMPT_WORDS`)."""
-        columns = (column.to_pylist() for column in prompts.flatten())
-        return np.array([self._number(*row) for row in zip(*columns, strict=True)], np.int32)
+    def of(self, prompts: pa.StructArray, task: Task) -> npt.NDArray[np.int32]:
+        """Numbers of a part's prompts (`PROMPT_WORDS`), whose instructions may also be their task's in general."""
+        columns = [column.to_pylist() for column in prompts.flatten()]
+        found = np.array([self._number(*row) for row in zip(*columns, strict=True)], np.int32)
+        for instruction in dict.fromkeys(columns[0]):
+            self._also((instruction, "instruction"), [INSTRUCTIONS.get(task, instruction)])
+        return found
+
+    def rephrase(self, paraphrases: Paraphrases) -> None:
+        """Add the other words for all words so far."""
+        for word in [*self.words]:
+            self._also(word, paraphrases.get(word[0], ()))
+
+    def _also(self, word: tuple[str, str], others: Sequence[str]) -> None:
+        text, kind = word
+        added = (self.words.setdefault((other, kind), len(self.words)) for other in others if other != text)
+        self.others.setdefault(self.words[word], {}).update(dict.fromkeys(added))
 
     def _number(self, instruction: str, names: list[str], kinds: list[str]) -> int:
         first, *rest = [
@@ -95,7 +116,9 @@ def write_unit(unit: Unit, rows: Rows, batches: Iterable[pa.RecordBatch]) -> Non
             file.write_batch(rows.with_prompts(batch))
 
 
-def write(units: Sequence[Unit], tokenizer: Tokenizer, directory: Path) -> dict[str, Any]:
+def write(
+    units: Sequence[Unit], tokenizer: Tokenizer, directory: Path, paraphrases: Paraphrases
+) -> dict[str, Any]:
     """Write what a mixture makes of finished units: draws, prompts, categories and `lost.parquet`; returns what
     the manifest says of them.
 
@@ -114,6 +137,7 @@ def write(units: Sequence[Unit], tokenizer: Tokenizer, directory: Path) -> dict[
             lost = _lost_by_drawn(unit)
             losses.write_table(lost)
             alignment.setdefault(unit.corpus, []).append(_aligned(unit, lost, numbers, draws))
+    numbers.rephrase(paraphrases)
     categories = _categories(numbers, tokenizer)
     return {
         "shards": [described(unit.shard) for unit in units],
@@ -173,7 +197,8 @@ def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatch
         batch = shard.get_batch(i)
         copies_RF = unit.copies_RF[batch.column("record").to_numpy()]
         prompt = batch.column("prompt")
-        number_P = numbers.of(prompt.dictionary) if number_P is None else number_P  # of all batches
+        if number_P is None:  # of all batches
+            number_P = numbers.of(prompt.dictionary, batch.column("task")[0].as_py())
         schema = draws_schema(copies_RF.shape[1])
         copies = pa.FixedSizeListArray.from_arrays(pa.array(copies_RF.ravel()), type=schema.field("copies").type)
         columns = [copies, pa.array(number_P[prompt.indices.to_numpy()])]
@@ -229,6 +254,7 @@ def _categories(numbers: Numbers, tokenizer: Tokenizer) -> pa.RecordBatch:
         pa.array([kind for _, kind in numbers.words], pa.string()),
         lists([of_word[:CATEGORY_TOKENS] for of_word in ids]),
         pa.array([len(of_word) for of_word in ids], pa.int32()),
+        lists([np.array([*numbers.others.get(i, ())], np.int32) for i in range(len(ids))]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=CATEGORY_SCHEMA)
 

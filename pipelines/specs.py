@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pipelines.sources import formats, reader
 from ubert.schema.errors import UserError
@@ -61,6 +61,21 @@ def recipe(name_or_path: str, folder: Path) -> Recipe:
         path = Path(name_or_path)
         return _load(Recipe, path.stem, path)
     return _load(Recipe, name_or_path, _find(name_or_path, folder / "recipes"))
+
+
+def paraphrases(folder: Path) -> dict[str, list[str]]:
+    """Other words for names of categories and instructions, from `paraphrases.yaml`; none without the file.
+
+    Raises:
+        UserError: the file is not a mapping of names to lists of other words.
+    """
+    path = folder / "paraphrases.yaml"
+    if not path.exists():
+        return {}
+    try:
+        return TypeAdapter(dict[str, list[str]]).validate_python(read_yaml(path), strict=True)
+    except ValidationError as error:
+        raise UserError("\n".join(explain(error, path))) from None
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:

@@ -76,7 +76,8 @@ def test_rows_carry_copies_prompts_and_regions(shards: Shards) -> None:
 def test_categories_and_prompts_are_kept_once(shards: Shards) -> None:
     manifest = shards.manifest
     assert manifest.prompts.rows == 1 + 1 + 30
-    assert manifest.categories.rows == 3 + 3 + 3 + 30  # instructions, entities, opinions, questions
+    # instructions, those of their tasks in general, entities, opinions, questions
+    assert manifest.categories.rows == 3 + 3 + 3 + 3 + 30
     assert sum(file.rows for file in manifest.shards) == len(shards)
 
 

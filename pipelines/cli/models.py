@@ -75,6 +75,7 @@ def mix(
 def shard(
     mixture: str,
     root: Root = STORE,
+    specs: Specs = None,
     encoder: Encoder = ENCODER,
     max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
     address: Address = None,
@@ -85,10 +86,17 @@ def shard(
     """
     from pipelines.shard import Work
     from pipelines.shard import shard as job
+    from pipelines.specs import paraphrases, specs_folder
 
     works: list[Work] = []
     manifest = job(
-        mixture, encoder=encoder, max_tokens=max_tokens, root=root, address=address, report=works.append
+        mixture,
+        encoder=encoder,
+        max_tokens=max_tokens,
+        root=root,
+        paraphrases=paraphrases(specs_folder(specs)),
+        address=address,
+        report=works.append,
     )
     links = any(alignment.links for alignment in manifest.alignment)
     rows = [

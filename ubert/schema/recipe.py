@@ -75,6 +75,25 @@ class Masking(Strict):
         return [] if "spanbert" in objectives else sorted(self.model_dump(exclude_defaults=True).keys() - read)
 
 
+class Prompting(Strict):
+    """How prompts vary each time a text is shown, so that a model reads names and doesn't memorise them.
+
+    `shuffle`: categories come in any order. `drop`: up to this share of the categories that a text lacks is left
+    out; how much, each pack draws anew. A choice among labels keeps two at least, and a scale all its numbers.
+    `rename`: this share of names and instructions is said in other words (`paraphrases.yaml` beside the specs; an
+    instruction also in the general words of its task, which `predict` uses where it is given none).
+    """
+
+    shuffle: bool = False
+    drop: float = Field(default=0.0, ge=0, lt=1)
+    rename: float = Field(default=0.0, ge=0, le=1)
+
+    @property
+    def varies(self) -> bool:
+        """Whether prompts vary at all."""
+        return self.shuffle or self.drop > 0 or self.rename > 0
+
+
 class Recipe(Strict):
     """What to train, on what, how.
 
@@ -125,6 +144,7 @@ class Recipe(Strict):
     initial_bias: float = INITIAL_BIAS  # of the cells' scores in a new table; an ancestor's is kept
     categories_per_piece: int = Field(default=32, gt=0)
     objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
+    prompts: Prompting = Prompting()
     masking: Masking = Masking()
     pseudo_masks: bool = False
     copies: bool = False

@@ -112,7 +112,7 @@ class Loader:
         for copies in self.share(packs):
             row_R = plan.row_M[copies]
             order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
-            mine = row_R[order].astype(np.int64), copies[order], plan.epoch(turn)
+            mine = row_R[order].astype(np.int64), copies[order], turn
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
         if self.pin:
@@ -143,10 +143,10 @@ class Loader:
         finally:
             thread.shutdown(cancel_futures=True)
 
-    def _batches(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[Batch]:
+    def _batches(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[Batch]:
         """Micro-batches of this rank's rows of a pack, in order."""
         rows = self.shards.rows(row_R)
-        asked = self.prompts.of_rows(rows, row_R, copy_R, epoch)
+        asked = self.prompts.of_rows(rows, row_R, copy_R, turn)
         count_R = np.array([len(of_row.prompts) for of_row in asked])
         lengths = (rows.behind + [of_row.tokens for of_row in asked]).tolist()
         for start, stop in self._cuts(lengths, count_R.tolist()):
@@ -162,8 +162,9 @@ class Loader:
             )
             yield padded(columns, self.special, stop - start)
 
-    def _pointed(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[PointerBatch]:
+    def _pointed(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[PointerBatch]:
         """Micro-batches of this rank's rows of a pack, as sources to point into."""
+        epoch = self.plans["spexbert"].epoch(turn)
         found = [
             self._sources(row, copy, epoch) for row, copy in zip(row_R.tolist(), copy_R.tolist(), strict=True)
         ]
@@ -187,18 +188,20 @@ class Loader:
         )
         return [one for one in found if one.gold[0] != NOWHERE] or found[:1]
 
-    def _masked(self, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[MaskedBatch]:
+    def _masked(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[MaskedBatch]:
         """Micro-batches of this rank's rows of a pack, masked."""
         assert self.words is not None
         plan, masking = self.plans["spanbert"], self.recipe.masking
-        texts = list(masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, epoch, MASKS))
+        texts = list(
+            masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, plan.epoch(turn), MASKS)
+        )
         for start, stop in self._cuts([len(text.ids) + 2 for text in texts], [1] * len(texts)):
             yield masked_batch(texts[start:stop], self.special)
 
-    def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, epoch: int) -> Iterator[ClozeBatch]:
+    def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[ClozeBatch]:
         """Micro-batches of this rank's rows of a pack, with words hidden."""
         assert self.words is not None
-        key = *self.plans[objective].key, epoch, CLOZES
+        key = *self.plans[objective].key, self.plans[objective].epoch(turn), CLOZES
         items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
         smoothing = SMOOTHING if objective == "seq2seq" else 0.0
         for start, stop in self._cuts([len(item.ids) for item in items], [1] * len(items)):

@@ -24,7 +24,8 @@ from ubert.training.index import index
 from ubert.training.permutation import permuted
 from ubert.training.shards import Shards
 
-_COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES = 1, 2, 3, 4, 5, 6  # what a key is drawn for
+# What a key is drawn for.
+_COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES, VARIATION, SHARES = 1, 2, 3, 4, 5, 6, 7, 8
 
 
 class Plan:
@@ -116,9 +117,13 @@ class Plan:
         copies_R: Longs = start + permuted(places, size, *self.key, epoch, _COPIES, bucket)
         return copies_R
 
+    def bucket(self, copy: int) -> int:
+        """The bucket of a copy: those of one pack have the same."""
+        return bisect_right(self._starts, copy) - 1
+
     def occurrence(self, copy: int) -> int:
         """Which of the copies of its row in an epoch this is, from 0: earlier phases have the first ones."""
-        bucket = bisect_right(self._starts, copy) - 1
+        bucket = self.bucket(copy)
         row, first = int(self.row_M[copy]), copy
         while first > self._starts[bucket] and self.row_M[first - 1] == row:
             first -= 1

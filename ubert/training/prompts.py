@@ -13,10 +13,11 @@ import numpy as np
 
 from ubert.model.batch import Prompt, Special, groups, prompt
 from ubert.model.ragged import Ids, Longs
-from ubert.schema.keys import keys
+from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Recipe
-from ubert.training.plan import CATEGORIES, Plan
+from ubert.training.plan import CATEGORIES, SHARES, VARIATION, Plan
 from ubert.training.shards import Rows, Shards
+from ubert.training.variation import vary
 
 KEPT = 4096
 
@@ -38,15 +39,19 @@ class Prompts:
         self._joint = lru_cache(KEPT)(self._joint_prompt)
         self._stacked = lru_cache(KEPT)(self._stacked_prompts)
 
-    def of_rows(self, rows: Rows, row_R: Longs, copy_R: Longs, epoch: int) -> list[Asked]:
-        """The prompts of the sequences of each row: one with all its categories, where these fit."""
-        numbers, room_R = rows.prompt.tolist(), self.most_tokens - rows.behind
-        joint = self.recipe.layout == "joint"
-        every = map(self._joint, numbers) if joint else [None] * len(numbers)
-        columns = every, numbers, room_R.tolist(), row_R.tolist(), copy_R.tolist()
+    def of_rows(self, rows: Rows, row_R: Longs, copy_R: Longs, turn: int) -> list[Asked]:
+        """The prompts of the sequences of each row of a pack, at its objective's step `turn`: one with all its
+        categories, where these fit, or a varied one."""
+        numbers, room_R = rows.prompt.tolist(), (self.most_tokens - rows.behind).tolist()
+        epoch, places = self.plan.epoch(turn), (row_R.tolist(), copy_R.tolist())
+        if self.recipe.prompts.varies:
+            share = float(uniform([turn], *self.plan.key, SHARES, self.plan.bucket(int(copy_R[0])))[0])
+            columns = zip(numbers, room_R, *places, strict=True)
+            return [self._varied(*of_row, epoch, share) for of_row in columns]
+        every = map(self._joint, numbers) if self.recipe.layout == "joint" else [None] * len(numbers)
         return [
             whole if whole and whole.tokens <= room else self._chosen(number, room, row, copy, epoch)
-            for whole, number, room, row, copy in zip(*columns, strict=True)
+            for whole, number, room, row, copy in zip(every, numbers, room_R, *places, strict=True)
         ]
 
     def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> Asked:
@@ -55,13 +60,27 @@ class Prompts:
         if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
             every = self._stacked(number)
             return _asked([every[category] for category in chosen.tolist()])
-        instruction, categories, regions = self.shards.prompt(number)
+        instruction, categories, regions, *_ = self.shards.prompt(number)
         found = groups(instruction, categories, chosen, self.recipe.categories_per_piece, room)
         return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
 
+    def _varied(self, number: int, room: int, row: int, copy: int, epoch: int, share: float) -> Asked:
+        """The prompts of the sequences of a row, drawn anew."""
+        asked, example = self.shards.prompt(number), self.shards.example(row)
+        gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
+        most, layout = self.recipe.categories_per_piece, self.recipe.layout
+        key = *self.plan.key, VARIATION, epoch, row, self.plan.occurrence(copy)
+        instruction, categories, chosen = vary(
+            asked, gold, most, self.recipe.prompts, self.shards.words, self.shards.others, share, *key
+        )
+        found = groups(instruction, categories, chosen, 1 if layout == "stacked" else most, room)
+        return _asked(
+            [prompt(instruction, categories, asked.regions, group, layout, self.special) for group in found]
+        )
+
     def _joint_prompt(self, number: int) -> Asked | None:
         """The prompt of all candidate categories, unless these are more than a sequence may have."""
-        instruction, categories, regions = self.shards.prompt(number)
+        instruction, categories, regions, *_ = self.shards.prompt(number)
         if len(categories) > self.recipe.categories_per_piece:
             return None
         every = self._every[: len(categories)]
@@ -69,7 +88,7 @@ class Prompts:
 
     def _stacked_prompts(self, number: int) -> list[Prompt]:
         """The prompt of each candidate category."""
-        instruction, categories, regions = self.shards.prompt(number)
+        instruction, categories, regions, *_ = self.shards.prompt(number)
         every = np.arange(len(categories), dtype=np.int32).reshape(-1, 1)
         return [prompt(instruction, categories, regions, one, "stacked", self.special) for one in every]
 

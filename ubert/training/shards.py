@@ -4,7 +4,7 @@ shard-*.arrow      one part of a corpus: a row is a text, or a window of a long 
                    not in it, so that sets of shards share it
 draws.arrow        of each row of all shards, in order: its copies in this mixture, and the number of its prompt
 prompts.arrow      each distinct prompt (an instruction and its candidate categories), by rows of categories.arrow
-categories.arrow   each distinct instruction, category name and question, tokenised once
+categories.arrow   each distinct instruction, category name and question, tokenised once; and other words for it
 
 Shapes: N rows of all shards, in order; P prompts.
 """
@@ -68,6 +68,7 @@ CATEGORY_SCHEMA = pa.schema(
         pa.field("kind", pa.string(), nullable=False),  # of the category, or `instruction`
         pa.field("ids", _IDS, nullable=False),
         pa.field("tokens", pa.int32(), nullable=False),  # before it was cut to `ids`
+        pa.field("others", _IDS, nullable=False),  # rows that say the same in other words
     ]
 )
 
@@ -108,11 +109,14 @@ class Lists:
 
 
 class Prompt(NamedTuple):
-    """An instruction and its candidate categories, tokenised, and the regions of their tables."""
+    """An instruction and its candidate categories, tokenised, the regions of their tables, and `words`: the rows
+    of the instruction and of the categories among all words. `scale`: the categories are numbers of one."""
 
     instruction: Ids
     categories: list[Ids]
     regions: Ids
+    words: list[int]
+    scale: bool
 
 
 @dataclass(slots=True, frozen=True)
@@ -180,6 +184,7 @@ class Shards:
         self.categories = _lists(prompts.column("categories"))
         [words] = _read(directory / manifest.categories.path, CATEGORY_SCHEMA)
         self.words, self._kinds = _lists(words.column("ids")), words.column("kind")
+        self.others = _lists(words.column("others"))
         self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
 
     def __len__(self) -> int:
@@ -237,8 +242,15 @@ class Shards:
 
     def _prompt(self, number: int) -> Prompt:
         words = self.categories[number].tolist()
-        kinds = regions(self._kinds[i].as_py() for i in words)
-        return Prompt(self.words[int(self.instruction_P[number])], [self.words[i] for i in words], kinds)
+        kinds = [self._kinds[i].as_py() for i in words]
+        instruction = int(self.instruction_P[number])
+        return Prompt(
+            instruction=self.words[instruction],
+            categories=[self.words[i] for i in words],
+            regions=regions(kinds),
+            words=[instruction, *words],
+            scale="value" in kinds,
+        )
 
     def find(self, row: int) -> tuple[Columns, int]:
         """The file that holds a row, and its place there."""

@@ -1,0 +1,81 @@
+"""Prompts that vary each time a text is shown: other categories beside the right ones, in another order, in other
+words. Every draw is a function of a key.
+
+Shapes: k candidate categories.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ubert.model.batch import Region
+from ubert.model.ragged import Ids
+from ubert.schema.keys import keys, uniform
+from ubert.schema.recipe import Prompting
+from ubert.training.shards import Lists, Prompt
+
+_LEFT, _ORDER, _RENAMED, _WHICH = 1, 2, 3, 4  # what a key is drawn for
+LEAST = 2  # labels to choose among: with the right one alone, every text would say yes
+
+
+class Varied(NamedTuple):
+    """What one showing of a text asks: its instruction, all its candidate categories, and which of these, in
+    order."""
+
+    instruction: Ids
+    categories: list[Ids]
+    chosen: Ids
+
+
+def vary(
+    prompt: Prompt,
+    gold: Ids,
+    most: int,
+    prompting: Prompting,
+    words: Lists,
+    others: Lists,
+    share: float,
+    *key: int,
+) -> Varied:
+    """Draw a prompt's categories, their order and their words.
+
+    Args:
+        gold: the categories that the text has, which stay.
+        most: categories of one sequence; more only where the text has more.
+        words: tokenised words, which `others` maps to those that say the same.
+        share: of `prompting.drop`, in [0, 1): how much of it this pack leaves out.
+        key: what the draws are a function of.
+    """
+    chosen = _some(prompt, gold, most, 0.0 if prompt.scale else prompting.drop * share, *key)
+    if prompting.shuffle and not prompt.scale:
+        chosen = chosen[np.argsort(keys(chosen, _ORDER, *key))]
+    if not prompting.rename:
+        return Varied(prompt.instruction, prompt.categories, chosen)
+    spoken = [_said(word, prompting.rename, words, others, *key) for word in prompt.words]
+    return Varied(spoken[0], spoken[1:], chosen)
+
+
+def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> Ids:
+    """The categories to ask for, ascending: those of the text, and a draw of the others."""
+    count = len(prompt.categories)
+    least = min(count, LEAST) if (prompt.regions == Region.ANCHOR).any() else 1
+    others = count - len(gold)
+    kept = max(least, len(gold) + others - math.floor(left_out * others))
+    kept = max(len(gold), min(kept, most))
+    if kept == count:
+        return np.arange(count, dtype=np.int32)
+    draw_k = keys(np.arange(count), _LEFT, *key)
+    draw_k[gold] = 0
+    return np.sort(np.argsort(draw_k, kind="stable")[:kept]).astype(np.int32)
+
+
+def _said(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
+    """A word as it is, or in other words."""
+    other = others[word]
+    if not len(other):
+        return words[word]
+    [renamed], [which] = uniform([word], _RENAMED, *key), uniform([word], _WHICH, *key)
+    return words[int(other[int(which * len(other))])] if renamed < rename else words[word]
