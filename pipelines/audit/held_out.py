@@ -41,8 +41,7 @@ class Match(NamedTuple):
 
 
 def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest]:
-    """The corpora of the store that a mixture holds out, by name: those that `hold_out` names, all others of the
-    same datasets, and the datasets' twins.
+    """The corpora of the store that a mixture holds out, by name: those that `hold_out` names, and their twins.
 
     Raises:
         UserError: a name matches no corpus of the store, or the mixture draws from one of them.
@@ -57,15 +56,14 @@ def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest
                 "with its texts can't be found otherwise, or remove it"
             )
     named = {name for name in corpora if any(fnmatchcase(name, wanted) for wanted in mixture.hold_out)}
-    datasets = {corpora[name].dataset or name for name in named}
+    folders = {corpora[name].dataset or name for name in named}
     twins = {twin for name in named for twin in corpora[name].twins}
     held = {
         name: manifest
         for name, manifest in corpora.items()
         if name in named
-        or not {name, manifest.dataset}.isdisjoint(datasets | twins)
-        or not datasets.isdisjoint(manifest.twins)
-        or not named.isdisjoint(manifest.twins)
+        or not twins.isdisjoint((name, manifest.dataset))
+        or not (named | folders).isdisjoint(manifest.twins)
     }
     if drawn := sorted({leaf.corpus for leaf in mixture.leaves} & held.keys()):
         raise UserError(

@@ -73,8 +73,8 @@ class Mixture(Strict):
     the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says what
     is one text: `exact`, what differs in case, width and white space at most; `audited`, also what
     `ubert duplicates` and `ubert contamination` found. `hold_out`: corpora by name (`ade_corpus*` for several) of
-    which nothing may be learnt: records with a text of theirs are left out, exactly or nearly the same, and so is
-    every corpus of the same dataset and of its twins. `licences`: what every corpus must meet: `commercial`, a
+    which nothing may be learnt: records with a text of theirs are left out, exactly or nearly the same, and so are
+    all corpora of their twins. `licences`: what every corpus must meet: `commercial`, a
     class of licences, or a licence itself. These, `seed` and `phases` hold for the mixtures among the sources
     too, whose own are not looked at, but for their `licences`: both must be met.
     """
