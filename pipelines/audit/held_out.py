@@ -67,8 +67,8 @@ def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest
     }
     if drawn := sorted({leaf.corpus for leaf in mixture.leaves} & held.keys()):
         raise UserError(
-            f"mixture {mixture.name}: hold_out covers its own sources {', '.join(drawn)} (a dataset is held out "
-            "with all its corpora and twins); remove them from `sources`, or from `hold_out`"
+            f"mixture {mixture.name}: hold_out covers its own sources {', '.join(drawn)} (twins are held out "
+            "together); remove them from `sources`, or from `hold_out`"
         )
     return held
 

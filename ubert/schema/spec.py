@@ -149,8 +149,8 @@ class DatasetSpec(Strict):
     fetch: Fetches = Field(default_factory=list)  # how the files come to be there
     files: list[Files] = Field(min_length=1)
     error_budget: float = Field(default=0.01, ge=0, le=1)  # of a split's rows, and of its files as a whole
-    # Datasets (folders of the mirror) or specs with the same texts under other annotations: `hold_out` of a mixture
-    # takes them along.
+    # Datasets (folders of the mirror) or specs with the same texts under other annotations: `hold_out` of a
+    # mixture takes them along.
     twins: list[Annotated[str, Field(pattern=NAME)]] = Field(default_factory=list)
     map: Mapping
     categories: Categories = Field(default=Categories(), validate_default=True)
