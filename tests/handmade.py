@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.draw import MEMBERS
-from pipelines.shard import missing, plan, run_unit, shard, units
+from pipelines.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
+from pipelines.shard_files import Paraphrases
 from pipelines.store import Store, atomic, now
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SplitCounts, fingerprint
@@ -141,16 +142,19 @@ def make_shards(
     encoder: str = ENCODER,
     max_tokens: int = 64,
     name: str = "made",
+    paraphrases: Paraphrases = NO_PARAPHRASES,
 ) -> Path:
     """Shards of a mixture of these records."""
     write_mixture(root, name, corpora, copies)
-    return shard_members(root, name, encoder, max_tokens)
+    return shard_members(root, name, encoder, max_tokens, paraphrases)
 
 
-def shard_members(root: Path, name: str, encoder: str, max_tokens: int) -> Path:
+def shard_members(
+    root: Path, name: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
+) -> Path:
     """Shards of a mixture: the units are worked here, so that no Ray is needed."""
-    planned = plan(Store(root), name, encoder, max_tokens)
+    planned = plan(Store(root), name, encoder, max_tokens, paraphrases)
     for unit in missing(Store(root), units(planned)):
         run_unit(unit, encoder, max_tokens)
-    shard(name, encoder=encoder, max_tokens=max_tokens, root=root)
+    shard(name, encoder=encoder, max_tokens=max_tokens, root=root, paraphrases=paraphrases)
     return planned.directory

@@ -17,7 +17,7 @@ from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Prompting
 from ubert.training.shards import Lists, Prompt
 
-_LEFT, _ORDER, _RENAMED, _WHICH = 1, 2, 3, 4  # what a key is drawn for
+_LEFT, _ORDER, _RENAMED, _WHICH, _FEWER = 1, 2, 3, 4, 5  # what a key is drawn for
 LEAST = 2  # labels to choose among: with the right one alone, every text would say yes
 
 
@@ -63,7 +63,8 @@ def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> I
     count = len(prompt.categories)
     least = min(count, LEAST) if (prompt.regions == Region.ANCHOR).any() else 1
     others = count - len(gold)
-    kept = max(least, len(gold) + others - math.floor(left_out * others))
+    fewer = math.floor(left_out * others + uniform([0], _FEWER, *key)[0])  # right on average
+    kept = max(least, len(gold) + others - fewer)
     kept = max(len(gold), min(kept, most))
     if kept == count:
         return np.arange(count, dtype=np.int32)

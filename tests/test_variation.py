@@ -1,0 +1,137 @@
+"""Prompts that vary: what a text has is always asked for, and every draw is a function of its key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import ENCODER, make_shards, ner, sentiment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_loader import SPECIAL, recipe, same
+
+from pipelines.specs import paraphrases
+from ubert.inference.predictor import INSTRUCTIONS
+from ubert.model.batch import Batch
+from ubert.model.tokenizer import load_tokenizer
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Prompting
+from ubert.training.loader import Loader
+from ubert.training.shards import Shards, open_shards
+from ubert.training.variation import Varied, vary
+
+OTHERS = {"person": ["human being", "somebody"], "the ner of a text": ["who and where"], "nobody": ["no one"]}
+CORPORA = {"people": [ner(i, i % 5) for i in range(60)], "reviews": [sentiment(i, 6) for i in range(60)]}
+TOKENIZER = load_tokenizer(ENCODER)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    return open_shards(make_shards(tmp_path_factory.mktemp("store"), CORPORA, paraphrases=OTHERS))
+
+
+def row_of(shards: Shards, record_id: str) -> int:
+    return next(row for row in range(len(shards)) if shards.record_id(row) == record_id)
+
+
+def varied(shards: Shards, record_id: str, *key: int, share: float = 0.5, **prompting: Any) -> Varied:
+    row = row_of(shards, record_id)
+    file, i = shards.find(row)
+    example = shards.example(row)
+    gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
+    asked = shards.prompt(int(file.prompt[i]))
+    return vary(asked, gold, 8, Prompting(**prompting), shards.words, shards.others, share, *key)
+
+
+def words(ids: Any) -> str:
+    return TOKENIZER.words(ids)
+
+
+@settings(deadline=None)
+@given(
+    number=st.integers(0, 59),
+    share=st.floats(0, 0.999),
+    drop=st.floats(0, 0.999),
+    shuffle=st.booleans(),
+    key=st.integers(0, 2**32),
+)
+def test_what_a_text_has_is_asked_for(
+    shards: Shards, number: int, share: float, drop: float, shuffle: bool, key: int
+) -> None:
+    found = varied(shards, f"reviews/train/{number}", key, share=share, drop=drop, shuffle=shuffle)
+    chosen = found.chosen.tolist()
+    assert number % 6 in chosen
+    assert len(set(chosen)) == len(chosen) >= 2  # with the right one alone, every text would say yes
+    assert shuffle or chosen == sorted(chosen)
+    again = varied(shards, f"reviews/train/{number}", key, share=share, drop=drop, shuffle=shuffle)
+    assert again.chosen.tolist() == chosen
+
+
+def test_categories_that_a_text_lacks_come_and_go(shards: Shards) -> None:
+    seen = Counter(
+        tuple(varied(shards, "people/train/0", key, share=0.5, drop=0.8).chosen.tolist()) for key in range(300)
+    )
+    assert seen.keys() == {(0, 1), (0, 1, 2)}  # it has a person and a place, and no firm
+    assert 90 < seen[0, 1] < 150  # four in ten are 120
+    kept = [len(varied(shards, "reviews/train/0", key, share=0.5, drop=0.8).chosen) for key in range(20)]
+    assert kept == [4] * 20  # of five others two are left out
+
+
+def test_shuffled_categories_come_in_every_order(shards: Shards) -> None:
+    orders = {tuple(varied(shards, "people/train/0", key, shuffle=True).chosen.tolist()) for key in range(100)}
+    assert len(orders) == 6
+
+
+def test_names_and_instructions_come_in_other_words(shards: Shards) -> None:
+    found = [varied(shards, "people/train/0", key, rename=0.6) for key in range(300)]
+    names = Counter(words(one.categories[0]) for one in found)
+    assert names.keys() == {"person", "human being", "somebody"}
+    assert 80 < names["person"] < 160  # four in ten are 120
+    assert {words(one.categories[1]) for one in found} == {"place"}  # nothing else is said for it
+    asked = {words(one.instruction) for one in found}
+    assert asked == {"the ner of a text", "who and where", INSTRUCTIONS["ner"]}
+
+
+def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards) -> None:
+    changes = {"prompts": {"shuffle": True, "drop": 0.9, "rename": 0.5}}
+    plain = Loader(shards, recipe(epochs=1), SPECIAL, 512)
+    vary = Loader(shards, recipe(epochs=1, **changes), SPECIAL, 512)
+    gold, tables = [], []
+    for loader in (plain, vary):
+        batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
+        assert all(isinstance(batch, Batch) for batch in batches)
+        gold.append(sum(int(b.gold_anchor_T.sum()) + len(b.gold_cells_G3) for b in batches))  # type: ignore[union-attr]
+        tables.append(sum(len(b.piece_T) for b in batches))  # type: ignore[union-attr]
+    assert gold[0] == gold[1] and tables[1] < tables[0]
+    one, other = (
+        vary.step(1).batches[0],
+        Loader(shards, recipe(epochs=1, **changes), SPECIAL, 512).step(1).batches[0],
+    )
+    assert isinstance(one, Batch) and isinstance(other, Batch) and same(one, other)
+
+
+def test_a_gold_cell_stays_with_its_category_in_any_order(shards: Shards) -> None:
+    loader = Loader(shards, recipe(epochs=1, prompts={"shuffle": True}), SPECIAL, 512)
+    kinds = {0: "person", 1: "place", 2: "firm"}
+    seen = 0
+    for i in range(loader.total_steps):
+        for batch in loader.step(i).batches:
+            assert isinstance(batch, Batch)
+            for table, *_ in batch.gold_cells_G3.tolist():
+                at = int(batch.anchor_T[table])
+                name = words(batch.ids_BL[int(batch.piece_T[table]), at : at + 1].numpy())
+                assert name == kinds[int(batch.category_T[table])]
+                seen += 1
+    assert seen == 120
+
+
+def test_paraphrases_are_read_beside_the_specs(tmp_path: Path) -> None:
+    assert paraphrases(tmp_path) == {}
+    (tmp_path / "paraphrases.yaml").write_text("person: [human being]\n")
+    assert paraphrases(tmp_path) == {"person": ["human being"]}
+    (tmp_path / "paraphrases.yaml").write_text("person: human being\n")
+    with pytest.raises(UserError, match=r"paraphrases.yaml: person: .*list"):
+        paraphrases(tmp_path)
