@@ -32,23 +32,11 @@ from pipelines.shard import shard
 from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe
 from pipelines.store import Store
-from ubert.evaluation import metric
+from ubert.evaluation import MAIN, metric
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
 from ubert.training import loop
 from ubert.training.step import Worker
-
-MAIN = {
-    "classification": "accuracy",
-    "pair": "accuracy",
-    "choice": "accuracy",
-    "multilabel": "micro_f1",
-    "regression": "pearson",
-    "ner": "span_f1",
-    "qa": "qa_f1",
-    "relation": "relation_f1",
-    "event": "trigger_f1",
-}
 
 
 def sharded(recipe: Recipe, root: Path, specs: Path) -> Path:

@@ -130,13 +130,13 @@ def measure(
 
 
 def find_checkpoint(given: Path, root: Place) -> Path:
-    """The folder of a checkpoint or run: `given`, or the run of that name in the store.
+    """The folder of a checkpoint or run: `given`, the run of that name in the store, or the model of ours.
 
     Raises:
-        UserError: there is neither.
+        UserError: there is none of these.
     """
     run = Store(root).run(str(given))
-    for folder in (given, run):
+    for folder in (given, run, ubert.PRETRAINED / given):
         if folder.is_dir():
             return folder
     runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []

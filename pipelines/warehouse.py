@@ -6,6 +6,7 @@ says. Beyond that, only a single SELECT is accepted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,6 +52,15 @@ _TABLES = {
         }
     ),
     "audits": pa.schema({**dict.fromkeys(("audit", "fingerprint", "counted"), _WORD), "number": _COUNT}),
+    "probes": pa.schema(
+        {
+            **dict.fromkeys(("name", "weights", "corpus", "version", "task", "test", "shots"), _WORD),
+            **dict.fromkeys(("seed", "records", "steps", "measured"), _COUNT),
+            "metric": _WORD,
+            **dict.fromkeys(("value", "seconds"), pa.float64()),
+            "created": _WORD,
+        }
+    ),
     "shards": pa.schema(
         {
             **dict.fromkeys(("mixture", "fingerprint", "encoder", "path"), _WORD),
@@ -143,6 +153,7 @@ def connect(
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
             "audits": _audit_rows(store),
+            "probes": _probe_rows(store),
             "shards": _shard_rows(store),
         }
         for name, rows in tables.items():
@@ -235,6 +246,13 @@ def _audit_rows(store: Store) -> Iterator[dict[str, Any]]:
         manifest = store.current("audits", name)[1]
         for counted, number in manifest.counts.items():
             yield {"audit": name, "fingerprint": manifest.fingerprint, "counted": counted, "number": number}
+
+
+def _probe_rows(store: Store) -> Iterator[dict[str, Any]]:
+    """Cells of probes, in which `shots` is a number or all."""
+    for path in sorted((store.root / "probes").glob("*.json"), key=str):
+        cell = json.loads(path.read_text(encoding="utf-8"))
+        yield {**cell, "shots": str(cell["shots"])}
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:

@@ -9,14 +9,17 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
     from ubert.schema.recipe import Precision
 
-__all__ = ["checkpoint", "load"]
+__all__ = ["PRETRAINED", "checkpoint", "load"]
+
+PRETRAINED = Path(__file__).parent / "pretrained"  # a folder each model that comes with this package
 
 
 def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
     """Load a checkpoint: `ubert.load(path).predict(texts, task="ner", categories=["person", "place"])`.
 
     Args:
-        path: a checkpoint's directory, or a run's (its latest checkpoint).
+        path: a checkpoint's directory, a run's (its latest checkpoint), or the name of a model of ours, such as
+            universal-small.
         precision: of matrix products. auto: bf16 where the processor has it, two to three times as fast. With
             fp32 scores depend neither on the machine nor on the other texts of a batch (but for rounding).
 
@@ -30,7 +33,8 @@ def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
 
 
 def checkpoint(path: str | Path) -> Path:
-    """The directory of a checkpoint: `path`, or the latest one of the run that it is.
+    """The directory of a checkpoint: `path`, the latest one of the run that it is, or the model of ours that it
+    names.
 
     Raises:
         UserError: there is none.
@@ -40,7 +44,10 @@ def checkpoint(path: str | Path) -> Path:
 
     directory = Path(path)
     if not directory.is_dir():
-        raise UserError(f"{directory}: no such folder; give a checkpoint's or a run's")
+        directory = PRETRAINED / path
+        if not directory.is_dir() or directory.parent != PRETRAINED:
+            ours = ", ".join(sorted(shipped.name for shipped in PRETRAINED.glob("*/"))) or "none"
+            raise UserError(f"{path}: no such folder; give a checkpoint's or a run's, or a model of ours ({ours})")
     if not (directory / "checkpoints").is_dir():
         return directory
     newest = latest(directory)

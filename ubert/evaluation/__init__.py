@@ -11,8 +11,9 @@ Counts of records, shards and workers are added in any order; metrics are comput
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Protocol, cast
 
 from ubert.evaluation.counts import Counts
@@ -20,6 +21,23 @@ from ubert.objectives import Prediction
 from ubert.schema.errors import UserError
 from ubert.schema.record import TASKS, Record
 
+MAIN: Mapping[str, str] = MappingProxyType(
+    {
+        "classification": "accuracy",
+        "multilabel": "micro_f1",
+        "pair": "accuracy",
+        "choice": "accuracy",
+        "regression": "pearson",
+        "ner": "span_f1",
+        "relation": "relation_f1",
+        "event": "trigger_f1",
+        "coref": "conll_f1",
+        "qa": "qa_f1",
+        "seq2seq": "rouge_l",
+        "text": "perplexity",
+    }
+)
+"""The one metric of a task that comparisons show."""
 SMALLER_IS_BETTER = frozenset({"perplexity", "rmse"})
 
 

@@ -1,0 +1,184 @@
+"""One cell of a probe: a checkpoint, fine-tuned on so many shots of a corpus, and measured.
+
+All checkpoints are fine-tuned alike: batches of `TOKENS` tokens, peak learning rates that fall linearly, so many
+epochs by the number of shots and no fewer or more steps than `STEPS`. Nothing is chosen by the records that are
+measured: the last step counts, and mentions hold from a probability of 0.5.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pipelines.evaluate import measure, read_records
+from pipelines.place import Place
+from pipelines.probe.shots import drawn
+from pipelines.rows import Rows
+from pipelines.shard_files import Unit, write, write_unit
+from pipelines.store import Store, atomic, now
+from ubert.evaluation import MAIN
+from ubert.inference.predictor import Predictor
+from ubert.model.tokenizer import encoder_path, load_tokenizer
+from ubert.model.ubert import Shape, UbertModel
+from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import Record, Split
+
+Shots = int | Literal["all"]
+TOKENS = 1024  # of a batch
+RATES: dict[str, Any] = {"learning_rate": 1e-4, "head_learning_rate": 5e-4}
+EPOCHS = ((10, 30), (100, 12), (math.inf, 2))  # by shots, up to so many
+STEPS = 60, 600  # at least, at most
+MAX_TOKENS = 256
+SETTINGS: dict[str, Any] = {"tokens": TOKENS, **RATES, "epochs": EPOCHS, "steps": STEPS, "max_tokens": MAX_TOKENS}
+
+
+class Cell(NamedTuple):
+    """What is fine-tuned, on what. `source`: a checkpoint's folder or an encoder; `weights`: the hash of what it
+    begins with; `limit`: records that are measured, the first by sampling key."""
+
+    name: str
+    source: str
+    weights: str
+    corpus: str
+    version: str
+    train: Split
+    test: Split
+    shots: Shots
+    seed: int
+    limit: int
+
+    @property
+    def key(self) -> str:
+        """By which its result is found again."""
+        return fingerprint(*self[2:], SETTINGS)
+
+
+def place_of(store: Store, cell: Cell) -> Place:
+    """The file of a cell's result."""
+    return store.root / "probes" / f"{cell.key}.json"
+
+
+def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
+    """Fine-tune and measure, unless that was done before; the result is in the store when this returns.
+
+    Raises:
+        UserError: the corpus or checkpoint is missing, or training fails.
+    """
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    store = Store(root)
+    if (place := place_of(store, cell)).exists():
+        found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        return found
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="ubert-probe-") as folder:
+        predictor, trained = _tuned(cell, store, Path(folder))
+        measured = measure(predictor, corpus=cell.corpus, split=cell.test, limit=cell.limit, root=root)
+    result = {
+        **cell._asdict(),
+        **trained,
+        "task": measured["task"],
+        "measured": measured["records"],
+        "metric": MAIN[measured["task"]],
+        "value": measured["metrics"][MAIN[measured["task"]]],
+        "metrics": measured["metrics"],
+        "seconds": round(time.perf_counter() - began, 1),
+        "created": now(),
+    }
+    with atomic(place) as path:
+        path.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    return result
+
+
+def _tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, Any]]:
+    """The checkpoint after its shots, and on how much it was trained."""
+    import ubert
+    from ubert.training import loop
+    from ubert.training.step import Worker
+
+    if cell.shots == 0:
+        return _untuned(cell), {"records": 0, "steps": 0, "tokens": 0}
+    records = training_records(cell, store)
+    shards = shards_of(records, cell.source, folder / "shards")
+    rows = json.loads((shards / MANIFEST).read_text(encoding="utf-8"))["alignment"][0]
+    recipe = Recipe(
+        name="probe",
+        mixture="probe",
+        encoder=cell.source,
+        tokens_per_batch=TOKENS,
+        packs_per_batch=1,
+        steps=steps_of(cell.shots, rows["tokens"]),
+        seed=cell.seed,
+        checkpoint_every=10**9,
+        **RATES,
+        **_head_of(cell.source),
+    )
+    checkpoint = loop.train(recipe, shards=shards, run=folder / "runs" / "probe", worker=Worker(progress=False))
+    done = {"records": len(records), "steps": recipe.steps, "tokens": rows["tokens"]}
+    return ubert.load(checkpoint), done
+
+
+def steps_of(shots: Shots, tokens: int) -> int:
+    """How many steps a number of shots has, whose texts have so many tokens."""
+    epochs = next(epochs for most, epochs in EPOCHS if (math.inf if shots == "all" else shots) <= most)
+    least, most = STEPS
+    return min(most, max(least, math.ceil(epochs * tokens / TOKENS)))
+
+
+def _untuned(cell: Cell) -> Predictor:
+    import ubert
+
+    if Path(cell.source).is_dir() and (Path(cell.source) / "special.json").is_file():
+        return ubert.load(cell.source)
+    tokenizer = load_tokenizer(cell.source)
+    model = UbertModel.new(encoder_path(cell.source), Shape(), vocabulary=tokenizer.vocabulary, seed=cell.seed)
+    return Predictor(model, tokenizer)
+
+
+def _head_of(source: str) -> dict[str, Any]:
+    """What the recipe has to say alike of a checkpoint that has a head."""
+    config = Path(encoder_path(source)) / "config.json"
+    shape = json.loads(config.read_text(encoding="utf-8")).get("shape") if config.is_file() else None
+    return {key: shape[key] for key in ("layout", "table_size")} if shape else {}
+
+
+def training_records(cell: Cell, store: Store) -> list[Record]:
+    """The shots: a draw of each category, without the records that are measured."""
+    directory, manifest = store.current("corpora", cell.corpus)
+    records = list(read_records(directory, manifest, cell.train, None))
+    if cell.train == cell.test:
+        measured = {one.record_id for one in read_records(directory, manifest, cell.test, cell.limit)}
+        records = [record for record in records if record.record_id not in measured]
+    return records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
+
+
+def shards_of(records: list[Record], encoder: str, directory: Path) -> Path:
+    """Shards of a few records, made here and now."""
+    tokenizer = load_tokenizer(encoder)
+    rows = Rows(tokenizer, MAX_TOKENS)
+    unit = Unit(records[0].corpus, directory, directory, "shots", True, np.ones((len(records), 1), np.int32))
+    write_unit(unit, rows, [rows.batch(records, range(len(records)))])
+    mark = fingerprint([record.record_id for record in records], tokenizer.hash, MAX_TOKENS)
+    manifest = ShardManifest(
+        name="probe",
+        fingerprint=mark,
+        created=now(),
+        mixture="probe",
+        mixture_fingerprint=mark,
+        encoder=encoder,
+        tokenizer=tokenizer.hash,
+        max_tokens=MAX_TOKENS,
+        phases=1,
+        **write([unit], tokenizer, directory, {}),
+    )
+    (directory / MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
+    return directory

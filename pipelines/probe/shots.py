@@ -1,0 +1,49 @@
+"""Which records a checkpoint is fine-tuned on: a few of each category, the same for all checkpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import xxhash
+
+from ubert.schema.keys import keys
+from ubert.schema.record import Record
+
+NONE = ""  # the category of a record that has none
+
+
+def drawn(records: Sequence[Record], shots: int, seed: int) -> list[Record]:
+    """Take records in an order drawn by key until each category that occurs has `shots` of them, or all there are.
+
+    A record counts for all of its categories; those without any are one more.
+    """
+    order = np.argsort(keys([xxhash.xxh3_64_intdigest(record.record_id.encode()) for record in records], seed))
+    taken: Counter[str] = Counter()
+    chosen = []
+    for i in order.tolist():
+        names = categories_of(records[i])
+        if any(taken[name] < shots for name in names):
+            taken.update(names)
+            chosen.append(records[i])
+    return chosen
+
+
+def categories_of(record: Record) -> set[str]:
+    """The categories that a record has: labels, types of its mentions, relations and events, the nearest number of
+    a scale, whether a question has an answer."""
+    if record.task == "qa":
+        return {"answered" if record.spans else "unanswered"}
+    if record.task == "choice":
+        return {"choice"}  # each record has its own
+    if (value := record.value) is not None:
+        names = [category.name for category in record.categories]
+        return {min(names, key=lambda name: abs(float(name) - value))}
+    of_spans = {span.category for span in record.spans if span.category is not None}
+    of_links = {link.category for link in record.relations} | {event.category for event in record.events}
+    return _names(record, {*record.labels, *of_spans, *of_links}) or {NONE}
+
+
+def _names(record: Record, indices: Iterable[int]) -> set[str]:
+    return {record.categories[i].name for i in indices}
