@@ -120,6 +120,7 @@ def shard(
             tokenizer=planned.tokenizer.hash,
             max_tokens=max_tokens,
             phases=planned.mixture.phases,
+            sources=[f"{source.corpus}/{source.split}" for source in planned.mixture.sources],
             **write(wanted, planned.tokenizer, planned.directory, paraphrases),
         )
         store.publish("shards", manifest)

@@ -321,6 +321,28 @@ def convert(
 
 
 @app.command()
+def pack(
+    checkpoint: Checkpoint,
+    out: Annotated[Path, typer.Argument(help="A new folder, for the small form.")],
+    root: Root = STORE,
+) -> None:
+    """Write a checkpoint in a small form, to hand it on.
+
+    Weights are in half precision, and word embeddings are left out: they stay those of the encoder (train with
+    `freeze_words: true`). It loads, predicts and is trained further as any other checkpoint.
+
+    Example: ubert pack shop shop-small
+    """
+    import ubert
+    from pipelines.evaluate import find_checkpoint
+    from ubert.training.packed import pack as job
+
+    folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    console.print(f"{folder}: {size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def export(
     checkpoint: Checkpoint,
     out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],

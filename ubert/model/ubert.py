@@ -23,6 +23,7 @@ from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.precision import keep_half
 from ubert.model.structure_table import Scores, StructureTable
+from ubert.model.words import take_words
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
 
@@ -54,6 +55,7 @@ class UbertConfig(PreTrainedConfig):
     """config.json of a checkpoint: the encoder's own configuration, and the fields of `Shape`."""
 
     model_type = "ubert"
+    words: str | None = None  # an encoder that has the word embeddings, where the checkpoint leaves them out
     sub_configs_defaults: ClassVar = {"encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
     encoder: dict[str, Any] | PreTrainedConfig | None = None
     shape: dict[str, Any] | None = None
@@ -289,7 +291,10 @@ class UbertModel(PreTrainedModel):
                 f"{directory}: damaged, or of another version ({reason}); use the one before it"
             ) from None
         model, found = loaded
-        if missing := found["missing_keys"]:
+        missing = set(found["missing_keys"])
+        if model.config.words:
+            missing -= {take_words(model)}
+        if missing:
             raise UserError(
                 f"{directory}: damaged, or of another version ({min(missing)} is missing); use the one before it"
             )

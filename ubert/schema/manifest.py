@@ -158,8 +158,11 @@ class ShardFile(Strict):
 
 
 class ShardManifest(Manifest):
-    """`shards/<mixture>/<fingerprint>/manifest.json`. `tokenizer` is the hash of the tokenizer; `cut_categories`
-    counts the category names, questions and instructions that were cut; `phases` is the number of phases."""
+    """`shards/<mixture>/<fingerprint>/manifest.json`.
+
+    `tokenizer` is the hash of the tokenizer; `phases` is the number of phases; `sources` are the splits that the
+    mixture drew from (corpus/split); `cut_categories` counts the category names, questions and instructions that
+    were cut."""
 
     mixture: str
     mixture_fingerprint: str
@@ -167,6 +170,7 @@ class ShardManifest(Manifest):
     tokenizer: str
     max_tokens: int
     phases: int
+    sources: list[str] = Field(default_factory=list)
     shards: list[ShardFile]
     draws: ShardFile
     categories: ShardFile
@@ -176,11 +180,13 @@ class ShardManifest(Manifest):
 
 
 class Ancestor(Strict):
-    """A checkpoint that a run began with: its run, its step, and the blake3 of its weights."""
+    """A checkpoint that a run began with: its run, its step, the blake3 of its weights, and the splits that it was
+    trained on (corpus/split)."""
 
     run: str
     step: int
     weights: str
+    sources: list[str] = Field(default_factory=list)
 
 
 class RunManifest(Manifest):

@@ -128,9 +128,10 @@ class Recipe(Strict):
     `<corpus>/<split>/<metric>`, whose best checkpoint stays.
 
     A run may begin where another of the store is. `from`: a finished run, or a checkpoint, `<run>/step-001000`,
-    whose weights this run begins with, encoder and heads, at step 0 and with a fresh optimizer, on any mixture
-    (STILTs); chains of runs are made so. `continue_from`: a checkpoint on the same shards, with whose weights,
-    optimizer and step this run goes on: a stable run has many ends.
+    or a model of ours, such as universal-small. This run begins with its weights, encoder and heads, at step 0 and
+    with a fresh optimizer, on any mixture (STILTs); chains of runs are made so. A recipe that evaluates a split on
+    which an ancestor was trained is refused, unless it says `seen: allow`. `continue_from`: a checkpoint on the
+    same shards, with whose weights, optimizer and step this run goes on: a stable run has many ends.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python's
@@ -168,6 +169,7 @@ class Recipe(Strict):
     warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps
     decay: float = Field(default=0.1, gt=0, le=1)  # share of the steps; of wsd alone
     ancestor: str | None = Field(default=None, alias="from", pattern=rf"{NAME[:-1]}(/step-\d{{6,}})?$")
+    seen: Literal["refuse", "allow"] = "refuse"  # what is evaluated, by an ancestor
     continue_from: str | None = Field(
         default=None,
         pattern=rf"{NAME[:-1]}/step-\d{{6,}}$",

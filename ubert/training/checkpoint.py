@@ -47,7 +47,8 @@ class State(Strict):
     """Where a run was. `step` counts finished steps, and is the loader's position: batches are a function of it.
 
     `tokens` and `seconds` were spent so far, over all workers; `loss` is that of the last step, None before the
-    first; `metrics` were measured at this step, if they were. `shards` is their fingerprint, `tokenizer` its hash,
+    first; `metrics` were measured at this step, if they were. `shards` is their fingerprint, `sources` are the
+    splits that they were drawn from (corpus/split), `tokenizer` its hash,
     `ancestry` the chain of runs that gave the first weights, `files` the blake3 of each file of the checkpoint (of
     state.json, of all that it says but this).
     """
@@ -59,6 +60,7 @@ class State(Strict):
     metrics: dict[str, float] = Field(default_factory=dict)
     recipe: Recipe
     shards: str
+    sources: list[str] = Field(default_factory=list)
     tokenizer: str
     ancestry: list[Ancestor] = Field(default_factory=list)
     files: dict[str, str] = Field(default_factory=dict)
@@ -106,9 +108,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         model.save(half, tensors.weights)
         tokenizer.save(half)
         save_file(tensors.states, half / OPTIMIZER)
-        whole = state.model_copy(update={"files": {path.name: _hash(path) for path in sorted(half.iterdir())}})
-        whole.files[STATE] = _own_hash(whole.model_dump_json())
-        (half / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        write_state(half, state)
         for path in (*half.iterdir(), half):
             to_disk(path)
         if directory.exists():  # damaged, or this step would not have been done again
@@ -121,6 +121,15 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
             f"{directory}: the checkpoint cannot be written ({error}); nothing incomplete is kept: make room, "
             "then run the same command again"
         ) from error
+    return directory
+
+
+def write_state(directory: Path, state: State) -> Path:
+    """Write state.json, with the hash of each file that lies beside it; returns the directory."""
+    files = {path.name: _hash(path) for path in sorted(directory.iterdir()) if path.name != STATE}
+    whole = state.model_copy(update={"files": files})
+    whole.files[STATE] = _own_hash(whole.model_dump_json())
+    (directory / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return directory
 
 
@@ -238,7 +247,7 @@ def _damage(directory: Path) -> str | None:
     own = state.files.pop(STATE, None)  # older checkpoints have none
     if own is not None and own != _own_hash((directory / STATE).read_text(encoding="utf-8")):
         return f"{STATE} is not what was written"
-    if directory.name != f"step-{state.step:06}":
+    if _NAME.fullmatch(directory.name) and directory.name != f"step-{state.step:06}":
         return f"{STATE} is of step {state.step}"
     for name, expected in state.files.items():
         path = directory / Path(name).name

@@ -141,6 +141,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             loss=None,
             recipe=recipe,
             shards=made_of,
+            sources=opened.manifest.sources,
             tokenizer=tokenizer.hash,
             ancestry=run_directory.ancestry(ancestor) if ancestor else [],
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+import ubert
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
@@ -38,6 +39,7 @@ INDIFFERENT = {
     "parallel",
     "compile",
     "mlflow",
+    "seen",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {
@@ -186,24 +188,13 @@ def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
     """The checkpoint of another run whose weights this one begins with, or None.
 
     Raises:
-        UserError: there is no such run, it isn't finished, or it is of another encoder; the checkpoint is damaged.
+        UserError: there is no such run, it isn't finished, it is of another encoder, or it was trained on what the
+            recipe evaluates; the checkpoint is damaged.
     """
     if recipe.ancestor is None:
         return None
-    name, _, step = recipe.ancestor.partition("/")
-    other, said = run.parent / name, f"recipe {recipe.name}: from {recipe.ancestor}:"
-    if other == run or not (other / "checkpoints").is_dir():
-        runs = sorted(path.parent.name for path in run.parent.glob("*/checkpoints") if path.parent != run)
-        raise UserError(f"{said} expected another run of {run.parent}; there are {', '.join(runs) or 'none'}")
-    if step:
-        directory = other / "checkpoints" / step
-    elif manifest := finished(other):
-        directory = other / manifest.checkpoint
-    else:
-        raise UserError(
-            f"{said} the run isn't finished; finish it with `ubert pretrain {name}`, or name a checkpoint of "
-            f"it ({name}/step-...)"
-        )
+    said = f"recipe {recipe.name}: from {recipe.ancestor}:"
+    directory = _ancestor(run, recipe.ancestor, said)
     checkpoint.check(directory)
     before = checkpoint.read_state(directory)
     if (before.recipe.encoder, before.tokenizer) != (recipe.encoder, tokenizer):
@@ -211,14 +202,51 @@ def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
             f"{said} its encoder is {before.recipe.encoder} (tokenizer {before.tokenizer[:16]}), this recipe's "
             f"{recipe.encoder} (tokenizer {tokenizer[:16]}); give the recipe its ancestor's encoder"
         )
+    if recipe.seen == "refuse":
+        _check_unseen(recipe, ancestry(directory), said)
     return directory
+
+
+def _ancestor(run: Path, wanted: str, said: str) -> Path:
+    """The checkpoint that `from` names: of a run beside this one, or a model of ours."""
+    name, _, step = wanted.partition("/")
+    other = run.parent / name
+    if other != run and (other / "checkpoints").is_dir():
+        if step:
+            return other / "checkpoints" / step
+        if manifest := finished(other):
+            return other / manifest.checkpoint
+        raise UserError(
+            f"{said} the run isn't finished; finish it with `ubert pretrain {name}`, or name a checkpoint of "
+            f"it ({name}/step-...)"
+        )
+    if not step and (ubert.PRETRAINED / name).is_dir():
+        return ubert.PRETRAINED / name
+    runs = sorted(path.parent.name for path in run.parent.glob("*/checkpoints") if path.parent != run)
+    ours = sorted(path.name for path in ubert.PRETRAINED.glob("*/"))
+    raise UserError(
+        f"{said} expected another run of {run.parent}, or a model of ours; there are "
+        f"{', '.join([*runs, *ours]) or 'none'}"
+    )
+
+
+def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], said: str) -> None:
+    """Refuse to measure on what an ancestor was trained on."""
+    measured = {f"{wanted.corpus}/{wanted.split}" for wanted in recipe.evaluate}
+    for one in ancestors:
+        if seen := sorted(measured & set(one.sources)):
+            raise UserError(
+                f"{said} {one.run} was trained on {', '.join(seen)}, which the recipe evaluates; evaluate other "
+                "splits, or say `seen: allow`"
+            )
 
 
 def ancestry(directory: Path) -> list[Ancestor]:
     """The chain of checkpoints that a run has which begins with this one, the oldest first."""
     state = checkpoint.read_state(directory)
+    run = directory.parents[1] if directory.parent.name == "checkpoints" else directory
     weights = state.files[WEIGHTS]
-    return [*state.ancestry, Ancestor(run=directory.parents[1].name, step=state.step, weights=weights)]
+    return [*state.ancestry, Ancestor(run=run.name, step=state.step, weights=weights, sources=state.sources)]
 
 
 def start(run: Path, recipe: Recipe) -> None:

@@ -1,0 +1,159 @@
+"""Checkpoints in a small form: what they leave out comes back from the encoder, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import handmade
+import pytest
+import torch
+from handmade import ner, sentiment
+from safetensors.torch import load_file
+from tiny_run import make_encoder, make_recipe
+from typer.testing import CliRunner
+
+import ubert
+from pipelines.cli import app
+from pipelines.evaluate import find_checkpoint
+from ubert.schema.errors import UserError
+from ubert.training import loop
+from ubert.training.checkpoint import read_state
+from ubert.training.packed import pack
+from ubert.training.run_directory import finished
+
+QUIET = loop.Worker(progress=False)
+TEXTS = ["Ada Lovelace went to Paris by train.", "Max Born went to Oslo by train and slept."]
+WORDS = "encoder.embeddings.word_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def encoder(root: Path) -> Path:
+    return make_encoder(root / "encoder")
+
+
+@pytest.fixture(scope="module")
+def shards(root: Path, encoder: Path) -> Path:
+    corpora = {"people": [ner(i) for i in range(20)], "reviews": [sentiment(i) for i in range(20)]}
+    return handmade.make_shards(root, corpora, encoder=str(encoder), max_tokens=32, name="tiny")
+
+
+def trained(root: Path, encoder: Path, shards: Path, name: str, **changed: Any) -> Path:
+    recipe = make_recipe(encoder, **{"name": name, "steps": 4, "freeze_words": True} | changed)
+    return loop.train(recipe, shards=shards, run=root / "runs" / name, worker=QUIET)
+
+
+@pytest.fixture(scope="module")
+def small(root: Path, encoder: Path, shards: Path) -> Path:
+    return pack(trained(root, encoder, shards, "base"), root / "small")
+
+
+def scores(folder: Path) -> list[Any]:
+    found = ubert.load(folder, precision="fp32").predict(
+        TEXTS, task="ner", categories=["person", "place"], threshold=0.01
+    )
+    return [(one.start, one.end, one.category) for of_text in found for one in of_text]  # type: ignore[union-attr]
+
+
+def test_frozen_words_stay_the_encoders_and_the_rest_learns(root: Path, encoder: Path, small: Path) -> None:
+    before, after = (
+        load_file(root / f"runs/base/checkpoints/step-00000{step}/model.safetensors") for step in (0, 4)
+    )
+    assert torch.equal(before[WORDS], after[WORDS])
+    unchanged = {name for name in before if torch.equal(before[name], after[name])}
+    assert unchanged == {WORDS}
+
+
+def test_the_small_form_predicts_as_the_whole(root: Path, small: Path) -> None:
+    whole = root / "runs/base/checkpoints/step-000004"
+    tensors = load_file(small / "model.safetensors")
+    assert WORDS not in tensors and {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    one, other = ubert.load(whole).model.state_dict(), ubert.load(small).model.state_dict()
+    assert one.keys() == other.keys() and torch.equal(one[WORDS], other[WORDS])
+    assert all(torch.equal(tensor.half().float(), other[name]) for name, tensor in one.items() if name != WORDS)
+    assert scores(small) == scores(whole) != []
+    assert read_state(small).sources == ["people/train", "reviews/train"]
+
+
+def test_a_model_of_ours_is_found_by_its_name(
+    small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ubert, "PRETRAINED", small.parent)
+    monkeypatch.chdir(tmp_path)
+    assert ubert.checkpoint("small") == small == find_checkpoint(Path("small"), tmp_path)
+    for name in ("large", "../small", "small/.."):
+        with pytest.raises(UserError, match=r"no such folder; .* or a model of ours"):
+            ubert.checkpoint(name)
+
+
+def test_a_recipe_begins_with_a_model_of_ours(
+    root: Path, encoder: Path, shards: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ubert, "PRETRAINED", small.parent)
+    trained(root, encoder, shards, "tuned", **{"from": "small", "freeze_words": False})
+    mine = load_file(root / "runs/tuned/checkpoints/step-000000/model.safetensors")
+    assert all(
+        torch.equal(tensor, mine[name].half()) for name, tensor in load_file(small / "model.safetensors").items()
+    )
+    assert WORDS in mine  # a run of one's own is whole, and may train them
+    manifest = finished(root / "runs/tuned")
+    assert manifest and [(one.run, one.sources) for one in manifest.ancestry] == [
+        ("small", ["people/train", "reviews/train"])
+    ]
+
+
+@pytest.mark.parametrize(("split", "seen"), [("train", True), ("test", False)])
+def test_what_an_ancestor_was_trained_on_is_not_evaluated(
+    root: Path, encoder: Path, shards: Path, small: Path, split: str, seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ubert, "PRETRAINED", small.parent)
+    changed = {"from": "small", "evaluate": [{"corpus": "people", "split": split}]}
+    name = f"seen-{split}"
+    if seen:
+        with pytest.raises(UserError, match=r"small was trained on people/train, which .* `seen: allow`"):
+            trained(root, encoder, shards, name, **changed)
+        changed["seen"] = "allow"
+    assert trained(root, encoder, shards, name, **changed).is_dir()
+
+
+def test_words_that_were_trained_are_not_left_out(root: Path, encoder: Path, shards: Path) -> None:
+    checkpoint = trained(root, encoder, shards, "thawed", freeze_words=False)
+    with pytest.raises(UserError, match=r"word embeddings are not those of .* `freeze_words: true`"):
+        pack(checkpoint, root / "never")
+    assert not (root / "never").exists()
+
+
+def test_a_missing_encoder_is_named(root: Path, small: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copied = shutil.copytree(small, tmp_path / "copied")
+    config = copied / "config.json"
+    config.write_text(config.read_text().replace(str(root / "encoder"), str(tmp_path / "gone")))
+    with pytest.raises(UserError, match=r"gone.model.safetensors: cannot be read .* install the encoder"):
+        ubert.load(copied)
+
+
+def test_the_command_says_how_large_it_is(root: Path, small: Path, tmp_path: Path) -> None:
+    given = ["pack", "base", str(tmp_path / "packed"), "--root", str(root)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0 and "MiB" in done.output
+    again = CliRunner().invoke(app, given)
+    assert isinstance(again.exception, UserError) and "there already" in str(again.exception)
+
+
+def test_dropout_is_the_recipes(root: Path, encoder: Path, shards: Path) -> None:
+    losses = [
+        finished(root / "runs" / name).loss  # type: ignore[union-attr]
+        for name, share in (("dry", 0.0), ("wet", 0.5))
+        if trained(root, encoder, shards, name, dropout=share)
+    ]
+    assert losses[0] != losses[1]
+    model = ubert.load(root / "runs/dry/checkpoints/step-000004").model
+    model.drop(0.25)
+    shares = {module.p for module in model.encoder.modules() if isinstance(module, torch.nn.Dropout)}
+    assert shares == {0.25}

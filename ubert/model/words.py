@@ -1,0 +1,66 @@
+"""Checkpoints without word embeddings: these stay those of the encoder, and are read from there.
+
+They are half of a small encoder, and the same in each checkpoint that was trained with `freeze_words`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ubert.model.tokenizer import encoder_path
+from ubert.schema.errors import UserError
+
+if TYPE_CHECKING:
+    from ubert.model.ubert import UbertModel
+
+FILE = "model.safetensors"
+
+
+def take_words(model: UbertModel) -> str:
+    """Give a model the word embeddings of the encoder that its config names; returns their parameter's name.
+
+    Raises:
+        UserError: the encoder or its word embeddings are not there, or are of another size.
+    """
+    name = name_of(model)
+    vectors = words_of(model.config.words, name.removeprefix("encoder."))
+    if vectors.shape != model.word_vectors.shape:
+        raise UserError(
+            f"encoder {model.config.words!r} has word embeddings of {tuple(vectors.shape)}, and the checkpoint "
+            f"was trained on {tuple(model.word_vectors.shape)}; install the version of the encoder that it names"
+        )
+    with torch.no_grad():
+        model.encoder.get_input_embeddings().weight = torch.nn.Parameter(vectors.float())
+    model.config.words = None  # it has them now, wherever it is saved next
+    return name
+
+
+def name_of(model: UbertModel) -> str:
+    """The name of the parameter that holds a model's word embeddings."""
+    return next(name for name, parameter in model.named_parameters() if parameter is model.word_vectors)
+
+
+def words_of(encoder: str, name: str) -> Tensor:
+    """The word embeddings [V, E] of an encoder on this disk, by the name of their tensor.
+
+    Raises:
+        UserError: they are not there.
+    """
+    path = Path(encoder_path(encoder)) / FILE
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = [key for key in file.keys() if key == name or key.endswith(f".{name}")]  # noqa: SIM118
+            if len(found) == 1:
+                tensor: Tensor = file.get_tensor(found[0])
+                return tensor
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error}), and the checkpoint takes its word embeddings from there; install "
+            "the encoder"
+        ) from None
+    raise UserError(f"{path}: no word embeddings called {name}; install the encoder that the checkpoint names")

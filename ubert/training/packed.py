@@ -1,0 +1,46 @@
+"""A checkpoint in a small form, to be handed on: half precision, no optimizer, no word embeddings that its encoder
+has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from ubert.inference.thresholds import FILE as THRESHOLDS
+from ubert.model.tokenizer import load_tokenizer
+from ubert.model.ubert import WEIGHTS, UbertModel
+from ubert.model.words import name_of, words_of
+from ubert.schema.errors import UserError
+from ubert.training import checkpoint
+
+
+def pack(source: Path, out: Path) -> Path:
+    """Write a checkpoint's small form into a new folder.
+
+    Raises:
+        UserError: the folder is there already, or the checkpoint's word embeddings aren't its encoder's.
+    """
+    if out.exists():
+        raise UserError(f"{out}: there already; give a folder that is not")
+    state = checkpoint.read_state(source)
+    model, encoder = UbertModel.load(source), state.recipe.encoder
+    words = name_of(model)
+    same = torch.equal(words_of(encoder, words.removeprefix("encoder.")).float(), model.word_vectors)
+    if not same:
+        raise UserError(
+            f"{source}: its word embeddings are not those of {encoder}, so they can't be left out; train with "
+            "`freeze_words: true`"
+        )
+    out.mkdir(parents=True)
+    model.config.words = encoder
+    model.save(out)
+    weights = {name: tensor.half() for name, tensor in load_file(out / WEIGHTS).items() if name != words}
+    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    load_tokenizer(str(source)).save(out)
+    for name in (THRESHOLDS,):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+    return checkpoint.write_state(out, state)
