@@ -13,8 +13,9 @@ from rich.console import Console
 from pipelines import attempt, room
 from pipelines.mix import mix
 from pipelines.place import Place, on_disk
+from pipelines.replay import trained_on
 from pipelines.shard import shard
-from pipelines.specs import mixture, paraphrases
+from pipelines.specs import paraphrases
 from pipelines.store import Store
 from pipelines.tasks import session
 from ubert.schema.errors import UserError
@@ -55,9 +56,9 @@ def pretrain(
     run = run_directory.directory(on_disk(root), resume or recipe.name)
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
-    mix(mixture(recipe.mixture, specs), root=store.root, encoder=recipe.encoder)
+    mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
     shards = shard(
-        recipe.mixture,
+        recipe.shards,
         encoder=recipe.encoder,
         max_tokens=recipe.max_tokens,
         root=store.root,

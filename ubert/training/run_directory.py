@@ -68,7 +68,7 @@ def find_shards(root: Path, recipe: Recipe, tokenizer: str) -> Path:
     Raises:
         UserError: there are none; the message has the command that makes them.
     """
-    folder = root / "shards" / recipe.mixture
+    folder = root / "shards" / recipe.shards
     found = [(path.parent, read_manifest(ShardManifest, path.parent)) for path in folder.glob(f"*/{MANIFEST}")]
     fitting = [
         (manifest.created, directory)
@@ -79,7 +79,7 @@ def find_shards(root: Path, recipe: Recipe, tokenizer: str) -> Path:
         others = f"; the {len(found)} there are of another tokenizer or max_tokens" if found else ""
         raise UserError(
             f"{folder}: no shards for encoder {recipe.encoder!r} with max_tokens {recipe.max_tokens}{others}; "
-            f"make them with `ubert shard {recipe.mixture} --encoder {recipe.encoder}`"
+            f"make them with `ubert shard {recipe.shards} --encoder {recipe.encoder}`"
         )
     return max(fitting)[1]
 

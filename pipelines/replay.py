@@ -1,0 +1,48 @@
+"""The mixture that a recipe trains on: its own, or with a share of another that is replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.mix import mix
+from pipelines.place import Place
+from pipelines.specs import mixture
+from ubert.schema.errors import UserError
+from ubert.schema.mixture import Mixture, MixtureSource
+from ubert.schema.recipe import Recipe
+
+
+def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
+    """The mixture of a recipe. With `replay`, it has as many draws of the recipe's own mixture as that has alone,
+    and beside them the share of the other; of a split that both draw from, the recipe's own draws count.
+
+    Raises:
+        UserError: there is no such mixture, it can't be drawn, or one with phases is to be replayed or beside it.
+    """
+    own = mixture(recipe.mixture, specs)
+    if recipe.replay is None:
+        return own
+    share, other = recipe.replay.share, mixture(recipe.replay.mixture, specs)
+    if own.phases or other.phases:
+        named = own.name if own.phases else other.name
+        raise UserError(
+            f"recipe {recipe.name}: replay: mixture {named} has phases, and replay has none; remove them"
+        )
+    mine = {leaf.name for leaf in own.leaves}
+    if not (others := [leaf for leaf in other.leaves if leaf.name not in mine]):
+        raise UserError(f"recipe {recipe.name}: replay: mixture {own.name} draws from all of {other.name} itself")
+    draws = sum(source.draws for source in mix(own, root=root).sources)
+    again = other.model_copy(update={"sources": others})
+    return Mixture(
+        name=recipe.shards,
+        description=f"{own.name}, and a share of {share:g} of {other.name}.",
+        policy="equal",  # so that weights are shares
+        size=round(draws / (1 - share)),
+        seed=own.seed,
+        leaks=own.leaks,
+        duplicates=own.duplicates,
+        evidence=own.evidence,
+        hold_out=own.hold_out,
+        licences=own.licences,
+        sources=[MixtureSource(mixture=own, weight=1 - share), MixtureSource(mixture=again, weight=share)],
+    )

@@ -1,0 +1,62 @@
+"""Replay: a share of another mixture beside a recipe's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from handmade import ner, sentiment
+from worlds import put_corpus
+
+from pipelines.mix import mix
+from pipelines.replay import trained_on
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MixtureManifest
+from ubert.schema.recipe import Recipe
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    put_corpus(tmp_path, "new", [sentiment(i, corpus="new") for i in range(40)])
+    put_corpus(tmp_path, "old", [ner(i, i, corpus="old") for i in range(30)])
+    put_corpus(tmp_path, "older", [ner(i, i + 40, corpus="older") for i in range(30)])
+    write(tmp_path, "mine", {"sources": [{"corpus": "new"}]})
+    write(tmp_path, "base", {"sources": [{"corpus": "old", "weight": 3}, {"corpus": "older"}, {"corpus": "new"}]})
+    return tmp_path
+
+
+def write(root: Path, name: str, content: dict[str, Any]) -> None:
+    path = root / "specs" / "mixtures" / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({"name": name, **content}))
+
+
+def drawn(root: Path, **replay: Any) -> MixtureManifest:
+    recipe = Recipe(name="r", mixture="mine", steps=1, replay=replay or None)  # type: ignore[arg-type]
+    mixture = trained_on(recipe, root=root, specs=root / "specs")
+    assert mixture.name == recipe.shards
+    return mix(mixture, root=root)
+
+
+def test_a_share_of_the_draws_is_replayed_by_its_own_proportions(root: Path) -> None:
+    manifest = drawn(root, mixture="base", share=0.2)
+    assert {source.corpus: source.draws for source in manifest.sources} == {"new": 40, "old": 8, "older": 2}
+
+
+def test_without_replay_the_mixture_is_the_recipes(root: Path) -> None:
+    assert [source.draws for source in drawn(root).sources] == [40]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("base", {"sources": [{"corpus": "old"}], "phases": [{"share": 1.0}]}, "mixture base has phases"),
+        ("base", {"sources": [{"corpus": "new"}]}, "mixture mine draws from all of base itself"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(root: Path, name: str, content: dict[str, Any], message: str) -> None:
+    write(root, name, content)
+    with pytest.raises(UserError, match=message):
+        drawn(root, mixture="base", share=0.2)
