@@ -22,6 +22,7 @@ from ubert.evaluation.counts import Counts
 from ubert.inference.beam import Search
 from ubert.inference.masked_text import predict_texts
 from ubert.inference.predictor import Predictor
+from ubert.model import pretrained
 from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
@@ -136,7 +137,7 @@ def find_checkpoint(given: Path, root: Place) -> Path:
         UserError: there is none of these.
     """
     run = Store(root).run(str(given))
-    for folder in (given, run, ubert.PRETRAINED / given):
+    for folder in (given, run, pretrained.FOLDER / given):
         if folder.is_dir():
             return folder
     runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []

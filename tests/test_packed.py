@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import ubert
 from pipelines.cli import app
 from pipelines.evaluate import find_checkpoint
+from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.training import loop
 from ubert.training.checkpoint import read_state
@@ -83,7 +84,7 @@ def test_the_small_form_predicts_as_the_whole(root: Path, small: Path) -> None:
 def test_a_model_of_ours_is_found_by_its_name(
     small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ubert, "PRETRAINED", small.parent)
+    monkeypatch.setattr(pretrained, "FOLDER", small.parent)
     monkeypatch.chdir(tmp_path)
     assert ubert.checkpoint("small") == small == find_checkpoint(Path("small"), tmp_path)
     for name in ("large", "../small", "small/.."):
@@ -94,7 +95,7 @@ def test_a_model_of_ours_is_found_by_its_name(
 def test_a_recipe_begins_with_a_model_of_ours(
     root: Path, encoder: Path, shards: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ubert, "PRETRAINED", small.parent)
+    monkeypatch.setattr(pretrained, "FOLDER", small.parent)
     trained(root, encoder, shards, "tuned", **{"from": "small", "freeze_words": False})
     mine = load_file(root / "runs/tuned/checkpoints/step-000000/model.safetensors")
     assert all(
@@ -111,7 +112,7 @@ def test_a_recipe_begins_with_a_model_of_ours(
 def test_what_an_ancestor_was_trained_on_is_not_evaluated(
     root: Path, encoder: Path, shards: Path, small: Path, split: str, seen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ubert, "PRETRAINED", small.parent)
+    monkeypatch.setattr(pretrained, "FOLDER", small.parent)
     changed = {"from": "small", "evaluate": [{"corpus": "people", "split": split}]}
     name = f"seen-{split}"
     if seen:

@@ -10,9 +10,10 @@ from collections import Counter
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, content_hash, matches, reader
@@ -84,184 +85,34 @@ def records_of(name: str) -> list[Record]:
     return list(chain.from_iterable(taken.records for taken in ingested(name).values()))
 
 
-# Every spec of a real dataset, with its number of source records in each file (documents: in each split).
-SOURCE_RECORDS = {
-    "ade_corpus": [4272],
-    "ade_corpus_dose": [213],
-    "ade_corpus_sentences": [4272, 3000],
-    "ag_news_test": [7600],
-    "ag_news_titles": [6600, 1000],
-    "aste_14lap": [906, 219, 328],
-    "aste_14res": [1266, 310, 492],
-    "atis": [4478, 500, 893],
-    "atis_intent": [4478, 500, 893],
-    "bc5cdr": [3942, 4139],
-    "bionlp_st_2013_cg": [300, 100],
-    "bionlp_st_2013_cg_ner": [300, 100],
-    "bionlp_st_2013_ge": [222, 249],
-    "bionlp_st_2013_ge_coref": [222, 249],
-    "bionlp_st_2013_ge_json": [60],
-    "bionlp_st_2013_ge_ner": [222, 249],
-    "c3_zh": [5856, 1825],
-    "casie": [350],
-    "casie_coref": [350],
-    "casie_triggers": [350],
-    "clinc150": [15000 + 100, 3000 + 100, 4500 + 1000],
-    "clinc150_domain": [15000 + 100, 3000 + 100, 4500 + 1000],
-    "cluener": [5000, 1343],
-    "cmrc2018": [1228],
-    "cmrc2018_trial": [1002],
-    "commonsenseqa_dev": [1221],
-    "comve_mislabelled_qqp": [10000, 997, 1000],
-    "crudeoilnews": [151],
-    "crudeoilnews_augmented": [80],
-    "duee": [1498],
-    "duee_fin": [450],
-    "duee_fin_titles": [450],
-    "fewclue_bustm": [160, 160, 1772],
-    "fewclue_chid": [202, 202],
-    "fewclue_cluewsc": [160, 159, 976],
-    "fewclue_csl": [160, 160],
-    "fewclue_eprstmt": [160, 160, 610],
-    "fewclue_tnews": [1185, 1098, 2010],
-    "fewrel": [11200],
-    "format_examples_gliner_ner": [64],
-    "format_examples_instructkgc_event": [6],
-    "format_examples_instructkgc_ner": [6],
-    "format_examples_instructkgc_ner_instructions": [6],
-    "format_examples_instructkgc_relation": [6],
-    "format_examples_instructkgc_spo": [5],
-    "format_examples_ubert_choice": [1, 1],
-    "format_examples_ubert_classification": [1],
-    "format_examples_ubert_ner": [1, 1],
-    "format_examples_ubert_qa": [3],
-    "format_examples_uie_ner": [1],
-    "gap_coref": [2000, 454],
-    "genia_event_xml": [100],
-    "genia_event_xml_ner": [100],
-    "genia_nested": [1669, 1854],
-    "genia_nested_pipe": [48, 94, 55],
-    "germeval2014": [2200, 5100],
-    "germeval2014_outer": [2200, 5100],
-    "goemotions": [12000, 5426, 5427],
-    "goemotions_sentiment": [12000, 5426, 5427],
-    "litbank": [10],
-    "litbank_coref": [10],
-    "litbank_events": [869],
-    "litbank_links": [10],
-    "litbank_sentences": [869],
-    "logiqa_en": [651],
-    "logiqa_zh": [651],
-    "mams_absa": [4297, 500, 500],
-    "mams_absa_categories": [400, 400],
-    "mams_absa_polarity": [888, 901],
-    "mams_absa_terms": [4297, 500, 500],
-    "med": [5382],
-    "mit_movie_trivia": [7816, 1953],
-    "ocnli": [3000, 3000, 3000],
-    "pubmedqa": [600 - 291, 291],
-    "pubmedqa_answers": [600 - 291, 291],
-    "pubmedqa_sections": [1044, 987],
-    "redocred": [250],
-    "redocred_coref": [250],
-    "redocred_ner": [250],
-    "restaurant8k": [2049, 3731],
-    "resume_ner_zh": [3821, 463, 477],
-    "rte": [2490, 277],
-    "rte_parquet": [2490, 277],
-    "running_text_gutenberg": [7, 12, 61, 27],
-    "running_text_wikitext2": [60, 60],
-    "scierc": [350, 50, 100],
-    "scierc_coref": [350, 50, 100],
-    "scierc_relation": [350, 50, 100],
-    "scierc_spert": [1861, 275, 551],
-    "semeval2010_task8": [8000, 2717],
-    "semeval2010_task8_labels": [8000, 2717],
-    "semeval2014_absa_laptops": [3045],
-    "semeval2014_absa_laptops_terms": [3045, 800],
-    "semeval2014_absa_restaurants": [3041],
-    "semeval2014_absa_restaurants_categories": [3041, 800],
-    "semeval2014_absa_restaurants_polarity": [597 + 1232 + 1132 + 321 + 431],
-    "semeval2014_absa_restaurants_terms": [3041, 800],
-    "snips": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
-    "snips_intent": [2000, 2000, 1956, 1954, 1959, 100, 100, 100, 100, 100],
-    "squad2_cs224n": [6078, 5915],
-    "squad2_plausible_questions": [6078, 5915],
-    "squad2_questions": [6078, 5915],
-    "sst": [6920, 872, 1821],
-    "sst_fine": [8544, 1101, 2210],
-    "stsb": [5749, 1500, 1379],
-    "trec": [5452, 500],
-    "trec_fine": [5452, 500],
-    "tweeteval_emotion": [3257, 374, 1421],
-    "tweeteval_irony": [2862, 955, 784],
-    "tweeteval_stance_abortion": [587, 66, 280],
-    "tweeteval_stance_atheism": [461, 52, 220],
-    "tweeteval_stance_climate": [355, 40, 169],
-    "tweeteval_stance_feminist": [597, 67, 285],
-    "tweeteval_stance_hillary": [620, 69, 295],
-    "webnlg_re": [2500, 500, 703],
-    "wikievents": [20, 20],
-    "wikievents_coref": [20, 20],
-    "wikievents_ner": [20, 20],
-    "wnut17": [3394, 1009, 1287],
-    "xquad_en": [1190],
-    "xquad_en_questions": [1190],
-    "xquad_zh": [1190],
-    "xquad_zh_questions": [1190],
-}
-REJECTED = {
-    "c3_zh": {"ambiguous label": 1},
-    "casie": {"mention isn't in the text": 1},
-    "casie_coref": {"mention isn't in the text": 1},
-    "cmrc2018": {"mention isn't in the text": 97},
-    "cmrc2018_trial": {
-        "mention is in the text more than once": 76,
-        "empty question": 2,
-        "mention isn't in the text": 1,
-    },
-    "crudeoilnews": {"no text file": 138},
-    "crudeoilnews_augmented": {"mention doesn't match its offsets": 9},
-    "format_examples_ubert_ner": {"not JSON": 1},
-    "genia_event_xml": {"dangling event": 1},
-    "germeval2014": {"wrong column count": 1},
-    "ocnli": {"unknown category": 6 + 50, "missing field": 3000},
-    "pubmedqa_sections": {"unknown category": 3},
-    "redocred": {"mention doesn't match its offsets": 2},
-    "redocred_coref": {"mention doesn't match its offsets": 2},
-    "redocred_ner": {"mention doesn't match its offsets": 2},
-    "resume_ner_zh": {"tags out of order": 4},
-    "squad2_cs224n": {"no answer": 5915},
-    "casie_triggers": {"mention isn't in the text": 1},
-    "germeval2014_outer": {"wrong column count": 1},
-    "squad2_plausible_questions": {"missing field": 2910 + 5915},
-    "squad2_questions": {"missing field": 3168 + 5915},
-}
+# What became of every real dataset, by name: tests/counts/*.yaml, a file each test module.
+COUNTS: dict[str, dict[str, Any]] = dict(
+    chain.from_iterable(
+        yaml.safe_load(path.read_text(encoding="utf-8")).items()
+        for path in sorted((REPO / "tests" / "counts").glob("*.yaml"))
+    )
+)
 
 
 def test_no_spec_of_a_real_dataset_is_left_out() -> None:
     pinned = {name for name in dataset_names(SPECS) if not name.startswith("sample")}
-    assert pinned == SOURCE_RECORDS.keys()
+    assert pinned == COUNTS.keys()
 
 
-@pytest.mark.parametrize("name", SOURCE_RECORDS)
+@pytest.mark.parametrize("name", COUNTS)
 def test_every_source_record_is_kept_or_rejected_for_a_reason(name: str) -> None:
-    spec = dataset_spec(name, SPECS)
-    by_file: Counter[tuple[str, str]] = Counter()
+    of = COUNTS[name].get("of", "file")
+    counts: Counter[tuple[str, ...]] = Counter()
     reasons: Counter[str] = Counter()
     for (split, path), taken in ingested(name).items():
-        # A folder of documents counts as one; so does the one file that squad2_cs224n parts into two splits.
-        document = spec.format == "brat" or name.startswith(
-            ("bionlp", "casie", "crudeoilnews", "genia_event", "litbank")
-        )
-        key = (split, "documents") if document else ("", path) if name.startswith("squad2") else (split, path)
-        by_file[key] += len(taken.records) + len(taken.rejects)
+        key = {"file": (split, path), "path": (path,), "split": (split,)}[of]
+        counts[key] += len(taken.records) + len(taken.rejects)
         reasons.update(reject.reason for reject in taken.rejects)
-    assert list(by_file.values()) == SOURCE_RECORDS[name]
-    assert reasons == REJECTED.get(name, {})
+    assert list(counts.values()) == COUNTS[name]["records"]
+    assert reasons == COUNTS[name].get("rejected", {})
 
 
-@pytest.mark.parametrize("name", SOURCE_RECORDS)
+@pytest.mark.parametrize("name", COUNTS)
 def test_the_files_are_those_that_the_spec_pins(name: str) -> None:
     spec, folder = dataset_spec(name, SPECS), folder_of(name)
     for entry in spec.files:
@@ -274,13 +125,13 @@ def test_the_files_are_those_that_the_spec_pins(name: str) -> None:
         assert content_hash(folder, [*paths, *companions]) == entry.blake3
 
 
-@pytest.mark.parametrize("name", SOURCE_RECORDS)
+@pytest.mark.parametrize("name", COUNTS)
 def test_record_ids_differ_and_records_survive_arrow(name: str) -> None:
     records = records_of(name)
     assert len({record.record_id for record in records}) == len(records)
     some = records[:: max(1, len(records) // 50)]
     back = list(batch_to_records(records_to_batch(some)))
-    if name == "stsb":  # values are kept as float32
+    if some[0].value is not None:  # kept as float32
         assert [record.value for record in back] == pytest.approx([record.value for record in some])
         back, some = ([*map(repr, (r.text for r in rows))] for rows in (back, some))
     assert back == some

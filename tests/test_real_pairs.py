@@ -6,35 +6,9 @@ from collections import Counter
 from itertools import chain
 
 import pytest
-from test_real_datasets import SPECS, ingested, records_of
+from test_real_datasets import COUNTS, SPECS, ingested, records_of
 
 from pipelines.specs import dataset_spec
-
-# Every spec here, with its number of source records in each file.
-SOURCE_RECORDS = {
-    "add_one_rte": [2000, 387],
-    "breaking_nli": [2500],
-    "commitmentbank": [218, 56],
-    "dnc_recast_nli": [600, 500, 500, 500, 500, 500, 300],
-    "flute_explanations": [1200, 499],
-    "fracas": [276, 70],
-    "help_nli": [2000, 438],
-    "jnli": [2434],
-    "joci": [2491, 938],
-    "jsts": [1500, 700],
-    "klue_nli": [1000],
-    "klue_sts": [519],
-    "klue_sts_paraphrase": [519],
-    "medical_rqe": [1500, 302],
-    "mnli_dev": [3000],
-    "mpe": [995, 300],
-    "qnli_dev": [1500],
-    "scitail_dev": [2126],
-    "snli_dev": [3481],
-    "tracie": [860],
-    "wic": [3000, 200],
-    "wnli": [635, 71],
-}
 
 # Records of each file with each label, in the order of the categories.
 TWO_WAY = {
@@ -73,7 +47,7 @@ def test_labels_of_each_file(name: str, counts: list[list[int]]) -> None:
     labels = names_of(name)
     found = [[taken.labels.get(label, 0) for label in labels] for taken in ingested(name).values()]
     assert found == counts
-    assert [sum(of_file) for of_file in found] == SOURCE_RECORDS[name]
+    assert [sum(of_file) for of_file in found] == COUNTS[name]["records"]
 
 
 @pytest.mark.parametrize("name", TWO_WAY)

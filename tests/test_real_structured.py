@@ -9,31 +9,6 @@ from test_real_datasets import Taken, ingested, records_of
 
 XSID = ["en", "da", "de", "nl", "it", "tr", "id", "ja"]
 
-# Every spec of these datasets, with its number of source records in each file.
-SOURCE_RECORDS = {
-    "complex_lcp": [2500, 1517, 421, 99],
-    "csabstruct": [450, 295, 226],
-    "csabstruct_sentences": [3116, 2026, 1349],
-    "hwu64": [8954, 1076, 1076],
-    "hwu64_domain": [8954, 1076, 1076],
-    "kpa_2021_stance": [932, 36, 723, 33],
-    "meld": [3000, 1109, 1500],
-    "meld_dialogues": [316, 114, 162],
-    "meld_sentiment": [3000, 1109, 1500],
-    "mixatis": [759, 828],
-    "mixsnips": [2198, 2199],
-    "mrda_dialogue_acts": [8000, 4000],
-    "mrda_dialogue_acts_full": [8000, 4000],
-    "mrda_dialogue_acts_general": [8000, 4000],
-    "semeval2018_valence": [1181, 449],
-    "semeval2018_valence_classes": [1181, 449],
-    "spot_imdb": [97],
-    **{f"xsid_{language}": [300, 500] for language in XSID},
-    **{f"xsid_{language}_intent": [300, 500] for language in XSID},
-    "xsid_ja": [150, 250],
-    "xsid_ja_intent": [150, 250],
-}
-
 
 def entities(taken: Taken) -> dict[str, int]:
     """How many mentions have each category."""

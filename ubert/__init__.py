@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
     from ubert.schema.recipe import Precision
 
-__all__ = ["PRETRAINED", "checkpoint", "load"]
-
-PRETRAINED = Path(__file__).parent / "pretrained"  # a folder each model that comes with this package
+__all__ = ["checkpoint", "load"]
 
 
 def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
@@ -39,14 +37,15 @@ def checkpoint(path: str | Path) -> Path:
     Raises:
         UserError: there is none.
     """
+    from ubert.model import pretrained
     from ubert.schema.errors import UserError
     from ubert.training.checkpoint import latest
 
     directory = Path(path)
     if not directory.is_dir():
-        directory = PRETRAINED / path
-        if not directory.is_dir() or directory.parent != PRETRAINED:
-            ours = ", ".join(sorted(shipped.name for shipped in PRETRAINED.glob("*/"))) or "none"
+        directory = pretrained.FOLDER / path
+        if not directory.is_dir() or directory.parent != pretrained.FOLDER:
+            ours = ", ".join(pretrained.names()) or "none"
             raise UserError(f"{path}: no such folder; give a checkpoint's or a run's, or a model of ours ({ours})")
     if not (directory / "checkpoints").is_dir():
         return directory

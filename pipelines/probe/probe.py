@@ -16,6 +16,7 @@ from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
 from pipelines.store import Store
 from pipelines.tasks import completed
+from ubert.model import pretrained
 from ubert.model.tokenizer import encoder_path
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.errors import UserError
@@ -85,7 +86,7 @@ def start(name: str, store: Store) -> Start:
         UserError: it is neither.
     """
     run = store.run(name)
-    if (given := run if run.is_dir() else Path(name)).is_dir() or (ubert.PRETRAINED / name).is_dir():
+    if (given := run if run.is_dir() else Path(name)).is_dir() or (pretrained.FOLDER / name).is_dir():
         folder = ubert.checkpoint(given if given.is_dir() else name)
     else:
         folder = Path(encoder_path(SHORT.get(name, name)))

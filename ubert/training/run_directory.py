@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-import ubert
+from ubert.model import pretrained
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
@@ -220,13 +220,12 @@ def _ancestor(run: Path, wanted: str, said: str) -> Path:
             f"{said} the run isn't finished; finish it with `ubert pretrain {name}`, or name a checkpoint of "
             f"it ({name}/step-...)"
         )
-    if not step and (ubert.PRETRAINED / name).is_dir():
-        return ubert.PRETRAINED / name
+    if not step and (pretrained.FOLDER / name).is_dir():
+        return pretrained.FOLDER / name
     runs = sorted(path.parent.name for path in run.parent.glob("*/checkpoints") if path.parent != run)
-    ours = sorted(path.name for path in ubert.PRETRAINED.glob("*/"))
     raise UserError(
         f"{said} expected another run of {run.parent}, or a model of ours; there are "
-        f"{', '.join([*runs, *ours]) or 'none'}"
+        f"{', '.join([*runs, *pretrained.names()]) or 'none'}"
     )
 
 

@@ -1,0 +1,12 @@
+"""Where the models lie that come with this package, a folder each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "pretrained"
+
+
+def names() -> list[str]:
+    """The models that come with this package."""
+    return sorted(folder.name for folder in FOLDER.glob("*/"))
