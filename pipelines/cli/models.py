@@ -201,35 +201,53 @@ def evaluate(
 @app.command()
 def threshold(
     checkpoint: Checkpoint,
-    corpus: Annotated[list[str], typer.Option(help="Name of an ingested corpus; may be repeated.")],
+    corpus: Annotated[list[str] | None, typer.Option(help="Name of an ingested corpus; may be repeated.")] = None,
+    mixture: Annotated[
+        str | None, typer.Option(help="All corpora of this mixture instead, each task by itself.")
+    ] = None,
     split: Annotated[Split, typer.Option(help="train, validation or test.")] = "validation",
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
     overlap: OverlapOption = None,
     precision: Computing = "auto",
     root: Root = STORE,
+    specs: Specs = None,
 ) -> None:
-    """Fit the threshold of a corpus's task on a split; evaluate and predict use it from then on.
+    """Fit the thresholds of tasks on a split.
+
+    The checkpoint keeps them, and evaluate and predict use them from then on.
 
     Example: ubert threshold mit_movie --corpus mit_movie_trivia --limit 1000
+
+    Example: ubert threshold universal-small --mixture universal-small --limit 200
     """
     from pipelines.evaluate import find_checkpoint
     from pipelines.predict import overlap_policies
-    from pipelines.thresholds import fit
+    from pipelines.specs import mixture as load_mixture
+    from pipelines.specs import specs_folder
+    from pipelines.thresholds import fit, measurable
 
-    task, chosen, tried = fit(
-        find_checkpoint(checkpoint, root),
-        corpora=corpus,
-        split=split,
-        limit=limit,
-        overlap=overlap_policies(overlap or []),
-        precision=precision,
-        root=root,
-    )
-    rows = [
-        {"threshold": p, **{name: round(value, 4) for name, value in found.items()}} for p, found in tried.items()
-    ]
-    table(pa.Table.from_pylist(rows), f"{', '.join(corpus)}/{split}: {chosen.records:,} records")
-    console.print(f"threshold of {task}: {chosen.threshold:g}, stored in the checkpoint", highlight=False)
+    if bool(corpus) == bool(mixture):
+        raise typer.BadParameter("expected --corpus or --mixture, one of them")
+    found = find_checkpoint(checkpoint, root)
+    groups = [corpus or []]
+    if mixture:
+        groups = list(measurable(load_mixture(mixture, specs_folder(specs)), split, root).values())
+    for corpora in groups:
+        task, chosen, tried = fit(
+            found,
+            corpora=corpora,
+            split=split,
+            limit=limit,
+            overlap=overlap_policies(overlap or []),
+            precision=precision,
+            root=root,
+        )
+        rows = [
+            {"threshold": p, **{name: round(value, 4) for name, value in of_p.items()}}
+            for p, of_p in tried.items()
+        ]
+        table(pa.Table.from_pylist(rows), f"{', '.join(corpora)}/{split}: {chosen.records:,} records")
+        console.print(f"threshold of {task}: {chosen.threshold:g}, stored in the checkpoint", highlight=False)
 
 
 @app.command()
@@ -340,6 +358,30 @@ def pack(
     folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
     size = sum(path.stat().st_size for path in folder.iterdir())
     console.print(f"{folder}: {size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def card(
+    checkpoint: Checkpoint,
+    name: Annotated[str, typer.Option(help="What the card calls the model; default: the folder's name.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write the card to this file.")] = None,
+    root: Root = STORE,
+) -> None:
+    """Write the model card of a checkpoint.
+
+    It lists the corpora with their licences, the training, the thresholds, and the results of `ubert probe`.
+
+    Example: ubert card universal-small --out README.md
+    """
+    from pipelines.card import model_card
+    from pipelines.evaluate import find_checkpoint
+
+    found = find_checkpoint(checkpoint, root)
+    text = model_card(found, name or checkpoint.name, root)
+    if out is None:
+        console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+    else:
+        write(out, text)
 
 
 @app.command()

@@ -1,0 +1,146 @@
+"""A model card: what a checkpoint was trained on, under which licences, for how long, and what it reaches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from blake3 import blake3
+
+import ubert
+from pipelines.place import Place
+from pipelines.store import Store
+from pipelines.warehouse import sql
+from ubert.inference.thresholds import read_thresholds
+from ubert.model.ubert import WEIGHTS
+from ubert.schema.errors import UserError
+from ubert.schema.licence import CLASSES, LicenceClass
+from ubert.schema.manifest import CorpusManifest, MixtureManifest, read_manifest
+from ubert.training.checkpoint import State, read_state
+
+_USE = """    import ubert
+    model = ubert.load("{name}")
+    model.predict(["Ada Marlow lives in Ostrava."], task="ner", categories=["person", "city"])
+"""
+_LIMITS = """- It reads English. Category names in plain words work best: "person", not "PER".
+- A small encoder knows little about the world. Check its answers before you rely on them.
+- The corpora contain texts from the web and from social media, with their biases.
+- Scores of categories that no corpus has are lower than others. Lower `threshold` if it finds too little.
+"""
+_PROBES = "SELECT corpus, metric, shots, seed, value FROM probes WHERE weights = '{weights}'"
+
+
+def model_card(checkpoint: Path, name: str, root: Place) -> str:
+    """The card of a checkpoint as Markdown, from its state and from the store that it was trained in.
+
+    Args:
+        checkpoint: a checkpoint's folder or a run's.
+        name: what the card calls the model.
+
+    Raises:
+        UserError: there is no such checkpoint, or its mixture or a corpus of it isn't in the store.
+    """
+    directory = ubert.checkpoint(checkpoint)
+    state, store = read_state(directory), Store(root.absolute())
+    mixture = read_manifest(MixtureManifest, store.current("mixtures", state.recipe.mixture)[0])
+    corpora = {source.corpus: store.current("corpora", source.corpus)[1] for source in mixture.sources}
+    seen = set(state.sources).union(*(one.sources for one in state.ancestry))
+    if missing := sorted(seen - {f"{source.corpus}/{source.split}" for source in mixture.sources}):
+        raise UserError(
+            f"{directory}: it was trained on {', '.join(missing)}, which mixture {mixture.name} of {root} lacks; "
+            "give the store that it was trained in"
+        )
+    classes = Counter(corpus.licence_class for corpus in corpora.values())
+    parts = [
+        _front(corpora.values(), name),
+        f"# {name}\n\n{_summary(state, mixture, corpora)}\n\n{_USE.format(name=name)}",
+        f"## Limits\n\n{_LIMITS}",
+        f"## Results\n\n{_results(directory, store.root)}",
+        f"## Training\n\n{_training(state)}",
+        f"## Corpora\n\n{_corpora(mixture, corpora, classes)}",
+    ]
+    return "\n".join(parts)
+
+
+def _front(corpora: Iterable[CorpusManifest], name: str) -> str:
+    """The metadata that model hubs read."""
+    strictest = max((corpus.licence_class for corpus in corpora), key=CLASSES.index)
+    lines = ["language: en", "library_name: ubert", f"model_name: {name}", "license: other"]
+    return "\n".join(["---", *lines, f"license_name: {strictest}", "---", ""])
+
+
+def _summary(state: State, mixture: MixtureManifest, corpora: dict[str, CorpusManifest]) -> str:
+    tasks = Counter(corpus.task for corpus in corpora.values())
+    counted = ", ".join(f"{task} ({count})" for task, count in tasks.most_common())
+    return (
+        f"One model for {len(corpora)} corpora of {len(tasks)} tasks: {counted}. It classifies, tags, extracts "
+        f"and answers with category names that you choose. Encoder: `{state.recipe.encoder}`; its word embeddings "
+        "are not part of this folder."
+    )
+
+
+def _results(directory: Path, root: Place) -> str:
+    """Means over seeds of the probes of these weights, and the thresholds."""
+    weights = blake3(max_threads=blake3.AUTO).update_mmap(directory / WEIGHTS).hexdigest()[:16]
+    found = sql(root, _PROBES.format(weights=weights)).to_pylist()
+    lines = ["No probe of these weights is in the store.\n"]
+    if found:
+        shots = sorted({row["shots"] for row in found}, key=lambda word: (not word.isdecimal(), word.zfill(9)))
+        values: dict[tuple[str, str], list[float]] = {}
+        for row in found:
+            values.setdefault((row["corpus"], row["shots"]), []).append(row["value"])
+        metric = {row["corpus"]: row["metric"] for row in found}
+        rows = [
+            [
+                corpus,
+                metric[corpus],
+                *(f"{mean(values[corpus, n]):.3f}" if (corpus, n) in values else "" for n in shots),
+            ]
+            for corpus in sorted(metric)
+        ]
+        lines = [
+            "Corpora that training never saw, by records of each category that the model was fine-tuned on "
+            "(0: none; `ubert probe`):\n",
+            _table(["corpus", "metric", *shots], rows),
+        ]
+    if fitted := read_thresholds(directory):
+        rows = [
+            [task, f"{one.threshold:g}", f"{one.value:.3f}", str(len(one.corpora))] for task, one in fitted.items()
+        ]
+        lines += [
+            "Thresholds, fitted on validation splits of the corpora below:\n",
+            _table(["task", "threshold", "mean metric", "corpora"], rows),
+        ]
+    return "\n".join(lines)
+
+
+def _training(state: State) -> str:
+    recipe = state.recipe.model_dump(
+        mode="json", exclude_defaults=True, exclude={"evaluate", "description", "name"}
+    )
+    rows = [[f"`{key}`", f"`{value}`"] for key, value in recipe.items()]
+    spent = f"{state.tokens:,} tokens in {state.step:,} steps, {state.seconds / 3600:.1f} hours."
+    before = [f"{one.run} (step {one.step:,})" for one in state.ancestry]
+    chain = f" It began with the weights of {', then '.join(before)}." if before else ""
+    return f"{spent}{chain}\n\n" + _table(["recipe", "value"], rows)
+
+
+def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], classes: Counter[LicenceClass]) -> str:
+    counted = ", ".join(f"{kind} {classes[kind]}" for kind in CLASSES if classes[kind])
+    rows = [
+        [source.corpus, source.split, corpus.task, corpus.licence, corpus.licence_class, f"{source.records:,}"]
+        for source in mixture.sources
+        for corpus in [corpora[source.corpus]]
+    ]
+    held = f"Nothing was learnt of {', '.join(mixture.held_out)}.\n\n" if mixture.held_out else ""
+    return f"Licences by class: {counted}. Licences are in their publishers' words.\n\n{held}" + _table(
+        ["corpus", "split", "task", "licence", "class", "records"], rows
+    )
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [names, ["---"] * len(names), *([str(cell).replace("|", "/") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

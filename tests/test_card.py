@@ -1,0 +1,87 @@
+"""Model cards: what they say of corpora, licences, training and results comes from the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from handmade import ner, sentiment
+from tiny_run import make_encoder
+from typer.testing import CliRunner
+from worlds import put_corpus
+
+from pipelines.card import model_card
+from pipelines.cli import app
+from pipelines.mix import mix
+from pipelines.probe import cell as cells
+from pipelines.probe.cell import Cell, run_cell, shards_of
+from pipelines.probe.probe import splits, start
+from pipelines.store import Store
+from ubert.inference.thresholds import FILE, Fitted, to_json
+from ubert.schema.errors import UserError
+from ubert.schema.mixture import Mixture
+from ubert.schema.recipe import Recipe
+from ubert.training import checkpoint, loop
+
+REVIEWS, PEOPLE = [sentiment(i, 4) for i in range(60)], [ner(i) for i in range(20)]
+SHOP = {"name": "shop", "hold_out": ["people"], "sources": [{"corpus": "reviews"}]}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a corpus that is trained on, one that is held out, and a run of three steps."""
+    root = tmp_path_factory.mktemp("store")
+    put_corpus(root, "reviews", REVIEWS, licence="our | own", licence_class="research-only")
+    put_corpus(root, "people", PEOPLE, licence_class="public-domain")
+    mix(Mixture.model_validate(SHOP), root=root)
+    encoder = str(make_encoder(root / "encoder"))
+    shards = shards_of(REVIEWS, encoder, root / "given")
+    recipe = Recipe(name="run", mixture="shop", encoder=encoder, table_size=8, steps=3, dropout=0.25)
+    made = loop.train(recipe, shards=shards, run=root / "runs" / "run", worker=loop.Worker(progress=False))
+    fitted = Fitted(threshold=0.35, value=0.5, corpora=["people"], split="validation", records=4)
+    (made / FILE).write_text(to_json({"ner": fitted}))
+    return root
+
+
+def rows(card: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in card.splitlines() if "|" in line]
+
+
+def test_a_card_says_what_a_run_was_trained_on(root: Path) -> None:
+    card = model_card(root / "runs" / "run", "shop", root)
+    assert card.startswith("---\nlanguage: en\n")
+    assert "license_name: research-only" in card  # the strictest of its corpora
+    assert ["reviews", "train", "classification", "our / own", "research-only", "60"] in rows(card)
+    assert "Nothing was learnt of people." in card
+    assert ["ner", "0.35", "0.500", "1"] in rows(card)
+    assert ["`dropout`", "`0.25`"] in rows(card)
+    state = checkpoint.read_state(checkpoint.latest(root / "runs" / "run") or root)
+    assert f"{state.tokens:,} tokens in 3 steps" in card
+    assert "No probe of these weights" in card
+
+
+def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "STEPS", (2, 4))
+    manifest = Store(root).current("corpora", "reviews")[1]
+    first = Cell(*start("run", Store(root)), "reviews", manifest.fingerprint, *splits(manifest), 2, 0, 20)
+    values = [run_cell(cell, root)["value"] for cell in (first, first._replace(seed=1))]
+    card = model_card(root / "runs" / "run", "shop", root)
+    assert ["reviews", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
+
+
+def test_the_command_writes_a_file(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "README.md"
+    result = CliRunner().invoke(app, ["card", "run", "--root", str(root), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "# run\n" in out.read_text()
+
+
+def test_a_store_of_other_data_is_refused(root: Path, tmp_path: Path) -> None:
+    put_corpus(tmp_path, "people", PEOPLE)
+    mix(Mixture.model_validate({"name": "shop", "sources": [{"corpus": "people"}]}), root=tmp_path)
+    directory = checkpoint.latest(root / "runs" / "run")
+    assert directory
+    state = checkpoint.read_state(directory)
+    checkpoint.write_state(directory, state.model_copy(update={"sources": ["reviews/train"]}))
+    with pytest.raises(UserError, match=r"it was trained on reviews/train, which mixture shop of .* lacks"):
+        model_card(directory, "shop", tmp_path)
