@@ -80,7 +80,7 @@ def valid(region: int, length: int) -> Tensor:
 def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: LossScale, kind: Loss) -> Tensor:
     """The formulas over the list of each table's cells, anchor and all."""
     total = [torch.zeros((), dtype=hidden_BLD.dtype) for _ in range(batch.examples)]
-    count = [0] * batch.examples
+    count, golds = [0] * batch.examples, [0] * batch.examples
     for table in range(len(batch.piece_T)):
         scores, anchor = dense_table(head, hidden_BLD, batch, table)
         gold = torch.zeros_like(scores)
@@ -95,7 +95,9 @@ def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: Lo
         example = int(batch.example_B[batch.piece_T[table]])
         total[example] = total[example] + (dense_bce if kind == "bce" else dense_zlpr)(score_V, gold_V)
         count[example] += len(score_V)
-    weights = [1 / math.log(1 + n) if scale == "log" else 1.0 for n in count]
+        golds[example] += int(gold_V.sum())
+    of_scale = {"sum": [1.0] * batch.examples, "log": [math.log(1 + n) for n in count]}
+    weights = [1 / n for n in of_scale.get(scale, [max(1, n) for n in golds])]
     return torch.stack([weight * part for weight, part in zip(weights, total, strict=True)]).sum()
 
 

@@ -24,7 +24,7 @@ from ubert.schema.recipe import Loss, LossScale
     pieces_strategy,
     st.booleans(),
     st.sampled_from([1, 300, 1 << 18]),
-    st.sampled_from(["sum", "log"]),
+    st.sampled_from(["sum", "log", "gold"]),
     st.sampled_from(["bce", "zlpr"]),
 )
 def test_loss_and_gradients_equal_the_dense_form(

@@ -51,7 +51,8 @@ def loss(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "b
 
     Args:
         scale: `log` divides a text's sum by log(1 + its valid cells), so that tasks of a mixture weigh about the
-            same (MUPPET, section 3.2); `sum` doesn't.
+            same (MUPPET, section 3.2); `gold` by the number of its gold cells, where there are several; `sum`
+            by nothing.
     """
     weight_T = _weights(batch, scale).to(scores.anchor_T)
     with torch.autocast(scores.anchor_T.device.type, enabled=False):
@@ -117,15 +118,28 @@ def _weights(batch: Batch, scale: LossScale) -> Tensor:
     """Weight [T] of each table's loss: equal for all tables of a text."""
     if scale == "sum":
         return torch.ones_like(batch.gold_anchor_T)
+    example_T = batch.example_B[batch.piece_T]
+    counted_T = _valid_cells(batch) if scale == "log" else _gold_cells(batch)
+    counted_E = counted_T.new_zeros(batch.examples).index_add_(0, example_T, counted_T)
+    divisor_E = counted_E.double().log1p() if scale == "log" else counted_E.clamp(min=1).double()
+    return 1 / divisor_E[example_T]
+
+
+def _valid_cells(batch: Batch) -> Tensor:
+    """How many cells [T] each table has that count."""
     length_T = batch.text_length_B[batch.piece_T]
-    cells_T = (
+    return (
         (batch.region_T & Region.ANCHOR).bool()
         + (batch.region_T & Region.TRIANGLE).bool() * (length_T * (length_T + 1) // 2)
         + (batch.region_T & Region.RECTANGLE).bool() * length_T**2
     )
-    example_T = batch.example_B[batch.piece_T]
-    cells_E = cells_T.new_zeros(batch.examples).index_add_(0, example_T, cells_T)
-    return 1 / torch.log1p(cells_E[example_T].double())
+
+
+def _gold_cells(batch: Batch) -> Tensor:
+    """How many of them [T] are gold."""
+    anchors_T = batch.gold_anchor_T.long() * (batch.region_T & Region.ANCHOR)
+    table_G = batch.gold_cells_G3[:, 0]
+    return anchors_T.index_add(0, table_G, torch.ones_like(table_G))
 
 
 @torch.no_grad()

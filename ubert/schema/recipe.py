@@ -13,7 +13,7 @@ from ubert.schema.yaml_file import Strict
 
 Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
-LossScale = Literal["sum", "log"]
+LossScale = Literal["sum", "log", "gold"]
 Batches = Literal["mixed", "by_task", "cycle"]
 Precision = Literal["auto", "bf16", "fp32"]
 Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
@@ -128,7 +128,9 @@ class Recipe(Strict):
 
     `loss_scale`: `log` divides each loss by the logarithm of how many classes it has (MUPPET, section 3.2), so
     that tasks and objectives weigh about the same: of a text's tables, 1 + their cells; of a pointer, the tokens
-    that it chooses among; of masked words and words to be written, the vocabulary.
+    that it chooses among; of masked words and words to be written, the vocabulary. `gold` divides the loss of a
+    text's tables by the number of its gold cells, so that a document of forty mentions weighs as much as a text
+    with one label.
 
     `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
     `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
