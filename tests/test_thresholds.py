@@ -125,7 +125,7 @@ def drawing(*sources: str) -> Mixture:
 def test_a_mixture_is_fitted_on_splits_that_it_does_not_draw_from(root: Path) -> None:
     drawn = drawing("people/train", "attacks/validation", "one/validation", "several/validation")
     assert measurable(drawn, "train", root) == {"event": ["attacks"], "multilabel": ["several"]}
-    with pytest.raises(UserError, match="mixture some: no corpus .* has a train split that the mixture doesn't"):
+    with pytest.raises(UserError, match=r"mixture some: no corpus .* has a train split that the mixture doesn't"):
         measurable(drawing("people/train", "one/train"), "train", root)
 
 
