@@ -54,6 +54,14 @@ def pretrain(
     """
     store = Store(root.absolute())
     run = run_directory.directory(on_disk(root), resume or recipe.name)
+    with run_directory.driving(run):
+        return _driven(recipe, store, run, specs, workers, resume is not None, address)
+
+
+def _driven(
+    recipe: Recipe, store: Store, run: Path, specs: Path, workers: int, resume: bool, address: str | None
+) -> Path:
+    """`pretrain` of a run that no other process trains."""
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
     mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
@@ -67,15 +75,15 @@ def pretrain(
     )
     # what a worker would refuse too, before waiting for Ray
     with run_directory.locked(run):
-        run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resume is not None)
-    if (finished := run_directory.finished(run)) and resume is None:
+        run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resume)
+    if (finished := run_directory.finished(run)) and not resume:
         return run / finished.checkpoint
     work = {
         "recipe": recipe.model_dump(),
-        "shards": str(on_disk(root) / "shards" / shards.name / shards.fingerprint),
+        "shards": str(on_disk(store.root) / "shards" / shards.name / shards.fingerprint),
         "run": str(run),
         "root": str(store.root),
-        "resume": resume is not None,
+        "resume": resume,
     }
     with session(address, dashboard=True):
         kind = room.kind()

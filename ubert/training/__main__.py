@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -43,7 +44,8 @@ def main() -> int:
         shards = run_directory.find_shards(given.root, recipe, load_tokenizer(recipe.encoder).hash)
         run = run_directory.directory(given.root, given.name or recipe.name)
         was_finished = run_directory.finished(run) is not None
-        checkpoint = loop.train(recipe, shards=shards, run=run, worker=worker, resume=given.resume)
+        with run_directory.driving(run) if worker.rank == 0 else nullcontext():
+            checkpoint = loop.train(recipe, shards=shards, run=run, worker=worker, resume=given.resume)
         if worker.rank == 0:
             print(
                 f"{run.name} was finished already: {checkpoint}"

@@ -90,15 +90,38 @@ def finished(run: Path) -> RunManifest | None:
 
 
 @contextmanager
+def driving(run: Path) -> Iterator[None]:
+    """Hold the only right to start, stop and restart a run, from before its workers start until they have ended.
+
+    Only the holder may write or clear a stop request; one that a dead process left is cleared here.
+
+    Raises:
+        UserError: another process drives this run, or its directory cannot be written.
+    """
+    with _alone(run, ".driver"):
+        (run / STOP).unlink(missing_ok=True)
+        yield
+
+
+@contextmanager
 def locked(run: Path) -> Iterator[None]:
     """Hold the only right to write a run; what a killed process left half-written goes first.
 
     Raises:
         UserError: another process trains this run, or its directory cannot be written.
     """
+    with _alone(run, ".lock"):
+        checkpoint.remove_halves(run)
+        (run / STOP).unlink(missing_ok=True)
+        yield
+
+
+@contextmanager
+def _alone(run: Path, name: str) -> Iterator[None]:
+    """Hold the lock file of this name in a run."""
     try:
         run.mkdir(parents=True, exist_ok=True)
-        lock = (run / ".lock").open("wb")
+        lock = (run / name).open("wb")
     except OSError as error:
         raise UserError(f"{run}: cannot be written ({error.strerror}); choose another --root") from None
     with lock:
@@ -108,8 +131,6 @@ def locked(run: Path) -> Iterator[None]:
             raise UserError(
                 f"{run}: another process is training this run; wait for it, or train under another name"
             ) from None
-        checkpoint.remove_halves(run)
-        (run / STOP).unlink(missing_ok=True)
         yield
 
 
