@@ -16,13 +16,12 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-
 from ubert.schema.errors import UserError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a command that reads nothing does not wait for these
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
     from pyarrow.fs import S3FileSystem
 
 Result = TypeVar("Result")
@@ -132,12 +131,16 @@ def arrow(file: Place) -> tuple[str, Any]:
 
 def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
     """Parquet files of one schema, of one store, as one dataset."""
+    import pyarrow.dataset as ds
+
     _, filesystem = arrow(files[0] if files else Path())
     return ds.dataset([arrow(file)[0] for file in files], schema, "parquet", filesystem)
 
 
 def parquet_file(file: Place) -> pq.ParquetFile:
     """One Parquet file, to be read bit by bit."""
+    import pyarrow.parquet as pq
+
     path, filesystem = arrow(file)
     return pq.ParquetFile(path, filesystem=filesystem)
 
@@ -145,6 +148,8 @@ def parquet_file(file: Place) -> pq.ParquetFile:
 def upload(file: Path, target: ObjectPath) -> None:
     """Put a local file into the object store. It is handed over in one piece, because closing a stream completes
     whatever it has been given, also after an interruption."""
+    import pyarrow as pa
+
     with (
         explained(target),
         pa.memory_map(str(file)) as source,

@@ -77,6 +77,13 @@ _EVIDENCE = {
     "dropped": DROPPED,
 }
 
+_NESTED = {"list", "array", "struct", "tuple", "map", "union"}
+_PLAIN = {
+    *("null", "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
+    *("utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
+    *("varchar", "blob", "uuid", "enum"),
+}
+
 # Lists of a record become rows. An index counts from 0, as in the record; lists of SQL count from 1.
 _VIEWS = """
 CREATE MACRO covered(text, pair, span) AS
@@ -126,10 +133,11 @@ def connect(
     scratch: Path | None = None,
     *,
     attempted: bool = False,
+    memory: str = MEMORY,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection with the views over the current state of the store, or of just some of its corpora.
-    With a folder `scratch`, it holds little in memory and spills the rest there. `attempted`: of a corpus whose
-    last ingest was not published, what that made.
+    With a folder `scratch`, it holds little in memory and spills the rest there; else it may have so much `memory`.
+    `attempted`: of a corpus whose last ingest was not published, what that made.
 
     Raises:
         UserError: one of `corpora` is not in the store, or a manifest cannot be read.
@@ -161,9 +169,10 @@ def connect(
         for name, schema in _EVIDENCE.items():
             connection.register(name, parquet(evidence_files(store, name), schema))
         connection.execute(_VIEWS)
-        connection.execute(f"SET memory_limit = '{SPILLING if scratch else MEMORY}'")
+        connection.execute(f"SET memory_limit = '{SPILLING if scratch else memory}'")
         connection.execute(f"SET temp_directory = '{scratch or ''}'")
         connection.execute("SET enable_progress_bar = false")  # our own commands say how far they are
+        connection.execute("SET TimeZone = 'UTC'")  # the same rows on every machine
         connection.execute("SET python_enable_replacements = false")  # no reading of Python variables
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -180,6 +189,8 @@ def sql(
 ) -> pa.Table:
     """The rows of one SELECT over the views of the store, or of just some of its corpora, as `connect` has them.
 
+    The statement is one of ours: what a user wrote runs in `pipelines.sandbox`.
+
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
     """
@@ -190,11 +201,46 @@ def _sql(
     root: Place, statement: str, corpora: Collection[str] | None, seconds: float, attempted: bool
 ) -> pa.Table:
     with connect(root, corpora, attempted=attempted) as connection, explained(connection, "SQL", seconds):
-        statements = connection.extract_statements(statement)
-        if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
-            kinds = ", ".join(one.type.name for one in statements) or "nothing"
-            raise UserError(f"SQL: expected one SELECT, got {kinds}; the store is read-only")
-        return connection.sql(statements[0].query).to_arrow_table()
+        return selected(connection, statement, "SQL").to_arrow_table()
+
+
+def selected(connection: duckdb.DuckDBPyConnection, statement: str, what: str) -> duckdb.DuckDBPyRelation:
+    """The rows of a statement, which are not read yet.
+
+    Raises:
+        UserError: it is not one SELECT; begins with `what`.
+    """
+    statements = connection.extract_statements(statement)
+    kinds = [_kind(one) for one in statements]
+    if kinds != ["SELECT"]:
+        raise UserError(
+            f"{what}: expected one SELECT, got {', '.join(kinds) or 'nothing'}; the store is read-only"
+        )
+    return connection.sql(statements[0].query)
+
+
+def _kind(statement: duckdb.Statement) -> str:
+    try:
+        return statement.type.name
+    except ValueError:  # a kind of statement that DuckDB's Python module has no name for
+        return statement.query.split(maxsplit=1)[0].upper()
+
+
+def printable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The same rows, but columns of types that Arrow or Python cut short become text, such as dates, whose years
+    may be beyond 9999."""
+    columns = []
+    for place, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1):
+        quoted = name.replace('"', '""')
+        columns.append(f'#{place}{"" if _is_plain(kind) else "::VARCHAR"} AS "{quoted}"')
+    return relation.project(", ".join(columns))
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether Python has every value of a DuckDB type."""
+    if kind.id in _NESTED:
+        return all(_is_plain(inner) for name, inner in kind.children if name != "size")
+    return kind.id in _PLAIN
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 from worlds import World, corpus, put_corpus
 
-from pipelines import cli, warehouse
+from pipelines import cli
 from pipelines.render import table
 from pipelines.stats import overview, refused
 from pipelines.warehouse import connect, explained, sql
@@ -251,10 +251,9 @@ def test_a_long_query_is_interrupted(root: Path) -> None:
         sql(root, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", seconds=0.2)
 
 
-def test_a_query_out_of_memory_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warehouse, "MEMORY", "50MB")
+def test_a_query_out_of_memory_is_a_sentence(root: Path) -> None:
     with (
-        connect(root) as connection,
+        connect(root, memory="50MB") as connection,
         pytest.raises(UserError, match="Out of Memory"),
         explained(connection, "SQL"),
     ):

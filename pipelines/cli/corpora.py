@@ -205,7 +205,7 @@ def sql(
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """
-    from pipelines.warehouse import sql as query
+    from pipelines.sandbox import sql as query
 
     PRINTERS[output](query(root, statement))
 

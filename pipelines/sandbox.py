@@ -1,0 +1,194 @@
+"""SQL that a user wrote, in a process of its own: it ends when its time or memory is spent, whatever it is doing.
+
+DuckDB can interrupt a query between the rows of one step, but not inside one call of a function, and it doesn't
+count the memory of long strings. So the system ends the process: by a timer, and by a limit on its memory.
+`Ctrl-C` reaches the caller, which ends the process, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from threading import Thread
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from ubert.schema.errors import UserError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from pipelines.place import Place
+
+BESIDE = 1 << 30  # bytes for Python, its libraries and a result, beside the memory of the query
+LARGEST = 1 << 30  # bytes of a result
+
+Ask = Callable[[str, str], pa.Table]
+"""The rows of one SELECT; errors begin with the second argument."""
+
+
+class Limits(NamedTuple):
+    """Of one statement: its time, and what DuckDB calls a memory limit."""
+
+    seconds: float = 600.0
+    memory: str = "50%"  # of the machine's
+
+
+def sql(
+    root: Place, statement: str, corpora: Collection[str] | None = None, limits: Limits | None = None
+) -> pa.Table:
+    """The rows of one SELECT over the views of the store, or of just some of its corpora.
+
+    Raises:
+        UserError: the statement is wrong, is not one SELECT, reaches outside the store, or needs too much.
+    """
+    with sandbox(root, corpora, limits) as ask:
+        return ask(statement, "SQL")
+
+
+@contextmanager
+def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits | None = None) -> Iterator[Ask]:
+    """Start a process over the store; yields what asks it for the rows of a statement. A statement that exceeds
+    a limit ends the process.
+
+    Raises:
+        UserError: from each call, as `sql` has it.
+    """
+    limits = limits or Limits()
+    code = str(Path(__file__).parents[1])
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__],  # -P: no module of the working directory
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # an allocator's last words
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([code, *filter(None, sys.path)])},
+        start_new_session=True,  # Ctrl-C is for the caller
+    )
+    assert process.stdin and process.stdout
+    asked, answered = process.stdin, process.stdout
+
+    def ask(statement: str, what: str) -> pa.Table:
+        try:
+            _send(asked, {"statement": statement, "what": what})
+            header = answered.readline()
+            reply = json.loads(header) if header else {}
+            rows = answered.read(reply.get("bytes", 0))
+        except BrokenPipeError:
+            reply = {}
+        if not reply:
+            raise UserError(f"{what}: {_cause(process.wait(), limits)}; ask for less, or sample")
+        if "fault" in reply:
+            raise RuntimeError(reply["fault"])
+        if "error" in reply:
+            raise UserError(reply["error"])
+        return pa.ipc.open_stream(rows).read_all()
+
+    try:
+        names = None if corpora is None else list(corpora)
+        _send(asked, {"root": str(root.absolute()), "corpora": names, **limits._asdict()})
+        yield ask
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _cause(code: int, limits: Limits) -> str:
+    """Why the process ended, by its exit code."""
+    if code == -signal.SIGALRM:
+        return f"took longer than {limits.seconds:g} seconds"
+    return f"needs more memory than it may have ({limits.memory}), or its process was ended (exit code {code})"
+
+
+def _send(to: IO[bytes], message: dict[str, object]) -> None:
+    to.write(json.dumps(message).encode() + b"\n")
+    to.flush()
+
+
+def main() -> None:
+    """Answer statements from the standard input: a line of JSON with an error, or with a number of bytes, which
+    follow: the rows as an Arrow stream."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    from pipelines.place import persistent, place
+    from pipelines.warehouse import connect
+
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    given, told = sys.stdin.buffer, sys.stdout.buffer
+    begun = json.loads(given.readline())
+    try:
+        with ExitStack() as stack:
+            root = place(begun["root"])
+            opened = connect(root, begun["corpora"], memory=begun["memory"])
+            connection = persistent(lambda: stack.enter_context(opened))
+            _limit_memory(connection)
+            for line in given:
+                try:
+                    rows = persistent(lambda: _rows(connection, **json.loads(line), seconds=begun["seconds"]))  # noqa: B023
+                except UserError as error:
+                    _send(told, {"error": str(error)})
+                    continue
+                except Exception:
+                    _send(told, {"fault": traceback.format_exc()})
+                    continue
+                _send(told, {"bytes": rows.size})
+                told.write(rows)
+                told.flush()
+    except UserError as error:
+        given.readline()
+        _send(told, {"error": str(error)})
+
+
+class _WithoutPandas(MetaPathFinder):
+    """pyarrow loads pandas where there is one, which takes half of the start."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def _limit_memory(connection: duckdb.DuckDBPyConnection) -> None:
+    size = "SELECT parse_formatted_bytes(current_setting('memory_limit'))"
+    most = int(connection.execute(size).fetchall()[0][0]) + BESIDE
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, statement: str, what: str, seconds: float) -> pa.Buffer:
+    """The rows of a statement as an Arrow stream."""
+    from pipelines.warehouse import explained, printable, selected
+
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process: nobody handles its signal
+    try:
+        sink = pa.BufferOutputStream()
+        with explained(connection, what):
+            reader = printable(selected(connection, statement, what)).to_arrow_reader()
+            with pa.ipc.new_stream(sink, reader.schema) as writer:
+                for batch in reader:
+                    writer.write_batch(batch)
+                    if sink.tell() > LARGEST:
+                        raise UserError(f"{what}: the result has over {LARGEST:,} bytes; ask for less, or sample")
+        return sink.getvalue()
+    except MemoryError:
+        raise UserError(f"{what}: out of memory; ask for less, or sample") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _end_with(parent: int) -> None:
+    """End this process once its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
