@@ -6,7 +6,6 @@ of draws of what is left (`shares.py`); then each source is drawn from (`draw.py
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -24,8 +23,10 @@ from pipelines.guard import counts, dropped
 from pipelines.mixture_sql import condition, count_sql, explain, matching, members_sql, source_name
 from pipelines.place import Place, persistent
 from pipelines.progress import progress
+from pipelines.sandbox import sandbox
 from pipelines.store import Store, atomic, now
 from pipelines.warehouse import connect, explained
+from pipelines.where import check
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES, POLICIES, meets
 from ubert.schema.manifest import (
@@ -37,8 +38,6 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.mixture import Mixture, MixtureSource
-
-_CLOCKS = ("current_time", "current_timestamp", "localtime", "localtimestamp")  # words of SQL, listed nowhere
 
 
 def mix(mixture: Mixture, *, root: Place, encoder: str | None = None, dry_run: bool = False) -> MixtureManifest:
@@ -82,8 +81,7 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
     versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
     held = {name: manifest.fingerprint for name, manifest in held_out_corpora(mixture, store).items()}
     with TemporaryDirectory() as scratch, connect(store.root, versions, Path(scratch)) as connection:
-        leaves = progress(mixture.leaves, len(mixture.leaves), "count")
-        available = {leaf.name: _count(connection, mixture, leaf, corpora[leaf.corpus]) for leaf in leaves}
+        available = _counted(connection, store, mixture, corpora)
         with explained(connection, f"mixture {mixture.name}"):
             records = {leaf.name: (matching(mixture, leaf), available[leaf.name]) for leaf in mixture.leaves}
             drops = dropped(connection, store, mixture, records)
@@ -208,32 +206,30 @@ def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> 
             _check_licences(source.mixture, corpora)
 
 
-def _count(
-    connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource, corpus: CorpusManifest
-) -> int:
-    """How many records match."""
-    if not leaf.where:
-        count = sum(there.kept for there in corpus.splits if there.split == leaf.split)
-    else:
-        with explained(connection, f"{source_name(mixture, leaf)}: where"):
-            _check_repeatable(connection, mixture, leaf)
-            count = int(connection.execute(count_sql(mixture, leaf)).fetchall()[0][0])
-    if count == 0:
-        condition = f"`where: {leaf.where}` matches no record" if leaf.where else "the split has no record"
-        raise UserError(f"{source_name(mixture, leaf)}: {condition}; correct it, or remove the source")
-    return count
+def _counted(
+    connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, corpora: Mapping[str, CorpusManifest]
+) -> dict[str, int]:
+    """How many records of each leaf match, by its name. What a `where` costs is bounded here once: it is the same
+    wherever else it is evaluated.
 
-
-def _check_repeatable(connection: duckdb.DuckDBPyConnection, mixture: Mixture, leaf: MixtureSource) -> None:
-    """Refuse what differs from call to call, such as random(), now() and samples."""
-    statement = f"SELECT {condition(mixture, leaf)}"
-    tree = connection.execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
-    names = set(re.findall(r'"(?:function_name":|column_names":\[)"(\w+)"', tree))
-    found = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
-    varying = sorted(names & {*_CLOCKS, *(name for (name,) in found.fetchall())})
-    if varying or '"sample":{' in tree:
-        what = [*varying, "a sample"][0]
-        raise UserError(
-            f"{source_name(mixture, leaf)}: where: {what} differs from call to call, and a mixture must not; the "
-            " draw is random already: use `cap` or `size`"
-        )
+    Raises:
+        UserError: a `where` is wrong, needs too much or matches nothing.
+    """
+    counts: dict[str, int] = {}
+    for leaf in mixture.leaves:
+        if leaf.where:
+            check(connection, condition(mixture, leaf), f"{source_name(mixture, leaf)}: where")
+    with (
+        sandbox(store.root, list(corpora)) if any(leaf.where for leaf in mixture.leaves) else nullcontext() as ask
+    ):
+        for leaf in progress(mixture.leaves, len(mixture.leaves), "count"):
+            if leaf.where and ask:
+                found = ask(count_sql(mixture, leaf), f"{source_name(mixture, leaf)}: where")
+                counts[leaf.name] = found.column(0)[0].as_py()
+            else:
+                splits = corpora[leaf.corpus].splits
+                counts[leaf.name] = sum(there.kept for there in splits if there.split == leaf.split)
+            if counts[leaf.name] == 0:
+                what = f"`where: {leaf.where}` matches no record" if leaf.where else "the split has no record"
+                raise UserError(f"{source_name(mixture, leaf)}: {what}; correct it, or remove the source")
+    return counts
