@@ -37,7 +37,7 @@ from ubert.schema.manifest import (
     fingerprint,
     read_manifest,
 )
-from ubert.schema.mixture import Mixture, MixtureSource
+from ubert.schema.mixture import Mixture
 
 
 def mix(mixture: Mixture, *, root: Place, encoder: str | None = None, dry_run: bool = False) -> MixtureManifest:

@@ -137,7 +137,7 @@ def main() -> None:
                 except UserError as error:
                     _send(told, {"error": str(error)})
                     continue
-                except Exception:
+                except Exception:  # noqa: BLE001  # a fault of ours, for the caller to show
                     _send(told, {"fault": traceback.format_exc()})
                     continue
                 _send(told, {"bytes": rows.size})

@@ -136,7 +136,7 @@ def connect(
     memory: str = MEMORY,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection with the views over the current state of the store, or of just some of its corpora.
-    With a folder `scratch`, it holds little in memory and spills the rest there; else it may have so much `memory`.
+    With a folder `scratch`, it holds little in memory and spills the rest there; else it has so much `memory`.
     `attempted`: of a corpus whose last ingest was not published, what that made.
 
     Raises:

@@ -142,7 +142,7 @@ def test_a_condition_on_the_record_matches_the_same_records_twice(root: Path) ->
 
 
 def test_a_mixture_checks_its_conditions(root: Path) -> None:
-    with pytest.raises(UserError, match="^mixture m: source news/train: where: the function query is not among"):
+    with pytest.raises(UserError, match=r"^mixture m: source news/train: where: the function query is not among"):
         mix(mixture("query('SELECT random() < 0.5')"), root=root)
     assert mix(mixture("labels[1] = 1"), root=root, dry_run=True).sources[0].available == 15
     assert not (root / "mixtures").exists()
