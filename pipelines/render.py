@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
+from collections.abc import Iterable
 from decimal import Decimal
+from itertools import chain, count
+from math import isfinite, isnan
 from typing import Literal
 
 import pyarrow as pa
@@ -33,11 +37,11 @@ def table(rows: pa.Table, title: str | None = None) -> None:
     for field, width in zip(rows.schema, widths, strict=True):
         justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
         whole = fits and width <= LONG
-        shown.add_column(escape(field.name), justify=justify, overflow="fold", no_wrap=whole)
+        shown.add_column(escape(visible(field.name)), justify=justify, overflow="fold", no_wrap=whole)
     for row in zip(*cells, strict=True):
         shown.add_row(*map(escape, row))
     if title:  # not the table's own, which would be wrapped to its width
-        console.print(title, style="bold", markup=False, highlight=False)
+        console.print(visible(title), style="bold", markup=False, highlight=False)
     console.print(shown)
     console.print()
 
@@ -56,21 +60,57 @@ def _cell(value: object) -> str:
 
 def csv_lines(rows: pa.Table) -> None:
     """Comma-separated values with a header."""
-    writer = csv.writer(sys.stdout)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n" if sys.stdout.isatty() else "\r\n")
     writer.writerow(rows.column_names)
-    writer.writerows(row.values() for row in rows.to_pylist())
+    writer.writerows(_rows(rows))
+    write_out(text.getvalue())
 
 
 def json_array(rows: pa.Table) -> None:
-    """An array, one row a line."""
-    lines = (json.dumps(row, ensure_ascii=False, default=_as_json) for row in rows.to_pylist())
-    print("[\n" + ",\n".join(lines) + "\n]")
+    """An array, one row a line. Of columns that share a name, the second has `_1` behind it, and so on."""
+    names: list[str] = []
+    for name in rows.column_names:
+        numbered = (f"{name}_{number}" for number in count(1))
+        names.append(next(one for one in chain([name], numbered) if one not in names))
+    lines = (json_line(dict(zip(names, row, strict=True))) for row in _rows(rows))
+    write_out("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def json_line(row: object) -> str:
+    """A row as JSON. What JSON has no number for is a string: NaN, Infinity, and fractions beyond a double."""
+    try:
+        return json.dumps(row, ensure_ascii=False, default=_as_json, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(row), ensure_ascii=False, default=_as_json)
+
+
+def write_out(text: str) -> None:
+    """Write to the standard output; on a terminal without characters that steer it."""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
+def _rows(rows: pa.Table) -> Iterable[tuple[object, ...]]:
+    """By place: columns may share a name."""
+    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+def _without_nan(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _as_json(value: object) -> object:
     """What JSON has no word for. A sum of integers comes from SQL as a decimal."""
     if isinstance(value, Decimal):
-        return int(value) if value == int(value) else float(value)
+        if value == int(value):
+            return int(value)
+        return float(value) if Decimal(repr(float(value))) == value else str(value)
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

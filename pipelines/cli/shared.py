@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipelines.place import Place, place
+from pipelines.visible import visible
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
@@ -27,12 +27,28 @@ errors = Console(stderr=True)
 def plainly(command: Callable[[], Any]) -> None:
     """Run a command; a `UserError` is one plain sentence and exit code 1."""
     try:
+        _check_arguments()
         command()
     except UserError as error:
         if "--debug" in sys.argv:
             raise
-        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False)
+        errors.print(f"[red]error:[/red] {escape(visible(str(error)))}", soft_wrap=True, highlight=False)
         sys.exit(1)
+
+
+def _check_arguments() -> None:
+    """Refuse what can be neither a name nor a text.
+
+    Raises:
+        UserError: which argument is not UTF-8.
+    """
+    for number, given in enumerate(sys.argv[1:], 1):
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"argument {number}: {given.encode(errors='surrogateescape')!r} is not UTF-8; encode it so"
+            ) from None
 
 
 def write(path: Path, text: str) -> None:
@@ -110,7 +126,9 @@ def given_texts(text: str | None, pair: str | None, source: Path | None) -> tupl
 
 def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:
     """Print rows as JSON lines, each chunk of them at once."""
+    from pipelines.render import json_line, write_out
+
     for chunk in chunks:
         for row in chunk:
-            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+            write_out(json_line(row) + "\n")
         sys.stdout.flush()
