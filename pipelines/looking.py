@@ -13,8 +13,9 @@ from blake3 import blake3
 from pipelines.collector import collector_paused
 from pipelines.hashes import BLOCK, Advance, Hashes
 from pipelines.source_files import GROUP_FILES, drawn
-from pipelines.sources import Slice, joined_hash, reader
+from pipelines.sources import Slice, check_inside, joined_hash, reader
 from pipelines.specs import file_options
+from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.record import SCHEMA_VERSION
 from ubert.schema.spec import DatasetSpec, Files
@@ -75,11 +76,22 @@ def look(
     slices: list[Slice] = []
     in_ranges: set[str] = set()
     for path in paths:
-        beside = form.companions(folder, path, options)
-        own = hashes.of(place, path, None if beside else cut, UNIT_BYTES, advance)
+        try:
+            beside = form.companions(folder, path, options)
+            for name in (path, *beside):
+                check_inside(place, name)
+            own = hashes.of(place, path, None if beside else cut, UNIT_BYTES, advance)
+            members = {path: own, **{name: hashes.of(place, name) for name in beside}}
+        except UserError as error:
+            if entry.blake3:
+                raise
+            slices.append(_unreadable(place, path, entry, str(error)))
+            listed.paths.append(path)
+            listed.sizes.append(0)
+            listed.shas.append("")
+            continue
         size, sha = own.state[0], own.sha
         if beside or entry.blake3:
-            members = {path: own, **{name: hashes.of(place, name) for name in beside}}
             found = {name: member.sha for name, member in members.items()}
             size, sha = sum([member.state[0] for member in members.values()]), joined_hash(found)
             pinned.update(found if entry.blake3 else {})
@@ -94,6 +106,12 @@ def look(
             slices.append(Slice(place, path, 0, own.state[0], 1, entry.encoding, sha, tuple(beside)))
     units = [_packed(spec, entry, of_unit, in_ranges, code) for of_unit in _units(slices)]
     return Looked(number, len(paths), sum(listed.sizes), _compressed(listed), pinned, units)
+
+
+def _unreadable(folder: str, path: str, entry: Files, problem: str) -> Slice:
+    """What stands for a file that is one reject."""
+    said = problem.removeprefix(f"{folder}/")  # the same wherever the mirror is
+    return Slice(folder, path, 0, 0, 1, entry.encoding, blake3(said.encode()).hexdigest(), problem=said)
 
 
 def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:

@@ -192,10 +192,18 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
             paths = None if which is None else _paths(directory, split, which)
             raise UserError(
                 f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
-                f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}; "
+                f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}{_named(paths)}; "
                 f"`ubert rejects {plan.spec.name}` shows the rows, of {directory}/rejects-*.parquet; "
                 f"mend the source or its spec, or {cure}"
             )
+
+
+def _named(paths: pa.ChunkedArray | None, most: int = 20) -> str:
+    """The files that were refused whole."""
+    if paths is None:
+        return ""
+    others = f" and {len(paths) - most:,} more" if len(paths) > most else ""
+    return f"; the files: {', '.join(paths[:most].to_pylist())}{others}"
 
 
 def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | None = None, most: int = 3) -> str:

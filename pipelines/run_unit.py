@@ -38,6 +38,7 @@ from ubert.schema.spec import DatasetSpec
 # Rows are built into columns so many at a time, fewer where they are long: memory doesn't grow with the source.
 CHUNK_ROWS = 10_000
 CHUNK_CHARACTERS = 4 << 20
+UNREADABLE = "unreadable file"  # reason of a file that is one reject
 
 # Columns of few values, and those that queries look for: a dictionary of the others' values, or their least and
 # greatest, cost time and gain nothing.
@@ -112,8 +113,14 @@ def _rows(
         if piece.too_long:
             yield _too_long(piece)
             continue
-        for row in read(piece, options):
-            yield to_record(piece, row) if isinstance(row, RawRow) else row
+        if piece.problem:
+            yield Reject(piece.path, 1, UNREADABLE, piece.problem, "")
+            continue
+        try:
+            for row in read(piece, options):
+                yield to_record(piece, row) if isinstance(row, RawRow) else row
+        except UserError as error:  # of this file alone
+            yield _unreadable(piece, str(error))
         _check_unchanged(piece)
 
 
@@ -135,6 +142,13 @@ def _check_unchanged(piece: Slice) -> None:
     if joined_hash(found) != piece.sha:
         raise UserError(f"{piece.place}: changed while it was being ingested; run again")
     found.clear()  # there may be very many slices
+
+
+def _unreadable(piece: Slice, problem: str) -> Reject:
+    """The refusal of a file, or of what is left of it, that is not what its format reads."""
+    start = replace(piece, stop=min(piece.stop, piece.start + LONGEST_RAW), hashes={}).read_bytes()
+    raw = start.decode(piece.encoding, "backslashreplace")
+    return Reject(piece.path, piece.line, UNREADABLE, problem.removeprefix(f"{piece.folder}/"), raw)
 
 
 def _too_long(piece: Slice) -> Reject:

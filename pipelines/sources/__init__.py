@@ -17,7 +17,7 @@ import pkgutil
 import posixpath
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -49,7 +49,8 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
 
     `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
     of these bytes (of the whole file and its companions, where the file is not cut), `beside` the paths of these
-    companions. `too_long`: one row, which is refused and not read. `hashes`: of the bytes that were read, by
+    companions. `too_long`: one row, which is refused and not read. `problem`: why the file cannot be read, and is
+    refused. `hashes`: of the bytes that were read, by
     path: they need not be read again to be held against `sha`.
     """
 
@@ -62,6 +63,7 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
     sha: str
     beside: tuple[str, ...] = ()
     too_long: bool = False
+    problem: str = ""
     hashes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -180,6 +182,25 @@ def joined_hash(hashes: Mapping[str, str]) -> str:
         return next(iter(hashes.values()))
     listing = "".join([f"{hashes[path]}  {path}\n" for path in sorted(hashes)])
     return blake3(listing.encode()).hexdigest()
+
+
+def check_inside(folder: str, path: str) -> None:
+    """Refuse a file of a dataset whose links lead out of the mirror, which is the folder above the dataset's.
+
+    Raises:
+        UserError: where it leads.
+    """
+    file = f"{folder}/{path}"
+    real = _real(posixpath.dirname(file))
+    if os.path.islink(file):
+        real = posixpath.dirname(os.path.realpath(file))
+    if not any(f"{real}/".startswith(f"{_real(home)}/") for home in (folder, posixpath.dirname(folder))):
+        raise UserError(f"{file}: a link leads out of the mirror, to {real}; put a copy in its place")
+
+
+@lru_cache(maxsize=1024)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def file_hash(path: Path | str) -> str:

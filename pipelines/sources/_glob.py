@@ -32,8 +32,15 @@ def _found(folder: str, at: str, parts: Sequence[str]) -> Iterator[str]:
             name = entry.name
             if name[0] == "." or not fits(name):
                 continue
-            if entry.is_dir(follow_symlinks=not deep):
+            if _is_folder(entry, follow=not deep):
                 if deep or rest:
                     yield from _found(folder, f"{at}{name}/", parts if deep else rest)
             elif not (deep or rest):
                 yield at + name
+
+
+def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=follow)
+    except OSError:  # a link that leads to itself: a file that cannot be read
+        return False
