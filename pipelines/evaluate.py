@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import ubert
-from pipelines.place import Place, explained, parquet
+from pipelines.place import Place, explained, on_disk, parquet
 from pipelines.progress import progress
 from pipelines.store import Store
 from ubert.evaluation import metric
@@ -25,8 +25,10 @@ from ubert.inference.predictor import Predictor
 from ubert.model import pretrained
 from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
+from ubert.schema.disk import is_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
+from ubert.schema.names import is_name
 from ubert.schema.recipe import Precision
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
 
@@ -54,6 +56,7 @@ def evaluate(
     overlap: Overlaps = "highest",
     search: Search | None = None,
     precision: Precision = "auto",
+    verify: bool = True,
     root: Place,
 ) -> Evaluation:
     """Predict a split's records from their texts and candidate categories, and compare.
@@ -79,7 +82,7 @@ def evaluate(
             "leave them out"
         )
     metric(manifest.task)
-    predictor = ubert.load(checkpoint, precision=precision)
+    predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     return measure(
         predictor,
         corpus=corpus,
@@ -136,11 +139,11 @@ def find_checkpoint(given: Path, root: Place) -> Path:
     Raises:
         UserError: there is none of these.
     """
-    run = Store(root).run(str(given))
-    for folder in (given, run, pretrained.FOLDER / given):
-        if folder.is_dir():
+    homes = (on_disk(root) / "runs", pretrained.FOLDER) if all(map(is_name, given.parts)) else ()
+    for folder in (given, *(home / given for home in homes)):
+        if is_folder(folder):
             return folder
-    runs = sorted(path.name for path in run.parent.glob("*/")) if given.name == str(given) else []
+    runs = sorted(path.name for path in homes[0].glob("*/")) if homes else []
     raise UserError(
         f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(runs) or 'none'}"
     )

@@ -22,6 +22,7 @@ def generate(
     search: Search,
     best: int = 1,
     precision: Precision = "auto",
+    verify: bool = True,
     chunk: int = CHUNK,
 ) -> Iterator[list[dict[str, Any]]]:
     """Write from `chunk` texts at a time; see `ubert.inference.predictor.Predictor.generate` for the arguments.
@@ -36,7 +37,7 @@ def generate(
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
     """
-    predictor = ubert.load(checkpoint, precision=precision)
+    predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)
     while asked := list(islice(remaining, chunk)):
         texts = [one.text for one in asked]

@@ -39,6 +39,7 @@ def predict(
     overlap: Overlaps = "highest",
     discontinuous: bool = False,
     precision: Precision = "auto",
+    verify: bool = True,
     chunk: int = CHUNK,
 ) -> Iterator[list[dict[str, Any]]]:
     """Predict `chunk` texts at a time; see `ubert.inference.predictor.Predictor.predict` for the arguments.
@@ -52,7 +53,7 @@ def predict(
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
     """
-    predictor = ubert.load(checkpoint, precision=precision)
+    predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)
     while asked := list(islice(remaining, chunk)):
         found = predictor.predict(

@@ -44,6 +44,7 @@ from ubert.schema.manifest import (
     ShardManifest,
     read_manifest,
 )
+from ubert.schema.names import checked_name
 
 Kind = Literal["corpora", "mixtures", "shards", "audits"]
 
@@ -53,6 +54,7 @@ _MANIFESTS: dict[Kind, type[Manifest]] = {
     "shards": ShardManifest,
     "audits": AuditManifest,
 }
+_SINGULAR: dict[Kind, str] = {"corpora": "corpus", "mixtures": "mixture", "shards": "mixture", "audits": "audit"}
 _COMMANDS: dict[Kind, str] = {
     "corpora": "ubert ingest",
     "mixtures": "ubert mix",
@@ -70,15 +72,19 @@ class Store:
 
     def directory(self, kind: Kind, name: str, fingerprint: str) -> Place:
         """Where the thing of that name and content lies, or will lie."""
-        return self.root / kind / name / fingerprint
+        return self._home(kind, name) / fingerprint
+
+    def _home(self, kind: Kind, name: str) -> Place:
+        """Where everything of a name lies. No other place joins a name to a path."""
+        return self.root / kind / checked_name(_SINGULAR[kind], name)
 
     def run(self, name: str) -> Path:
         """The directory of a training run."""
-        return on_disk(self.root) / "runs" / name
+        return on_disk(self.root) / "runs" / checked_name("run", name)
 
     def sources(self, dataset: str) -> Place:
         """Where the hashes of a dataset's source files are kept."""
-        return self.root / "sources" / f"{dataset}.jsonl"
+        return self.root / "sources" / f"{checked_name('dataset', dataset)}.jsonl"
 
     def names(self, kind: Kind) -> list[str]:
         """Names of all finished things of a kind, sorted."""
@@ -99,19 +105,19 @@ class Store:
         Raises:
             UserError: there is none; the message names the command that makes it.
         """
-        finished, of_others = _made(self.root / kind / name, _MANIFESTS[kind], MANIFEST)
+        finished, of_others = _made(self._home(kind, name), _MANIFESTS[kind], MANIFEST)
         if of_others and not finished:
             raise of_others[0]
         if not finished:
             raise UserError(
-                f"{self.root / kind / name}: nothing here yet; make it with `{_COMMANDS[kind]} {name}`, "
+                f"{self._home(kind, name)}: nothing here yet; make it with `{_COMMANDS[kind]} {name}`, "
                 "or point --root (UBERT_ROOT) to the store that has it"
             )
         return max(finished, key=lambda pair: (pair[1].created, pair[1].fingerprint))
 
     def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
         """What the last ingest of a corpus made, if it did not publish that because too many rows were refused."""
-        home = self.root / "corpora" / corpus
+        home = self._home("corpora", corpus)
         made, _ = _made(home, CorpusManifest, ATTEMPT)
         published, _ = _made(home, CorpusManifest, MANIFEST)
         last = max(made, key=lambda pair: pair[1].created, default=None)
@@ -124,7 +130,7 @@ class Store:
         Raises:
             UserError: another process is writing it, or the store cannot be written.
         """
-        home = self.root / kind / name
+        home = self._home(kind, name)
         if not isinstance(home, Path):  # nothing can be half-written there
             yield
             return

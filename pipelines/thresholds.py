@@ -40,6 +40,7 @@ def fit(
     limit: int | None = None,
     overlap: Overlaps = "highest",
     precision: Precision = "auto",
+    verify: bool = True,
     root: Place,
 ) -> Fit:
     """Choose the threshold with the best metrics over the records of a split, of those in `GRID`; of equal ones
@@ -58,7 +59,7 @@ def fit(
     directory = ubert.checkpoint(checkpoint)
     sources = [Store(root).current("corpora", name) for name in corpora]
     task = _task([manifest.task for _, manifest in sources])
-    measure, predictor = metric(task), ubert.load(directory, precision=precision)
+    measure, predictor = metric(task), ubert.load(directory, precision=precision, verify=verify)
     counts: list[Counts] = [Counter() for _ in GRID]
     records = 0
     for folder, manifest in sources:

@@ -54,7 +54,9 @@ def test_what_json_has_no_number_for_is_a_string(capsys: pytest.CaptureFixture[s
 
 
 def test_values_beyond_arrow_and_python_are_as_duckdb_spells_them(tmp_path: Path) -> None:
-    statement = "SELECT 340282366920938463463374607431768211455::UHUGEINT, 'infinity'::DATE, '5877642-06-25 (BC)'::DATE"
+    statement = (
+        "SELECT 340282366920938463463374607431768211455::UHUGEINT, 'infinity'::DATE, '5877642-06-25 (BC)'::DATE"
+    )
     [row] = sql(tmp_path, statement).to_pylist()
     assert [*row.values()] == ["340282366920938463463374607431768211455", "infinity", "5877642-06-25 (BC)"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "load"]
 
 
-def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
+def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True) -> Predictor:
     """Load a checkpoint: `ubert.load(path).predict(texts, task="ner", categories=["person", "place"])`.
 
     Args:
@@ -20,14 +20,19 @@ def load(path: str | Path, *, precision: Precision = "auto") -> Predictor:
             universal-small.
         precision: of matrix products. auto: bf16 where the processor has it, two to three times as fast. With
             fp32 scores depend neither on the machine nor on the other texts of a batch (but for rounding).
+        verify: hold the checkpoint's files against the hashes that were written with them.
 
     Raises:
         UserError: there is no checkpoint, or it is damaged.
     """
     # Here, so that `import ubert` doesn't load torch.
     from ubert.inference.predictor import Predictor
+    from ubert.training import checkpoint as checkpoints
 
-    return Predictor.load(checkpoint(path), precision=precision)
+    directory = checkpoint(path)
+    if verify:
+        checkpoints.verify(directory)
+    return Predictor.load(directory, precision=precision)
 
 
 def checkpoint(path: str | Path) -> Path:
@@ -38,13 +43,14 @@ def checkpoint(path: str | Path) -> Path:
         UserError: there is none.
     """
     from ubert.model import pretrained
+    from ubert.schema.disk import is_folder
     from ubert.schema.errors import UserError
     from ubert.training.checkpoint import latest
 
     directory = Path(path)
-    if not directory.is_dir():
+    if not is_folder(directory):
         directory = pretrained.FOLDER / path
-        if not directory.is_dir() or directory.parent != pretrained.FOLDER:
+        if not is_folder(directory) or directory.parent != pretrained.FOLDER:
             ours = ", ".join(pretrained.names()) or "none"
             raise UserError(f"{path}: no such folder; give a checkpoint's or a run's, or a model of ours ({ours})")
     if not (directory / "checkpoints").is_dir():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Checkpoint, Computing, Root, app, given_texts, print_rows
+from pipelines.cli.shared import STORE, Checkpoint, Computing, Root, Verify, app, given_texts, print_rows
 
 
 @app.command()
@@ -29,6 +29,7 @@ def generate(
     ] = 3,
     best: Annotated[int, typer.Option(min=1, help="Texts to print for each one, at most one a beam.")] = 1,
     precision: Computing = "auto",
+    verify: Verify = True,
     root: Root = STORE,
 ) -> None:
     """Write a text from each text: JSON lines, in the order of the texts.
@@ -45,5 +46,14 @@ def generate(
     search = Search(beams, longest, length_penalty, no_repeat)
     found = find_checkpoint(checkpoint, root)
     print_rows(
-        job(found, inputs, instruction=instruction, search=search, best=best, precision=precision, chunk=chunk)
+        job(
+            found,
+            inputs,
+            instruction=instruction,
+            search=search,
+            best=best,
+            precision=precision,
+            verify=verify,
+            chunk=chunk,
+        )
     )

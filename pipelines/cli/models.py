@@ -18,6 +18,7 @@ from pipelines.cli.shared import (
     Encoder,
     Root,
     Specs,
+    Verify,
     app,
     console,
     errors,
@@ -164,6 +165,7 @@ def evaluate(
     beams: Annotated[int | None, typer.Option(min=1, help="Of task seq2seq, as in generate.")] = None,
     longest: Annotated[int | None, typer.Option(min=1, help="Of task seq2seq, as in generate.")] = None,
     precision: Computing = "auto",
+    verify: Verify = True,
     output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
     root: Root = STORE,
 ) -> None:
@@ -189,6 +191,7 @@ def evaluate(
         overlap=overlap_policies(overlap or []),
         search=Search(**how) if how else None,
         precision=precision,
+        verify=verify,
         root=root,
     )
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
@@ -209,6 +212,7 @@ def threshold(
     limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
     overlap: OverlapOption = None,
     precision: Computing = "auto",
+    verify: Verify = True,
     root: Root = STORE,
     specs: Specs = None,
 ) -> None:
@@ -240,6 +244,7 @@ def threshold(
             limit=limit,
             overlap=overlap_policies(overlap or []),
             precision=precision,
+            verify=verify,
             root=root,
         )
         rows = [
@@ -282,6 +287,7 @@ def predict(
     overlap: OverlapOption = None,
     discontinuous: Annotated[bool, typer.Option(help="For ner: mentions may have several fragments.")] = False,
     precision: Computing = "auto",
+    verify: Verify = True,
     root: Root = STORE,
 ) -> None:
     """Predict texts: JSON lines, in the order of the texts.
@@ -315,6 +321,7 @@ def predict(
         overlap=overlap_policies(overlap or []),
         discontinuous=discontinuous,
         precision=precision,
+        verify=verify,
         chunk=chunk,
     )
     print_rows(chunks)
@@ -388,6 +395,7 @@ def card(
 def export(
     checkpoint: Checkpoint,
     out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    verify: Verify = True,
     root: Root = STORE,
 ) -> None:
     """Write encoder and head of a checkpoint as one ONNX file, for other runtimes.
@@ -398,7 +406,7 @@ def export(
     from pipelines.evaluate import find_checkpoint
     from ubert.model.onnx import export as job
 
-    job(ubert.load(find_checkpoint(checkpoint, root)).model, out)
+    job(ubert.load(find_checkpoint(checkpoint, root), verify=verify).model, out)
     console.print(f"{out}: {out.stat().st_size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
 
 

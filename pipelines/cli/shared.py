@@ -100,6 +100,9 @@ Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder
 Corpora = Annotated[list[str] | None, typer.Argument(help="Names of corpora; default: all of the store.")]
 Address = Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")]
 Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
+Verify = Annotated[
+    bool, typer.Option("--verify/--no-verify", help="Hold the checkpoint's files against their hashes.")
+]
 Output = Literal["table", "csv", "json"]
 Encoder = Annotated[
     str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")

@@ -362,8 +362,8 @@ def _check(
     """Raise `UserError` for whatever is wrong with the arguments of `predict`."""
     objective(task)
     _check_texts(texts, pairs, instruction)
-    if task == "pair" and pairs is None:
-        raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
+    if task in ("pair", "choice") and pairs is None:
+        raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
     if threshold is not None and not 0 < threshold < 1:
         raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
 
@@ -372,7 +372,10 @@ def _listed(name: str, given: Iterable[str]) -> list[str]:
     """The strings of a list, an array, a column or whatever yields them."""
     if isinstance(given, str):
         raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
-    return list(given)
+    try:
+        return list(given)
+    except TypeError:
+        raise UserError(f"{name} is {given!r}; expected a list of strings") from None
 
 
 def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: str | None) -> None:

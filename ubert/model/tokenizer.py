@@ -152,9 +152,20 @@ def load_tokenizer(encoder: str) -> Tokenizer:
     path = encoder_path(encoder)
     saved = Path(path) / SPECIAL_FILE
     if saved.is_file():
-        special = Special(**json.loads(saved.read_text(encoding="utf-8")))
-        return Tokenizer(tokenizers.Tokenizer.from_file(str(saved.with_name(TOKENIZER_FILE))), special)
+        return _saved(saved.parent)
     return _from_encoder(encoder, path)
+
+
+def _saved(folder: Path) -> Tokenizer:
+    try:
+        special = Special(**json.loads((folder / SPECIAL_FILE).read_text(encoding="utf-8")))
+        backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        vocabulary = backend.get_vocab_size(with_added_tokens=True)
+        if not all(isinstance(i, int) and 0 <= i < vocabulary for i in special):
+            raise ValueError(f"{SPECIAL_FILE} names tokens that {TOKENIZER_FILE} lacks")
+    except Exception as error:  # noqa: BLE001  # `tokenizers` raises no other
+        raise UserError(f"{folder}: its tokenizer is damaged ({error}); use another checkpoint") from None
+    return Tokenizer(backend, special)
 
 
 def encoder_path(encoder: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
-from safetensors import SafetensorError
+from pydantic import Field, TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.configuration_utils import SubConfigSpec
@@ -26,10 +28,14 @@ from ubert.model.structure_table import Scores, StructureTable
 from ubert.model.words import take_words
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
+from ubert.schema.yaml_file import explain
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 HEADS = ("table", "pointer", "masked", "copier")  # of which a model has those of its shape
+_OF_FILES = (OSError, ValueError, SafetensorError)
+_LAYERS = {"num_hidden_layers", "num_layers", "n_layers", "n_layer"}
+_Size = Annotated[int, Field(ge=1, le=1 << 16)]
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,10 +47,10 @@ class Shape:
     `copies`: words of what it generates may be its source's."""
 
     layout: Layout = "joint"
-    table_size: int = 128
-    categories_per_piece: int = 32
-    max_tokens: int = 256
-    lora: int | None = None
+    table_size: _Size = 128
+    categories_per_piece: _Size = 32
+    max_tokens: _Size = 256
+    lora: _Size | None = None
     masked: bool = False
     unilm: bool = False
     points: bool = False
@@ -271,12 +277,7 @@ class UbertModel(PreTrainedModel):
             if not (directory / name).is_file():
                 raise UserError(f"{directory} is not a checkpoint: {name} is missing")
         try:
-            kind = PreTrainedConfig.get_config_dict(directory)[0].get("model_type")
-            if kind != UbertConfig.model_type:
-                raise UserError(
-                    f"{directory / CONFIG}: model_type is {kind!r}, expected {UbertConfig.model_type!r}; "
-                    "give a checkpoint that `ubert pretrain` or `ubert convert` wrote"
-                )
+            _check_config(directory)
             with quietly():
                 loaded: Any = cls.from_pretrained(
                     directory,
@@ -285,8 +286,8 @@ class UbertModel(PreTrainedModel):
                     use_safetensors=True,
                     output_loading_info=True,
                 )
-        except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
+        except (*_OF_FILES, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
                 f"{directory}: damaged, or of another version ({reason}); use the one before it"
             ) from None
@@ -298,6 +299,11 @@ class UbertModel(PreTrainedModel):
             raise UserError(
                 f"{directory}: damaged, or of another version ({min(missing)} is missing); use the one before it"
             )
+        if unknown := found["unexpected_keys"]:
+            raise UserError(
+                f"{directory}: damaged, or of another version ({CONFIG} says nothing of {min(unknown)}); use the "
+                "one before it"
+            )
         if model.shape.lora:
             lora.freeze(model.encoder)  # loading has thawed it
         return cast(UbertModel, model)
@@ -308,6 +314,33 @@ class UbertModel(PreTrainedModel):
         `weights`: others than the model's own, by the same names."""
         with quietly():
             self.save_pretrained(directory, state_dict=weights)
+
+
+def _check_config(directory: Path) -> None:
+    """Refuse a configuration before anything is made of it.
+
+    Raises:
+        UserError: it is of another model.
+        ValueError: it is not JSON, or has sizes that the weights can't have.
+    """
+    config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    kind = config.get("model_type") if isinstance(config, dict) else config
+    if kind != UbertConfig.model_type:
+        raise UserError(
+            f"{directory / CONFIG}: model_type is {kind!r}, expected {UbertConfig.model_type!r}; "
+            "give a checkpoint that `ubert pretrain` or `ubert convert` wrote"
+        )
+    try:
+        TypeAdapter(Shape).validate_json(json.dumps(config.get("shape") or {}), strict=True)
+    except ValidationError as error:
+        raise UserError("\n".join(explain(error, directory / CONFIG, ("shape",)))) from None
+    if not isinstance(encoder := config.get("encoder"), dict):
+        raise ValueError("no configuration of an encoder")
+    with safe_open(directory / WEIGHTS, framework="pt") as file:
+        most = len(file.keys())
+    for name in _LAYERS & encoder.keys():  # sizes are held against the weights as these are read
+        if encoder[name] is not None and not 1 <= int(encoder[name]) <= most:
+            raise ValueError(f"{name} is {encoder[name]!r}, and there are {most} weights")
 
 
 def _loaded(encoder: str) -> Any:

@@ -26,3 +26,11 @@ def write_whole(path: Path, text: str) -> None:
     to_disk(half)
     half.replace(path)
     to_disk(path.parent)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; a name that no folder can have is none."""
+    try:
+        return path.is_dir()
+    except OSError:  # too long
+        return False

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ubert.evaluation import SMALLER_IS_BETTER
+from ubert.inference.thresholds import FILE as THRESHOLDS
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.disk import to_disk
@@ -165,6 +166,20 @@ def check(directory: Path) -> None:
         raise UserError(f"{directory}: not a whole checkpoint ({damage}); give another")
 
 
+def verify(directory: Path) -> None:
+    """Hold the files that a prediction needs against the hashes in state.json, where there is one with hashes:
+    converted and older checkpoints have none.
+
+    Raises:
+        UserError: which file is missing, or is not what was written.
+    """
+    if (directory / STATE).exists() and (damage := _damage(directory, but={OPTIMIZER})):
+        raise UserError(
+            f"{directory}: not what was written ({damage}); use another checkpoint, or trust it as it is: "
+            "`--no-verify`, or verify=False in Python"
+        )
+
+
 def remove_halves(run: Path) -> None:
     """Remove what killed processes left half-written."""
     for half in (run / "checkpoints").glob(f"{_HALF}*"):
@@ -238,8 +253,9 @@ def _step(directory: Path) -> int:
     return int(directory.name.removeprefix("step-"))
 
 
-def _damage(directory: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
+def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
+    """What is wrong with a checkpoint, or None. Files in `but` may be missing or differ, and thresholds, which are
+    fitted later."""
     try:
         state = read_state(directory)
     except UserError as error:
@@ -250,6 +266,8 @@ def _damage(directory: Path) -> str | None:
     if _NAME.fullmatch(directory.name) and directory.name != f"step-{state.step:06}":
         return f"{STATE} is of step {state.step}"
     for name, expected in state.files.items():
+        if name in (*but, THRESHOLDS):
+            continue
         path = directory / Path(name).name
         if not path.is_file():
             return f"{name} is missing"

@@ -21,11 +21,12 @@ def pack(source: Path, out: Path) -> Path:
     """Write a checkpoint's small form into a new folder.
 
     Raises:
-        UserError: the folder is there already, or the checkpoint's word embeddings aren't its encoder's.
+        UserError: the folder is there already, the checkpoint is damaged, or its word embeddings aren't its encoder's.
     """
     if out.exists():
         raise UserError(f"{out}: there already; give a folder that is not")
     state = checkpoint.read_state(source)
+    checkpoint.verify(source)
     model, encoder = UbertModel.load(source), state.recipe.encoder
     words = name_of(model)
     same = torch.equal(words_of(encoder, words.removeprefix("encoder.")).float(), model.word_vectors)

@@ -6,7 +6,6 @@ runs/<name>/    recipe.yaml, checkpoints/, logs/, manifest.json
 from __future__ import annotations
 
 import fcntl
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +22,8 @@ from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, Ancestor, RunManifest, ShardManifest, fingerprint, read_manifest
+from ubert.schema.names import checked_name
 from ubert.schema.recipe import Recipe
-from ubert.schema.spec import NAME
 from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 
@@ -57,9 +56,7 @@ def directory(root: Path, name: str) -> Path:
     Raises:
         UserError: the name is none.
     """
-    if not re.fullmatch(NAME, name):
-        raise UserError(f"run name {name!r}: expected lower-case letters, digits, '.', '-' and '_' only")
-    return root / "runs" / name
+    return root / "runs" / checked_name("run", name)
 
 
 def find_shards(root: Path, recipe: Recipe, tokenizer: str) -> Path:
