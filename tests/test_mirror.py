@@ -239,6 +239,7 @@ def test_a_bad_archive_leaves_nothing(mirror: Mirror, web: Web) -> None:
         mirror.fill()
     assert mirror.files() == {}
     assert {path.name for path in mirror.folder.iterdir()} == {"specs", "data"}
+    assert not (mirror.data / "toy").exists()
 
 
 def test_a_single_gz(mirror: Mirror, web: Web) -> None:

@@ -22,7 +22,7 @@ from pipelines.mirror import resume
 from pipelines.mirror.changes import changed
 from pipelines.mirror.download import Download, Staged, at_hand, download, members
 from pipelines.mirror.names import OWN
-from pipelines.mirror.record import Fetched, read_record, stamp, whole, write_record
+from pipelines.mirror.record import RECORD, Fetched, read_record, stamp, whole, write_record
 from pipelines.sources import file_hash, joined_hash, matches
 from ubert.schema.errors import UserError
 from ubert.schema.fetch import Fetch
@@ -57,10 +57,15 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
             with _only_writer(folder):
                 record = read_record(folder) or {}
                 write_record(folder, record)  # from now on, files alone don't make it complete
-                for fetch in missing:
-                    if not _is_here(fetch, folder, record, hashed):
-                        record[fetch.source] = _bring(fetch, folder, specs, record, partial(show, fetch.source))
-                        write_record(folder, record)
+                try:
+                    for fetch in missing:
+                        if not _is_here(fetch, folder, record, hashed):
+                            show_it = partial(show, fetch.source)
+                            record[fetch.source] = _bring(fetch, folder, specs, record, show_it)
+                            write_record(folder, record)
+                except BaseException:
+                    _remove_if_empty(folder)
+                    raise
                 shutil.rmtree(folder / STAGING, ignore_errors=True)
     return {fetch.source: (record or {})[fetch.source] for fetch in spec.fetch}
 
@@ -117,6 +122,13 @@ def _is_here(fetch: Fetch, folder: Path, record: dict[str, Fetched], hashed: boo
         and fetch.blake3 in (None, then.blake3)
         and whole(folder, then, hashed=hashed)
     )
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove a dataset's folder that has no file yet, nor the beginning of one to go on with."""
+    ours = (folder / LOCK, folder / RECORD)
+    if not any(path.is_file() and path not in ours for path in folder.rglob("*")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
