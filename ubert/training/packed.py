@@ -21,7 +21,8 @@ def pack(source: Path, out: Path) -> Path:
     """Write a checkpoint's small form into a new folder.
 
     Raises:
-        UserError: the folder is there already, the checkpoint is damaged, or its word embeddings aren't its encoder's.
+        UserError: the folder is there already, the checkpoint is damaged, or its word embeddings aren't its
+            encoder's.
     """
     if out.exists():
         raise UserError(f"{out}: there already; give a folder that is not")
