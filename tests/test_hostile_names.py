@@ -69,7 +69,6 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "probe corpora": ["probe", "absent", "--corpora", "NAME"],
     "submit": ["submit", "NAME"],
     "jobs": ["jobs", "NAME", "--address", "http://127.0.0.1:9"],
-    "corpora specs": ["corpora", "--specs", "NAME"],
 }
 WITHOUT_NAMES = {"samples", "stats", "corpora", "sql"}  # statements are in test_hostile_sql.py
 
