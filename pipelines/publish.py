@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, Spli
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
+NOTICES = b"ubert.notices"  # beside it: {what looks wrong in its records: how often}
 KEYS = 1 << 24  # that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
 SUMMED = ["split", "labelled", *SUMS]  # of files, which may be millions, what is held in memory
@@ -47,11 +49,12 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
 
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
     there = {file.name for file in directory.glob("*.parquet")}
-    batches = _files(plan, directory, there)
+    warnings: dict[Split, Counter[str]] = {}
+    batches = _files(plan, directory, there, warnings)
     if FILES not in there:
         batches = _written(batches, directory / FILES)
     files = pa.Table.from_batches([batch.select(SUMMED) for batch in batches]).unify_dictionaries()
-    manifest = _manifest(plan, files, there)
+    manifest = _manifest(plan, files, there, warnings)
     try:
         _check_splits(plan, directory, files)
         _check_budget(plan, directory, files, strict)
@@ -65,7 +68,7 @@ def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> Corp
     return manifest
 
 
-def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
+def _manifest(plan: Plan, files: pa.Table, there: set[str], warnings: dict[Split, Counter[str]]) -> CorpusManifest:
     sums = [("labelled", "count"), *((column, "sum") for column in SUMS)]
     splits = files.group_by("split", use_threads=False).aggregate(sums)  # in the order of the files
     return CorpusManifest(
@@ -84,6 +87,7 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str]) -> CorpusManifest:
                 split=of["split"],
                 files=of["labelled_count"],
                 **{name: of[f"{name}_sum"] for name in SUMS},
+                warnings=dict(warnings[of["split"]].most_common()),
             )
             for of in splits.to_pylist()
         ],
@@ -100,18 +104,25 @@ def _written(files: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.Recor
             yield batch
 
 
-def _files(plan: Plan, directory: Place, there: set[str]) -> Iterator[pa.RecordBatch]:
+def _files(
+    plan: Plan, directory: Place, there: set[str], warnings: dict[Split, Counter[str]]
+) -> Iterator[pa.RecordBatch]:
     """The source files, group by group, with the rows that units counted; files of an object store are asked
-    several at a time."""
+    several at a time. What units noticed is added to `warnings`."""
 
-    def counts(unit: Unit) -> bytes:
+    def metadata(unit: Unit) -> dict[bytes, bytes]:
         path, filesystem = arrow(directory / unit.part)
-        return pq.read_metadata(path, filesystem=filesystem).metadata[COUNTS]  # type: ignore[no-any-return]
+        return pq.read_metadata(path, filesystem=filesystem).metadata  # type: ignore[no-any-return]
+
+    def counted() -> Iterator[tuple[Unit, bytes]]:
+        for unit, found in zip(plan.units, pool.map(metadata, plan.units), strict=True):
+            warnings.setdefault(unit.entry.split, Counter()).update(json.loads(found[NOTICES]))
+            yield unit, found[COUNTS]
 
     with ThreadPoolExecutor() as pool:
-        counted = zip(plan.units, pool.map(counts, plan.units), strict=True)
+        counts = counted()
         for group in plan.groups:
-            yield _of_group(plan, group, directory, counted, there)
+            yield _of_group(plan, group, directory, counts, there)
 
 
 def _of_group(

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from pipelines.collector import collector_paused
 from pipelines.hashes import LONGEST_ROW, range_hash
 from pipelines.mapping.mapper import mapper
+from pipelines.mapping.notices import ONE_ROW
 from pipelines.place import Place
-from pipelines.publish import COUNTS
+from pipelines.publish import COUNTS, NOTICES
 from pipelines.sources import RawRow, Slice, joined_hash, reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
@@ -39,6 +40,7 @@ from ubert.schema.spec import DatasetSpec
 CHUNK_ROWS = 10_000
 CHUNK_CHARACTERS = 4 << 20
 UNREADABLE = "unreadable file"  # reason of a file that is one reject
+MANY_LINES = 100  # of which no format that may be cut at lines makes one row, unless its options are wrong
 
 # Columns of few values, and those that queries look for: a dictionary of the others' values, or their least and
 # greatest, cost time and gain nothing.
@@ -75,7 +77,8 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
 
         part = writer(unit.part, RECORD_SCHEMA)  # entered first, so closed last
         mismatches: list[Misplaced] = []
-        for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches)):
+        noticed = Counter[str]()
+        for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches, noticed)):
             kept_of.update(map(attrgetter("source.path"), kept))
             rejected_of.update(reject.path for reject in rejects)
             if kept:
@@ -88,7 +91,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
                 writer(unit.mismatch_part, MISMATCH_SCHEMA).write_batch(moved)
                 mismatches.clear()
         counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in slices}
-        part.add_key_value_metadata({COUNTS: json.dumps(counts)})
+        part.add_key_value_metadata({COUNTS: json.dumps(counts), NOTICES: json.dumps(noticed)})
     return kept_of.total() + rejected_of.total()
 
 
@@ -105,10 +108,10 @@ def _written(place: Place, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def _rows(
-    unit: Unit, slices: Iterable[Slice], spec: DatasetSpec, mismatches: list[Misplaced]
+    unit: Unit, slices: Iterable[Slice], spec: DatasetSpec, mismatches: list[Misplaced], noticed: Counter[str]
 ) -> Iterator[Record | Reject]:
-    read, options = reader(spec.format).read, file_options(spec, unit.entry)
-    to_record = mapper(spec, unit.entry.split, mismatches.append)
+    form, options = reader(spec.format), file_options(spec, unit.entry)
+    to_record = mapper(spec, unit.entry.split, mismatches.append, noticed)
     for piece in slices:
         if piece.too_long:
             yield _too_long(piece)
@@ -116,12 +119,20 @@ def _rows(
         if piece.problem:
             yield Reject(piece.path, 1, UNREADABLE, piece.problem, "")
             continue
+        rows = 0
         try:
-            for row in read(piece, options):
+            for row in form.read(piece, options):
+                rows += 1
                 yield to_record(piece, row) if isinstance(row, RawRow) else row
         except UserError as error:  # of this file alone
             yield _unreadable(piece, str(error))
+        if rows == 1 and form.split_at(options) is not None and _has_many_lines(piece):
+            noticed[ONE_ROW] += 1
         _check_unchanged(piece)
+
+
+def _has_many_lines(piece: Slice) -> bool:
+    return piece.stop - piece.start > 2 * MANY_LINES and piece.read_bytes().count(b"\n") > MANY_LINES
 
 
 def _check_unchanged(piece: Slice) -> None:

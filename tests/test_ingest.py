@@ -40,7 +40,7 @@ def test_every_row_is_kept_or_refused_with_its_place(world: World) -> None:
     [counts] = world.ingest().splits
     [file] = world.files()
     expected = {"split": "train", "bytes": path.stat().st_size, "records": 5, "kept": 3, "rejected": 2}
-    assert counts.model_dump() == {**expected, "files": 1}
+    assert counts.model_dump() == {**expected, "files": 1, "warnings": {}}
     assert file == {
         **expected, "corpus": "toy", "labelled": True, "path": "train.jsonl", "blake3": file_hash(path)
     }  # fmt: skip

@@ -104,6 +104,13 @@ def ingest(
     )
 
 
+def _warned(manifest: CorpusManifest) -> None:
+    for of in manifest.splits:
+        for warning, count in of.warnings.items():
+            line = f"warning: {manifest.name}: {of.split}: {warning}: {count:,}"
+            errors.print(line, soft_wrap=True, highlight=False, markup=False, style="yellow")
+
+
 def _ingested(manifest: CorpusManifest, work: Work) -> None:
     splits = manifest.splits
     kept, rejected, files = (sum(getattr(of, count) for of in splits) for count in ("kept", "rejected", "files"))
@@ -112,6 +119,7 @@ def _ingested(manifest: CorpusManifest, work: Work) -> None:
         f"{files - work.files:,} of {files:,} files unchanged, {work.files:,} read ({work.rows:,} rows)",
         soft_wrap=True,
     )
+    _warned(manifest)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from pipelines.mapping.fields import category_of, places
 from pipelines.mapping.gather import gatherer
 from pipelines.mapping.gathered import Gathered, Happening, Link, Reference
 from pipelines.mapping.mentions import Fragments, locate
+from pipelines.mapping.notices import MERGED, SEVERAL_LABELS
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.record import Argument, Category, Event, Mismatch, Record, Relation, Span
@@ -38,8 +40,8 @@ class _Places(NamedTuple):
         return self.of_mention[reference] if isinstance(reference, int) else self.of_id.get(reference)
 
 
-def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
-    """What fills a record with the content of a row, and tells its mismatches.
+def annotated(spec: DatasetSpec, noticed: Counter[str]) -> Callable[[Scope, Record], list[Mismatch]]:
+    """What fills a record with the content of a row, and tells its mismatches; `noticed` counts what is odd.
 
     Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
     in relations and events. In a record of coreference every span has the group of its cluster, and no category;
@@ -59,7 +61,7 @@ def annotated(spec: DatasetSpec) -> Callable[[Scope, Record], list[Mismatch]]:
             names = list(dict.fromkeys(name for _, name in own))
             index = {key: names.index(name) for key, name in own}
             record.categories = tuple(Category(name, "entity") for name in names)
-        record.spans, places = _spans(gathered, found, None if spec.task in ("coref", "text") else index)
+        record.spans, places = _spans(gathered, found, None if spec.task in ("coref", "text") else index, noticed)
         if spec.task == "coref":
             _cluster(record.spans, [_ends(link, places) for link in gathered.relations])
             return mismatches
@@ -87,9 +89,12 @@ def _lookup(spec: DatasetSpec) -> _Lookup:
     )
 
 
-def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | None) -> tuple[list[Span], _Places]:
+def _spans(
+    gathered: Gathered, found: list[Fragments], index: dict[str, int] | None, noticed: Counter[str]
+) -> tuple[list[Span], _Places]:
     """Spans, each once: mentions of one id, or without one, that are the same words of the same label are one
-    mention; one without a label is the labelled one there. Without `index`, spans have no category."""
+    mention; one without a label is the labelled one there. Without `index`, spans have no category. `noticed`
+    counts mentions that a row repeats, and ids that mentions of several labels have."""
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
     of_id, of_mention, label_of = places
@@ -110,12 +115,16 @@ def _spans(gathered: Gathered, found: list[Fragments], index: dict[str, int] | N
                 known = here[2]  # the labelled mention there, under one more id
         if known is not None:
             of_mention[i] = known
+            if mention.kind == "mention" and label is not None:
+                noticed[MERGED] += 1
             if identity is not None:
                 of_id.setdefault(identity, known)
             continue
         first = of_mention[i] = len(spans)
         category = None if index is None or label is None else category_of(label, index)
         shared = None if identity is None else of_id.get(identity)
+        if shared is not None and label is not None and label_of.get(shared, label) != label:
+            noticed[SEVERAL_LABELS] += 1
         group = None if shared is None and len(fragments) == 1 else _group(spans, shared)
         for start, end in fragments:
             spans.append(Span(start, end, category, "text", group))

@@ -46,6 +46,19 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
     return label
 
 
+def _identity(path: str | None) -> Callable[[Scope], str | None]:
+    """What gets an id; of a mention without one, where the path is optional, nothing."""
+    if path is None:
+        return lambda scope: None
+    get = value(path)
+
+    def identity(scope: Scope) -> str | None:
+        found = get(scope)
+        return None if found is None else as_label(found)
+
+    return identity
+
+
 def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool] | None:
     if not conditions:
         return None
@@ -55,7 +68,7 @@ def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool] | None:
 
 def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
     each, label, when = values(entry.each), _label(entry.label, entry.constant), _when(entry.when)
-    name = _label(entry.id, None)
+    name = _identity(entry.id)
     place = given_field(entry, offsets)
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
@@ -74,13 +87,8 @@ def _reference(target: str | Mention | None, offsets: Offsets, kind: str, own: s
     if target is None:
         return lambda scope, body, into: None
     if isinstance(target, str):
-        get = value(target)
-
-        def named(scope: Scope, body: Body, into: Gathered) -> Reference | None:
-            found = get(scope)
-            return None if found is None else as_label(found)
-
-        return named
+        get = _identity(target)
+        return lambda scope, body, into: get(scope)
     label, place = _label(target.label or own, target.constant), given_field(target, offsets)
 
     def inline(scope: Scope, body: Body, into: Gathered) -> Reference:

@@ -6,6 +6,7 @@ One function for each shape of annotation prepares its look-ups from the spec, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from pipelines.mapping.annotations import annotated
@@ -22,6 +23,7 @@ from pipelines.mapping.fields import (
     words_field,
 )
 from pipelines.mapping.mentions import MisplacedError, given_field, locate
+from pipelines.mapping.notices import notice
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, as_json, short
 from pipelines.mapping.tags import tagged_spans
@@ -38,10 +40,12 @@ def mapper(
     spec: DatasetSpec,
     split: Split,
     misplaced: Callable[[Misplaced], None] = lambda misplaced: None,
+    noticed: Counter[str] | None = None,
 ) -> Callable[[Slice, RawRow], Record | Reject]:
     """What takes the raw rows of slices to records, or to rejects with their reason. `misplaced` is called with
-    each mention that is not where its row says."""
-    fill = _shape(spec)
+    each mention that is not where its row says; `noticed` counts what looks wrong in the records."""
+    total, of_row = Counter[str]() if noticed is None else noticed, Counter[str]()
+    fill = _shape(spec, of_row)
     shared = (spec.name, split, spec.language, spec.task, spec.instruction)
     categories = spec.categories.all()
     prefix = f"{spec.name}/{split}/"
@@ -56,13 +60,21 @@ def mapper(
         try:
             mismatches = fill(Scope(row.content, row.content, {}), record)
         except RefusedError as refused:
+            of_row.clear()
             if isinstance(refused, MisplacedError):
                 report(piece, row, refused.mismatches)
             return _reject(piece.path, row, refused.reason, refused.detail)
         if mismatches:
             report(piece, row, mismatches)
         wrong = problem(record, categories)
-        return record if wrong is None else _reject(piece.path, row, *wrong)
+        if wrong is not None:
+            of_row.clear()
+            return _reject(piece.path, row, *wrong)
+        notice(record, of_row)
+        if of_row:
+            total.update(of_row)
+            of_row.clear()
+        return record
 
     return to_record
 
@@ -72,15 +84,15 @@ def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
     return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, as_json(row.content))
 
 
-def _shape(spec: DatasetSpec) -> Shape:
+def _shape(spec: DatasetSpec, noticed: Counter[str]) -> Shape:
     if spec.task == "ner" and spec.map.tags is not None:
         return _tagged(spec)
     if spec.task == "ner" and spec.map.chunks is not None:
         return _chunked(spec)
     if spec.map.candidate_flags is not None:
         return _flagged(spec)
-    if spec.task == "text" and spec.map.spans is not None:
-        return annotated(spec)
+    if spec.task in _ANNOTATED or (spec.task == "text" and spec.map.spans is not None):
+        return annotated(spec, noticed)
     return _SHAPES[spec.task](spec)
 
 
@@ -252,16 +264,13 @@ def _answers(spec: DatasetSpec) -> Shape:
     return fill
 
 
+_ANNOTATED = {"ner", "relation", "event", "coref"}
 _SHAPES: dict[Task, Callable[[DatasetSpec], Shape]] = {
     "classification": _label,
     "multilabel": _label,
     "pair": _label,
     "choice": _label,
     "regression": _value,
-    "ner": annotated,
-    "relation": annotated,
-    "event": annotated,
-    "coref": annotated,
     "qa": _answers,
     "seq2seq": _target,
     "text": _text,

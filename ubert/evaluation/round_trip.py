@@ -22,6 +22,8 @@ WINDOW = 448  # tokens of a window: what is left of 512 beside an instruction an
 CHUNK = 1000  # records that are tokenised together
 SURE = 10.0  # logit of a perfect score
 SHARED = "shared cells"
+NO_TARGET = "no target"
+IN_NO_EVENT = "in no event"
 
 
 class Place(NamedTuple):
@@ -44,12 +46,17 @@ def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
         back as its nearest bucket). `joined`: events that come back as one with another of their trigger.
         `shared cells`: links that are read where there is none, or not, because all of their cells are those of
         other links, whose mentions have the same first or last tokens.
+        `no target`: what the record says but no model is ever trained on: events without a trigger, arguments of
+        these or of an event that lacks one, mentions without a category where the task needs it. Such a record
+        isn't exact. `in no event`: mentions of a record of events that none of them has.
         `unexplained` is a defect: annotations that vanish for no reason, or appear from nowhere.
     """
     gold = annotated(record)
     known = _Known(record, encoding, gold)
     found = {known.of_clusters(each) for each in predicted(decoded(record, encoding))}
-    counts = Counter(records=1, exact=int(found == gold), annotations=len(gold))
+    untrained = _untrained(record)
+    counts = Counter(records=1, exact=int(found == gold and not untrained[NO_TARGET]), annotations=len(gold))
+    counts.update(untrained)
     wanted = set(known.wanted(gold))
     odd = {known.original(each) for each in found} ^ wanted
     shared = known.sharing(odd, wanted)
@@ -61,6 +68,27 @@ def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
         counts["rounded"] = int(float(nearest(record, record.value)) != np.float32(record.value))
     triggers = [(event.category, event.trigger) for event in record.events if event.trigger is not None]
     counts["joined"] = len(triggers) - len(set(triggers))
+    return counts
+
+
+def _untrained(record: Record) -> Counter[str]:
+    """How many annotations of a record never become a target."""
+    counts: Counter[str] = Counter()
+    if record.task == "ner":
+        counts[NO_TARGET] = sum(span.category is None or span.side != "text" for span in record.spans)
+    used: set[int | None] = set()
+    for event in record.events:
+        fillers = [
+            argument.span if argument.event is None else record.events[argument.event].trigger
+            for argument in event.arguments
+        ]
+        if event.trigger is None:
+            counts[NO_TARGET] += 1 + len(fillers)
+        else:
+            counts[NO_TARGET] += fillers.count(None)
+            used |= {event.trigger, *fillers}
+    if record.task == "event":
+        counts[IN_NO_EVENT] = len(set(range(len(record.spans))) - used)
     return counts
 
 

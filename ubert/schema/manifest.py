@@ -34,7 +34,8 @@ class Manifest(Strict):
 
 
 class SplitCounts(Strict):
-    """What the source files of a split come to: records = kept + rejected."""
+    """What the source files of a split come to: records = kept + rejected. `warnings` counts what looks wrong in
+    the records that were kept."""
 
     split: Split
     files: int
@@ -42,6 +43,7 @@ class SplitCounts(Strict):
     records: int
     kept: int
     rejected: int
+    warnings: dict[str, int] = Field(default_factory=dict)
 
 
 class CorpusManifest(Manifest):
