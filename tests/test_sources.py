@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from pipelines.sources import RawRow, Slice, formats, reader
 from ubert.schema.errors import UserError
@@ -251,6 +252,22 @@ def test_comment_lines_are_skipped_where_the_spec_says_so(read: Read) -> None:
     text = b"-DOCSTART- O\n\n# 1\na O\n#tag O\n"
     rows = read("conll", ("x", text), columns=["token", "tag"], comments=["-DOCSTART-", "# "])
     assert [(row.line, row.content["token"]) for row in rows] == [(4, ["a", "#tag"])]
+
+
+def test_marker_lines_part_records_where_blank_lines_do_not(read: Read) -> None:
+    text = b"#doc 12\na O\n\nb O\n#doc 13\n#doc 14\n% a note\nc O\n"
+    rows = read("conll", ("x", text), columns=["token", "tag"], begins="#doc", comments=["%"])
+    assert [(row.line, row.content) for row in rows if isinstance(row, RawRow)] == [
+        (2, {"token": ["a", "b"], "tag": ["O", "O"], "marker": "12"}),
+        (8, {"token": ["c"], "tag": ["O"], "marker": "14"}),
+    ]
+    assert reasons(read("conll", ("x", b"a O\n" + text), columns=["token", "tag"], begins="#doc")) == [
+        (1, "no marker"), (8, "wrong column count"),
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="no line begins with '#dco'; correct `begins`"):
+        read("conll", ("x", text), columns=["token", "tag"], begins="#dco")
+    with pytest.raises(ValidationError, match="`begins` makes a field `marker`"):
+        read("conll", ("x", text), columns=["token", "marker"], begins="#doc")
 
 
 def test_a_wrong_line_rejects_its_sentence_alone(read: Read) -> None:

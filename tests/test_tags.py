@@ -20,6 +20,9 @@ from pipelines.mapping.tags import tagged_spans
         ("IOB", "I-a I-a B-a I-b O I-b", [(0, 2, "a"), (2, 3, "a"), (3, 4, "b"), (5, 6, "b")]),
         ("BIOES", "B-a I-a E-a S-a B-b E-b", [(0, 3, "a"), (3, 4, "a"), (4, 6, "b")]),
         ("BMES", "S-a B-a M-a M-a E-a O", [(0, 1, "a"), (1, 5, "a")]),
+        ("IO", "I-a I-a I-b O I-b", [(0, 2, "a"), (2, 3, "b"), (4, 5, "b")]),
+        ("IO", "a a O b-x", [(0, 2, "a"), (3, 4, "b-x")]),
+        ("IO", "", []),
     ],
 )
 def test_spans_of_each_scheme(scheme: Any, tags: str, spans: list[tuple[int, int, str]]) -> None:
@@ -46,6 +49,23 @@ def test_spans_of_each_scheme(scheme: Any, tags: str, spans: list[tuple[int, int
 def test_tags_out_of_order_are_refused(scheme: Any, tags: str) -> None:
     with pytest.raises(RefusedError):
         tagged_spans(tags.split(), scheme)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "words"),
+    [
+        ("BIO", "O X-a", ["'X-a' at token 1 begins with none of B-, I- of BIO", "begin with X"]),
+        ("BIO", "B-a E-a", ["begin with B, E; the tags fit `scheme: BIOES`"]),
+        ("BIO", "B-a M-a E-a", ["the tags fit `scheme: BMES`"]),
+        ("BIO", "O city", ["'city' at token 1", "the tags fit `scheme: IO`"]),
+        ("BIOES", "B-a M-a", ["B-, I-, E-, S- of BIOES", "the tags fit `scheme: BMES`"]),
+    ],
+)
+def test_an_unknown_prefix_names_those_there_are(scheme: Any, tags: str, words: list[str]) -> None:
+    with pytest.raises(RefusedError) as error:
+        tagged_spans(tags.split(), scheme)
+    assert error.value.reason == "unknown tag"
+    assert not [each for each in words if each not in error.value.detail], error.value.detail
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.sampled_from("ab")), max_size=6), st.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelines.mapping.body import Body
+from pipelines.mapping.columns import tagged_mentions, token_relations
 from pipelines.mapping.fields import as_label
 from pipelines.mapping.gathered import Gather, Gathered, Happening, Link, Reference
 from pipelines.mapping.mentions import given_field
@@ -22,8 +23,14 @@ def gatherer(task: Task, given: Mapping) -> Gather:
     ignored = set(given.ignore_labels)
     parts = [
         *([] if given.standoff is None else [standoff(given.standoff, task, given)]),
+        *(tagged_mentions(path, given.scheme, given.offsets, ignored) for path in given.tags or []),
         *(_mentions(entry, given.offsets, ignored) for entry in given.spans or []),
         *(_relations(entry, given.offsets, ignored) for entry in [*(given.relations or []), *(given.links or [])]),
+        *(
+            []
+            if given.token_relations is None
+            else [token_relations(given.token_relations, given.offsets, ignored)]
+        ),
         *(_events(entry, given.offsets, ignored) for entry in given.events or []),
     ]
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.mapping import Scheme
 
+_MARKS: dict[Scheme, str] = {"BIO": "BI", "IOB": "BI", "IO": "I", "BIOES": "BIES", "BMES": "BMES"}
+
 
 def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
     """Spans of tokens [start, end) with their label, from one tag a token (`O`, or a mark and a label: `B-city`).
 
-    BIO: every span begins with B. IOB: one that begins with I, after O or another label, is a span too. BIOES and
-    BMES: spans of one token are S, longer ones go from B over I (M) to E.
+    BIO: every span begins with B. IOB: one that begins with I, after O or another label, is a span too. IO:
+    neighbouring tokens of one label are one span; a tag is the label, with or without `I-`. BIOES and BMES: spans
+    of one token are S, longer ones go from B over I (M) to E.
 
     Raises:
         RefusedError: a tag is not of the scheme, or cannot follow the one before it.
     """
+    if scheme == "IO":
+        return _runs([tag.removeprefix("I-") for tag in tags])
     closed = scheme in ("BIOES", "BMES")
     inside = "M" if scheme == "BMES" else "I"
     found: list[tuple[int, int, str]] = []
@@ -32,7 +37,7 @@ def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
             continue
         if start >= 0:
             if closed:
-                raise RefusedError("tags out of order", f"{tag!r} at token {i} after an unfinished {label!r}")
+                raise RefusedError(*_wrong(tags, i, scheme, f"comes after an unfinished {label!r}"))
             found.append((start, i, label))
             start = -1
         if tag == "O":
@@ -42,5 +47,32 @@ def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
         elif kind and closed and mark == "S":
             found.append((i, i + 1, kind))
         else:
-            raise RefusedError("tags out of order", f"{tag!r} at token {i} begins no span in {scheme}")
+            raise RefusedError(*_wrong(tags, i, scheme, f"begins no span in {scheme}"))
     return found
+
+
+def _runs(labels: list[str]) -> list[tuple[int, int, str]]:
+    found = []
+    start = 0
+    for i in range(1, len(labels) + 1):
+        if i == len(labels) or labels[i] != labels[start]:
+            if labels[start] != "O":
+                found.append((start, i, labels[start]))
+            start = i
+    return found
+
+
+def _wrong(tags: list[str], i: int, scheme: Scheme, why: str) -> tuple[str, str]:
+    """Reason and detail of a wrong tag: an unknown prefix, or a known one that cannot be here."""
+    tag = tags[i] if i < len(tags) else "the end"
+    known = [*_MARKS[scheme]]
+    if i == len(tags) or (tag.partition("-")[0] in known and "-" in tag) or tag == "O":
+        return "tags out of order", f"{tag!r} at token {i} {why}"
+    there = {each.partition("-")[0] if "-" in each else each for each in tags} - {"O"}
+    fits = [name for name, marks in _MARKS.items() if name != "IO" and there <= set(marks)]
+    if not any("-" in each for each in tags):
+        fits = ["IO"]
+    cure = f"; the tags fit `scheme: {fits[0]}`" if fits else ""
+    prefixes = ", ".join(f"{mark}-" for mark in known)
+    detail = f"{tag!r} at token {i} begins with none of {prefixes} of {scheme}; the row's tags begin with "
+    return "unknown tag", detail + ", ".join(sorted(there)) + cure

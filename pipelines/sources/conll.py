@@ -1,27 +1,30 @@
-"""CoNLL columns: one token a line, a blank line after each sentence."""
+"""CoNLL columns: one token a line, a blank line after each sentence, or a marker line before each record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipelines.sources import RawRow, Slice
+from pipelines.sources._paragraphs import Lines, is_blank, paragraphs, raw
 from pipelines.sources._text import lines
+from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
 
 class Options(Strict):
     """`columns` names all columns in the file's order; those named `_` are left out. Lines that start with one of
-    `comments` are skipped (as `-DOCSTART-`, or `#` where no token starts so)."""
+    `comments` are skipped (as `-DOCSTART-`, or `#` where no token starts so). `begins`: how the line before each
+    record starts (as `#doc`), where blank lines part no records; the rest of that line is the row's `marker`."""
 
     columns: list[str] = Field(min_length=1)
     separator: Literal["tab", "whitespace"] = "whitespace"
     comments: list[str] = Field(default_factory=list)
+    begins: str | None = Field(default=None, min_length=1)
 
     @field_validator("columns")
     @classmethod
@@ -31,10 +34,16 @@ class Options(Strict):
             raise ValueError("a column is named twice")
         return columns
 
+    @model_validator(mode="after")
+    def _has_room_for_the_marker(self) -> Options:
+        if self.begins is not None and "marker" in self.columns:
+            raise ValueError("`begins` makes a field `marker`; give the column of that name another one")
+        return self
 
-def split_at(options: Options) -> Literal["blank line"]:
-    """A sentence ends at a blank line."""
-    return "blank line"
+
+def split_at(options: Options) -> Literal["blank line"] | None:
+    """A sentence ends at a blank line; a file with markers is read whole."""
+    return "blank line" if options.begins is None else None
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
@@ -43,43 +52,67 @@ def companions(folder: Path, path: str, options: Options) -> list[str]:
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a sentence: for each column the list of its values."""
-    skipped = tuple(options.comments)
-    sentence: list[str | Reject] = []
-    first = piece.line
-    for number, line in enumerate(chain(lines(piece), [""]), piece.line):
-        if isinstance(line, str):
-            if not line or line.isspace():
-                if sentence:
-                    yield _sentence(piece, options, first, sentence)
-                    sentence = []
-                continue
-            if skipped and line.startswith(skipped):
-                continue
-        if not sentence:
-            first = number
-        sentence.append(line)
+    """One row a sentence, or a record that a marker begins: for each column the list of its values.
+
+    Raises:
+        UserError: no line of the file is a marker.
+    """
+    if options.begins is not None:
+        return _marked(piece, options, options.begins)
+    return (_row(piece, options, first, run) for first, run in _sentences(piece, tuple(options.comments)))
 
 
-def _sentence(piece: Slice, options: Options, first: int, sentence: list[str | Reject]) -> RawRow | Reject:
+def _sentences(piece: Slice, skipped: tuple[str, ...]) -> Iterator[tuple[int, Lines]]:
+    for first, run in paragraphs(piece):
+        kept = [(number, line) for number, line in enumerate(run, first) if not _is_comment(line, skipped)]
+        if kept:
+            yield kept[0][0], [line for _, line in kept]
+
+
+def _is_comment(line: str | Reject, skipped: tuple[str, ...]) -> bool:
+    return isinstance(line, str) and bool(skipped) and line.startswith(skipped)
+
+
+def _marked(piece: Slice, options: Options, begins: str) -> Iterator[RawRow | Reject]:
+    """The records that markers begin; tokens before the first marker are a reject."""
+    skipped, marker, first = tuple(options.comments), "", piece.line
+    run: Lines = []
+    number, seen = 0, False
+    for number, line in enumerate(lines(piece), piece.line):
+        if isinstance(line, str) and line.startswith(begins):
+            if run and not seen:
+                yield Reject(piece.path, first, "no marker", f"no {begins!r} before these lines", raw(run))
+            elif run:
+                yield _row(piece, options, first, run, marker)
+            marker, seen, run = line.removeprefix(begins).strip(), True, []
+        elif not is_blank(line) and not _is_comment(line, skipped):
+            first = first if run else number
+            run.append(line)
+    if number and not seen:
+        raise UserError(f"{piece.place}: no line begins with {begins!r}; correct `begins` in the spec's options")
+    if run:
+        yield _row(piece, options, first, run, marker)
+
+
+def _row(
+    piece: Slice, options: Options, first: int, sentence: Lines, marker: str | None = None
+) -> RawRow | Reject:
     fields_of = _tabbed if options.separator == "tab" else _words
     width = len(options.columns)
     rows = []
     for line in sentence:
         if isinstance(line, Reject):
-            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", _raw(sentence))
+            return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw(sentence))
         fields = fields_of(line)
         if len(fields) != width:
             detail = f"expected {width} columns, got {len(fields)} in {line!r}"
-            return Reject(piece.path, first, "wrong column count", detail, _raw(sentence))
+            return Reject(piece.path, first, "wrong column count", detail, raw(sentence))
         rows.append(fields)
-    content = dict(zip(options.columns, map(list, zip(*rows, strict=True)), strict=True))
+    content: dict[str, Any] = dict(zip(options.columns, map(list, zip(*rows, strict=True)), strict=True))
     content.pop("_", None)
+    if marker is not None:
+        content["marker"] = marker
     return RawRow(first, f"{piece.path}:{first}", content)
-
-
-def _raw(sentence: list[str | Reject]) -> str:
-    return "\n".join(line if isinstance(line, str) else line.raw for line in sentence)
 
 
 def _tabbed(line: str) -> list[str]:

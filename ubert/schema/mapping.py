@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from ubert.schema.record import Task
 from ubert.schema.yaml_file import Strict
 
-Scheme = Literal["BIO", "IOB", "BIOES", "BMES"]
+Scheme = Literal["BIO", "IOB", "IO", "BIOES", "BMES"]
 Ignored = Literal["relations", "events", "attributes", "equivalences", "notes"]
 
 
@@ -116,6 +116,17 @@ class Relations(Strict):
     when: dict[Path, Values] = Field(default_factory=dict)
 
 
+class TokenRelations(Strict):
+    """Relations in columns beside the tokens: each token has a list of `labels`, and as many `numbers` of other
+    tokens, counted from `first`. A token stands for the mention that ends with it, or that it is in. The numbers
+    lead to the head of each relation, or to its tail (`lead_to`); the token itself is of the other one."""
+
+    labels: Path
+    numbers: Path
+    lead_to: Literal["head", "tail"]
+    first: Literal[0, 1] = 0
+
+
 class Arguments(Strict):
     """Arguments of an event: `target` is the id of a mention or an event, or a mention itself. Their role is
     `role`, or `as` for all."""
@@ -179,6 +190,7 @@ class Mapping(Strict):
     offsets: Offsets = Offsets()
     spans: Annotated[list[Mentions] | None, _listed_as(Mentions)] = None
     relations: Annotated[list[Relations] | None, _listed_as(Relations)] = None
+    token_relations: TokenRelations | None = None
     events: Annotated[list[Events] | None, _listed_as(Events)] = None
     links: Annotated[list[Relations] | None, _listed_as(Relations)] = None
     standoff: Path | None = None
@@ -210,6 +222,8 @@ class Mapping(Strict):
             return f"beside {next(iter(body))}, task {task} needs {needed}{may}; got {got}"
         if self.candidate_keys is not None and isinstance(self.candidates, dict):
             return "candidate_keys: without a use here, as `candidates` has keys; remove it"
+        if "tokens" not in given and (wants := sorted(given & {"tags", "token_relations"})):
+            return f"{wants[0]} needs `tokens`: it has an entry for each token"
         idle = [k for k, bases in _MODIFIERS.items() if k in self.model_fields_set and not bases & given]
         return f"{', '.join(sorted(idle))}: without a use here; remove it" if idle else None
 
@@ -224,7 +238,7 @@ _FORMS: dict[Task, tuple[set[str], ...]] = {
     "choice": ({"candidates", "label"}, {"candidates", "candidate_flags"}),
     "regression": ({"value"},),
     "ner": _MENTIONS,
-    "relation": ({"standoff"}, {"relations"}),
+    "relation": ({"standoff"}, {"relations"}, {"token_relations"}),
     "event": ({"standoff"}, {"events"}),
     "coref": ({"spans"}, {"standoff"}),
     "qa": ({"question", "answers"},),
@@ -238,7 +252,7 @@ _MAY: dict[Task, set[str]] = {
     "choice": {"pair"},
     "regression": {"pair"},
     "ner": {"candidates"},
-    "relation": {"spans"},
+    "relation": {"spans", "tags"},
     "event": {"spans"},
     "coref": {"links"},
     "qa": {"unanswerable"},
@@ -250,7 +264,7 @@ _MODIFIERS: dict[str, set[str]] = {
     "join": {"text", "pair"},
     "glue": {"tokens"},
     "label_separator": {"label"},
-    "ignore_labels": {"label", "tags", "spans", "standoff", "relations", "events"},
+    "ignore_labels": {"label", "tags", "spans", "standoff", "relations", "token_relations", "events"},
     "candidate_keys": {"candidates"},
     "scheme": {"tags"},
     "offsets": {"spans", "standoff", "relations", "events", "answers"},

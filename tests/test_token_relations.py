@@ -1,0 +1,75 @@
+"""Relations that are columns beside the tokens: labels, and the numbers of the tokens that they lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from test_mapping import kept, refused, spec_of
+
+CATEGORIES = {
+    "entity": {"Peop": "person", "Loc": "place"},
+    "relation": [{"label": "Live_In", "name": "lives in"}, {"label": "Born_In", "name": "born in"}],
+}
+MAP: dict[str, Any] = {
+    "tokens": "tokens",
+    "tags": "tags",
+    "token_relations": {"labels": "labels", "numbers": "heads", "lead_to": "tail"},
+    "ignore_labels": ["N"],
+}
+ROW: dict[str, Any] = {
+    "tokens": ["Ada", "Berg", "of", "Oslo", "or", "Bergen"],
+    "tags": ["B-Peop", "I-Peop", "O", "B-Loc", "O", "B-Loc"],
+    "labels": [["N"], ["Live_In", "Born_In"], ["N"], ["N"], ["N"], ["N"]],
+    "heads": [[0], [3, 5], [2], [3], [4], [5]],
+}
+
+
+def relations(given: dict[str, Any], row: dict[str, Any]) -> list[tuple[str, str, str]]:
+    record = kept(spec_of("relation", given, CATEGORIES), row)
+    words = [record.text[span.start : span.end] for span in record.spans]
+    return [(words[r.head], record.categories[r.category].name, words[r.tail]) for r in record.relations]
+
+
+def test_a_token_stands_for_its_mention_and_may_have_several_relations() -> None:
+    assert relations(MAP, ROW) == [("Ada Berg", "lives in", "Oslo"), ("Ada Berg", "born in", "Bergen")]
+
+
+def test_numbers_may_lead_to_heads_and_count_from_one() -> None:
+    turned = {**MAP["token_relations"], "lead_to": "head", "first": 1}
+    row = {**ROW, "heads": [[1], [4, 6], [3], [4], [5], [6]]}
+    assert relations({**MAP, "token_relations": turned}, row) == [
+        ("Oslo", "lives in", "Ada Berg"),
+        ("Bergen", "born in", "Ada Berg"),
+    ]
+
+
+def test_mentions_may_be_runs_of_tokens() -> None:
+    spans = {"each": "at[]", "label": "label", "start": "start", "end": "end"}
+    given = {**{key: path for key, path in MAP.items() if key != "tags"}, "spans": spans}
+    at = [{"label": "Peop", "start": 0, "end": 2}, *({"label": "Loc", "start": n, "end": n + 1} for n in (3, 5))]
+    assert relations({**given, "offsets": {"unit": "token"}}, {**ROW, "at": at}) == [
+        ("Ada Berg", "lives in", "Oslo"),
+        ("Ada Berg", "born in", "Bergen"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "detail"),
+    [
+        ({"heads": [[0], [3, 2], [2], [3], [4], [5]]}, "dangling relation", "Born_In joins tokens 1 and 2"),
+        ({"heads": [[0], [3], [2], [3], [4], [5]]}, "wrong type", "expected two lists of one length"),
+        ({"heads": ["[0]", "[3]", "[2]", "[3]", "[4]", "[5]"]}, "wrong type", "`clean` reads lists"),
+        ({"heads": [[0]]}, "wrong number of labels", "6 lists of labels and 1 of numbers of 6 tokens"),
+        ({"tags": ["O"]}, "wrong number of tags", "1 tags of 6 tokens"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], reason: str, detail: str) -> None:
+    found = refused(spec_of("relation", MAP, CATEGORIES), {**ROW, **changes})
+    assert found[0] == reason and detail in found[1], found
+
+
+def test_token_relations_need_tokens() -> None:
+    with pytest.raises(ValidationError, match="tags needs `tokens`: it has an entry for each token"):
+        spec_of("relation", {**{k: v for k, v in MAP.items() if k != "tokens"}, "text": "t"}, CATEGORIES)
