@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from pipelines.collector import collector_paused
 from pipelines.hashes import LONGEST_ROW, range_hash
+from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
-from pipelines.mapping.notices import ONE_ROW
+from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
 from pipelines.place import Place
 from pipelines.publish import COUNTS, NOTICES
-from pipelines.sources import RawRow, Slice, joined_hash, reader
+from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
 from pipelines.units import Unit
@@ -111,7 +112,7 @@ def _rows(
     unit: Unit, slices: Iterable[Slice], spec: DatasetSpec, mismatches: list[Misplaced], noticed: Counter[str]
 ) -> Iterator[Record | Reject]:
     form, options = reader(spec.format), file_options(spec, unit.entry)
-    to_record = mapper(spec, unit.entry.split, mismatches.append, noticed)
+    to_record, wanted = mapper(spec, unit.entry.split, mismatches.append, noticed), row_filter(spec.map)
     for piece in slices:
         if piece.too_long:
             yield _too_long(piece)
@@ -123,7 +124,12 @@ def _rows(
         try:
             for row in form.read(piece, options):
                 rows += 1
-                yield to_record(piece, row) if isinstance(row, RawRow) else row
+                if isinstance(row, Reject):
+                    yield row
+                elif wanted(row):
+                    yield to_record(piece, row)
+                else:
+                    noticed[LEFT_OUT] += 1
         except UserError as error:  # of this file alone
             yield _unreadable(piece, str(error))
         if rows == 1 and form.split_at(options) is not None and _has_many_lines(piece):

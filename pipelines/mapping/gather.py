@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from pipelines.mapping.body import Body
 from pipelines.mapping.columns import tagged_mentions, token_relations
+from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import as_label
 from pipelines.mapping.gathered import Gather, Gathered, Happening, Link, Reference
 from pipelines.mapping.mentions import given_field
 from pipelines.mapping.paths import Scope, value, values
-from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.refused import RefusedError, as_json, short
 from pipelines.mapping.standoff import standoff
 from ubert.schema.mapping import Arguments, Events, Mapping, Mention, Mentions, Offsets, Relations
 from ubert.schema.record import Task
@@ -24,7 +25,7 @@ def gatherer(task: Task, given: Mapping) -> Gather:
     parts = [
         *([] if given.standoff is None else [standoff(given.standoff, task, given)]),
         *(tagged_mentions(path, given.scheme, given.offsets, ignored) for path in given.tags or []),
-        *(_mentions(entry, given.offsets, ignored) for entry in given.spans or []),
+        *(_mentions(n, entry, given.offsets, ignored) for n, entry in enumerate(given.spans or [])),
         *(_relations(entry, given.offsets, ignored) for entry in [*(given.relations or []), *(given.links or [])]),
         *(
             []
@@ -53,11 +54,19 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
     return label
 
 
-def _identity(path: str | None) -> Callable[[Scope], str | None]:
-    """What gets an id; of a mention without one, where the path is optional, nothing."""
-    if path is None:
+def _identity(given: str | list[str] | None) -> Callable[[Scope], str | None]:
+    """What gets an id, of one field or of several; nothing, where a field is optional and absent."""
+    if given is None:
         return lambda scope: None
-    get = value(path)
+    if isinstance(given, list):
+        parts = [_identity(path) for path in given]
+
+        def composed(scope: Scope) -> str | None:
+            found = [part(scope) for part in parts]
+            return None if None in found else as_json(found)
+
+        return composed
+    get = value(given)
 
     def identity(scope: Scope) -> str | None:
         found = get(scope)
@@ -66,17 +75,10 @@ def _identity(path: str | None) -> Callable[[Scope], str | None]:
     return identity
 
 
-def _when(conditions: dict[str, list[str]]) -> Callable[[Scope], bool] | None:
-    if not conditions:
-        return None
-    tests = [(value(path), wanted) for path, wanted in conditions.items()]
-    return lambda scope: all(as_label(get(scope)) in wanted for get, wanted in tests)
-
-
-def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
-    each, label, when = values(entry.each), _label(entry.label, entry.constant), _when(entry.when)
+def _mentions(number: int, entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
+    each, label, when = values(entry.each), _label(entry.label, entry.constant), condition(entry.when)
     name = _identity(entry.id)
-    place = given_field(entry, offsets)
+    place, apart = given_field(entry, offsets), entry.scope == "entry"
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         mentions = into.mentions
@@ -84,19 +86,29 @@ def _mentions(entry: Mentions, offsets: Offsets, ignored: set[str]) -> Gather:
             kind = label(item)
             if kind in ignored or (when and not when(item)):
                 continue
-            mentions.append(place(item, body, "mention", len(mentions), name(item), kind))
+            identity = name(item)
+            if apart and identity is not None:
+                identity = as_json([number, identity])
+            mentions.append(place(item, body, "mention", len(mentions), identity, kind))
 
     return gather
 
 
-def _reference(target: str | Mention | None, offsets: Offsets, kind: str, own: str | None = None) -> Refer:
-    """What gets the id of a mention, or gathers the mention itself under its label, or under `own`."""
+def _reference(
+    target: str | list[str] | Mention | None,
+    offsets: Offsets,
+    kind: str,
+    own: Callable[[Scope], str | None] = lambda scope: None,
+) -> Refer:
+    """What gets the id of a mention, or gathers the mention itself under its label, or under its `own`."""
     if target is None:
         return lambda scope, body, into: None
-    if isinstance(target, str):
+    if not isinstance(target, Mention):
         get = _identity(target)
         return lambda scope, body, into: get(scope)
-    label, place = _label(target.label or own, target.constant), given_field(target, offsets)
+    labelled = target.label is not None or target.constant is not None
+    label = _label(target.label, target.constant) if labelled else own
+    place = given_field(target, offsets)
 
     def inline(scope: Scope, body: Body, into: Gathered) -> Reference:
         into.mentions.append(place(scope, body, kind, len(into.mentions), None, label(scope)))
@@ -106,7 +118,7 @@ def _reference(target: str | Mention | None, offsets: Offsets, kind: str, own: s
 
 
 def _relations(entry: Relations, offsets: Offsets, ignored: set[str]) -> Gather:
-    each, label, when = values(entry.each), _label(entry.label, entry.constant), _when(entry.when)
+    each, label, when = values(entry.each), _label(entry.label, entry.constant), condition(entry.when)
     head, tail = _reference(entry.head, offsets, "head"), _reference(entry.tail, offsets, "tail")
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
@@ -123,19 +135,19 @@ def _relations(entry: Relations, offsets: Offsets, ignored: set[str]) -> Gather:
 
 
 def _events(entry: Events, offsets: Offsets, ignored: set[str]) -> Gather:
-    each, label = values(entry.each), _label(entry.label, None)
-    name = value(entry.id) if entry.id else None
-    trigger = _reference(entry.trigger, offsets, "trigger", own=entry.label)
+    each, label, when = values(entry.each), _label(entry.label, entry.constant), condition(entry.when)
+    name, trigger = _identity(entry.id), _reference(entry.trigger, offsets, "trigger", own=label)
     parts = [_arguments(part, offsets, ignored) for part in entry.arguments or []]
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         for item in each(scope):
             kind = label(item) or ""
-            if kind not in ignored:
-                identity = as_label(name(item)) if name else f"event {len(into.events)}"
-                at = trigger(item, body, into)
-                arguments = [argument for part in parts for argument in part(item, body, into)]
-                into.events.append(Happening(identity, kind, at, arguments))
+            if kind in ignored or (when and not when(item)):
+                continue
+            identity = name(item) or f"event {len(into.events)}"
+            at = trigger(item, body, into)
+            arguments = [argument for part in parts for argument in part(item, body, into)]
+            into.events.append(Happening(identity, kind, at, arguments))
 
     return gather
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pipelines.mapping.annotations import annotated
 from pipelines.mapping.body import body_field, whole_text_field
 from pipelines.mapping.candidates import candidates_field, chosen
+from pipelines.mapping.clean import cleaner
+from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import (
     Field,
     as_label,
@@ -45,7 +47,7 @@ def mapper(
     """What takes the raw rows of slices to records, or to rejects with their reason. `misplaced` is called with
     each mention that is not where its row says; `noticed` counts what looks wrong in the records."""
     total, of_row = Counter[str]() if noticed is None else noticed, Counter[str]()
-    fill = _shape(spec, of_row)
+    fill, clean, when = _shape(spec, of_row), cleaner(spec.map.clean), condition(spec.map.when)
     shared = (spec.name, split, spec.language, spec.task, spec.instruction)
     categories = spec.categories.all()
     prefix = f"{spec.name}/{split}/"
@@ -58,7 +60,11 @@ def mapper(
         source = Source(piece.path, row.line, piece.sha)
         record = Record(prefix + row.locator, *shared, "", source, None, categories)
         try:
-            mismatches = fill(Scope(row.content, row.content, {}), record)
+            content = clean(row.content)
+            scope = Scope(content, content, {})
+            if when is not None:
+                when(scope)  # a row that lacks its fields is refused
+            mismatches = fill(scope, record)
         except RefusedError as refused:
             of_row.clear()
             if isinstance(refused, MisplacedError):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ubert.schema.record import Task
+from ubert.schema.rules import Clean, Condition, listed
 from ubert.schema.yaml_file import Strict
 
 Scheme = Literal["BIO", "IOB", "IO", "BIOES", "BMES"]
@@ -33,18 +34,14 @@ def _is_path(path: str) -> str:
 Path = Annotated[str, AfterValidator(_is_path)]
 
 
-def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str | dict) else given
-
-
 def _listed_as(item: Any) -> BeforeValidator:
-    return BeforeValidator(_listed, json_schema_input_type=item | list[item] | None)
+    return BeforeValidator(listed, json_schema_input_type=item | list[item] | None)
 
 
-# One value, or any of several.
-Values = Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+# One path, or several that make up an id together.
+Id = Path | Annotated[list[Path], Field(min_length=2)]
 # One path, or several.
-Paths = Annotated[list[Path], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+Paths = Annotated[list[Path], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 
 
 class Offsets(Strict):
@@ -96,13 +93,15 @@ class Mention(Strict):
 
 
 class Mentions(Mention):
-    """Mentions of the row: one for each that `each` leads to, or one. Mentions of one `id` are one entity (or
-    one cluster): they share a group, and the first stands for it. `when`: only where each of these
-    fields has the value, or one of the values, that is named."""
+    """Mentions of the row: one for each that `each` leads to, or one. Mentions of one `id` (a field, or several)
+    are one entity (or one cluster): they share a group, and the first stands for it. `scope` entry: its ids are no
+    other entry's, so that each entry may count from 1; nothing can refer to them. `when`: only where each of these
+    fields has the value, or one of the values, that is named, or passes a test."""
 
     each: Path = "."
-    id: Path | None = None
-    when: dict[Path, Values] = Field(default_factory=dict)
+    id: Id | None = None
+    scope: Literal["row", "entry"] = "row"
+    when: dict[Path, Condition] = Field(default_factory=dict)
 
 
 class Relations(Strict):
@@ -111,9 +110,9 @@ class Relations(Strict):
     each: Path = "."
     label: Path | None = None
     constant: str | None = Field(default=None, alias="as")
-    head: Path | Mention
-    tail: Path | Mention
-    when: dict[Path, Values] = Field(default_factory=dict)
+    head: Id | Mention
+    tail: Id | Mention
+    when: dict[Path, Condition] = Field(default_factory=dict)
 
 
 class TokenRelations(Strict):
@@ -134,7 +133,7 @@ class Arguments(Strict):
     each: Path
     role: Path | None = None
     constant: str | None = Field(default=None, alias="as")
-    target: Path | Mention
+    target: Id | Mention
 
     @model_validator(mode="after")
     def _has_a_role(self) -> Arguments:
@@ -144,13 +143,22 @@ class Arguments(Strict):
 
 
 class Events(Strict):
-    """Events of the row: `trigger` is the id of a mention, or a mention itself, whose label is the event's."""
+    """Events of the row: `trigger` is the id of a mention, or a mention itself, whose label is the event's. The
+    label is `label`, or `as` for all."""
 
-    each: Path
-    id: Path | None = None
-    label: Path
-    trigger: Path | Mention | None = None
+    each: Path = "."
+    id: Id | None = None
+    label: Path | None = None
+    constant: str | None = Field(default=None, alias="as")
+    trigger: Id | Mention | None = None
     arguments: Annotated[list[Arguments] | None, _listed_as(Arguments)] = None
+    when: dict[Path, Condition] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_a_label(self) -> Events:
+        if (self.label is None) == (self.constant is None):
+            raise ValueError("expected label or as")
+        return self
 
 
 def _answers(given: Any) -> Any:
@@ -167,7 +175,11 @@ class Mapping(Strict):
     are categories that the row itself names: a list, with `candidate_keys` to tell them by, or a field for each
     key; instead of a label, `candidate_flags` are 1 or true for those that are labels. `standoff` holds spans,
     relations and events by id, as `pipelines/sources/brat.py` describes. `links` join mentions that are of one
-    cluster. A question without `answers` is kept only where `unanswerable` is true."""
+    cluster. A question without `answers` is kept only where `unanswerable` is true. `clean` says how fields are
+    cleaned first; `when`, which rows are taken: the others are left out, and counted."""
+
+    clean: dict[Path, Clean] = Field(default_factory=dict)
+    when: dict[Path, Condition] = Field(default_factory=dict)
 
     text: Paths | None = None
     join: str = "\n"
@@ -206,7 +218,7 @@ class Mapping(Strict):
 
     def wrong(self, task: Task) -> str | None:
         """What makes this no mapping for a task, if anything does."""
-        given = {key for key, value in self if value is not None and key not in _MODIFIERS}
+        given = {key for key, value in self if value is not None and key not in _MODIFIERS and key not in _OF_ROWS}
         body = given & _BODY
         if len(body) != 1:
             return (
@@ -259,6 +271,7 @@ _MAY: dict[Task, set[str]] = {
     "seq2seq": {"pair"},
     "text": {"spans"},
 }
+_OF_ROWS = {"clean", "when"}
 # Keys that say how others are read.
 _MODIFIERS: dict[str, set[str]] = {
     "join": {"text", "pair"},

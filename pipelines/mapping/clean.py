@@ -1,0 +1,116 @@
+"""Fields of a row, cleaned as a spec's `map.clean` says; the row itself stays as it was read."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import tokenize
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from pipelines.mapping.paths import Step, steps
+from pipelines.mapping.refused import RefusedError, short
+from ubert.schema.rules import Clean
+
+Cleaned = Callable[[Any], Any]
+_NO_COMMA = re.compile(r"['\"]\s+[rbuRBU]?['\"]")
+
+
+def cleaner(given: dict[str, Clean]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What cleans the fields of a row.
+
+    Raises:
+        RefusedError: when called: a field is missing, or isn't what it should be parsed as.
+    """
+    parts = [(path, steps(path.removeprefix("/")), _of_field(path, how)) for path, how in given.items()]
+
+    def clean(content: dict[str, Any]) -> dict[str, Any]:
+        for path, route, change in parts:
+            content = _changed(content, route, change, path)
+        return content
+
+    return clean
+
+
+def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> Any:
+    """A copy of `node` in which what the route leads to is changed; the rest is shared."""
+    if not route:
+        return change(node)
+    step, rest = route[0], route[1:]
+    if step.items:
+        if not isinstance(node, list):
+            raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected a list")
+        return [_changed(item, rest, change, path) for item in node]
+    if isinstance(node, dict) and (step.name or node.get(step.key) is not None):
+        keys = node if step.name else [step.key]
+        return {**node, **{key: _changed(node[key], rest, change, path) for key in keys}}
+    if step.optional:
+        return node
+    raise RefusedError("missing field", f"no {path!r} in the row, which `clean` of the spec names")
+
+
+def _of_field(path: str, how: Clean) -> Cleaned:
+    parse = {"json": _json, "python": _python, None: None}[how.parse]
+    patterns = [(re.compile(pattern), new) for pattern, new in how.regex.items()]
+    nulls = set(how.nulls)
+
+    def text(found: str) -> str | None:
+        if how.strip:
+            found = found.strip(how.strip if isinstance(how.strip, str) else None)
+        for old, new in how.replace.items():
+            found = found.replace(old, new)
+        for pattern, new in patterns:
+            found = pattern.sub(new, found)
+        return None if found in nulls else found
+
+    def each(found: Any) -> Any:
+        if isinstance(found, str):
+            return text(found)
+        return [each(item) for item in found] if isinstance(found, list) else found
+
+    def field(found: Any) -> Any:
+        if parse is not None and isinstance(found, str):
+            if found in nulls:
+                return None
+            try:
+                found = parse(found)
+            except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
+                why = f": {error}" if type(error) is ValueError else ""
+                raise RefusedError(f"not {how.parse}", f"{path!r} is {short(found)}{why}") from None
+        return each(found)
+
+    return field
+
+
+def _json(text: str) -> Any:
+    return json.loads(text)
+
+
+def _python(text: str) -> Any:
+    """A list, object or value that Python printed, as JSON would have it."""
+    if _NO_COMMA.search(text) and _has_strings_side_by_side(text):
+        raise ValueError("two strings have no comma between them")
+    return _as_json(ast.literal_eval(text.strip()))
+
+
+def _has_strings_side_by_side(text: str) -> bool:
+    """Whether Python would join two strings of a list, such as numpy prints it."""
+    tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
+    return any(
+        a.type == b.type == tokenize.STRING for a, b in pairwise(t for t in tokens if t.type != tokenize.NL)
+    )
+
+
+def _as_json(found: Any) -> Any:
+    match found:
+        case list() | tuple():
+            return [_as_json(item) for item in found]
+        case dict():
+            return {str(key): _as_json(item) for key, item in found.items()}
+        case None | bool() | int() | float() | str():
+            return found
+        case _:
+            raise ValueError(f"a {type(found).__name__} is neither a list nor an object")

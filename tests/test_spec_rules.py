@@ -1,0 +1,207 @@
+"""Rules of a spec: fields are cleaned, rows and annotations chosen, ids composed; what can't be is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from test_mapping import kept, refused, spec_of
+from test_notices import ingested
+
+from ubert.schema.record import Record
+
+LABEL = {"label": {"x": "x", "y": "y"}}
+PEOPLE = {"entity": {"buyer": "buyer", "seller": "seller"}}
+
+
+def labelled(clean: dict[str, Any], **fields: Any) -> Record:
+    """The record of a row whose label may be absent."""
+    given = {"text": "t", "label": "l", "clean": clean}
+    return kept(spec_of("multilabel", given, LABEL), {"t": "a", "l": [], **fields})
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "text"),
+    [
+        ({"strip": True}, " a b\n", "a b"),
+        ({"strip": "*"}, "*a*b*", "a*b"),
+        ({"replace": {"&amp;": "&", "<br>": "\n"}}, "a<br>&amp;b", "a\n&b"),
+        ({"regex": {r"\[\d+\]": "", r"(\w)@(\w)": r"\1 at \2"}}, "a[12] b@c", "a b at c"),
+        ({"strip": True, "regex": {"^-": ""}}, " -a", "a"),
+        ({"parse": "json"}, '"a"', "a"),
+    ],
+)
+def test_a_field_is_cleaned(how: dict[str, Any], given: str, text: str) -> None:
+    assert labelled({"t": how}, t=given).text == text
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "labels"),
+    [
+        ({"parse": "python"}, "['x', 'y']", [0, 1]),
+        ({"parse": "python"}, "('y',)", [1]),
+        ({"parse": "python"}, "[]", []),
+        ({"parse": "json"}, '["x"]', [0]),
+        ({"parse": "python", "strip": True, "replace": {"z": "x"}}, "[' y', 'z ']", [0, 1]),
+        ({"strip": True}, [" x"], [0]),
+    ],
+)
+def test_a_list_may_be_a_string_and_its_items_are_cleaned(how: dict[str, Any], given: Any, labels: Any) -> None:
+    assert labelled({"l": how}, l=given).labels == labels
+
+
+def test_tokens_and_fields_of_items_are_cleaned() -> None:
+    given = {
+        "tokens": "words",
+        "tags": "tags",
+        "clean": {"words": {"replace": {"-LRB-": "("}}, "tags[]": {"regex": {"^U-": "B-"}}},
+    }
+    record = kept(spec_of("ner", given, PEOPLE), {"words": ["-LRB-", "Ada"], "tags": ["O", "U-buyer"]})
+    assert (record.text, len(record.spans)) == ("( Ada", 1)
+
+
+def test_a_literal_null_is_nothing() -> None:
+    spec = spec_of("pair", {"text": "t", "pair": "p", "label": "l", "clean": {"p": {"nulls": ["NULL"]}}}, LABEL)
+    assert kept(spec, {"t": "a", "p": "b", "l": "x"}).pair == "b"
+    assert refused(spec, {"t": "a", "p": "NULL", "l": "x"})[0] == "missing field"
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "reason", "detail"),
+    [
+        ({"parse": "python"}, "['x' 'y']", "not python", "two strings have no comma between them"),
+        ({"parse": "python"}, "['x'", "not python", "'l' is"),
+        ({"parse": "python"}, "open('x')", "not python", "'l' is"),
+        ({"parse": "python"}, "{'x'}", "not python", "a set is neither a list nor an object"),
+        ({"parse": "python"}, "[" * 5000, "not python", "'l' is"),
+        ({"parse": "json"}, "{'x': 1}", "not json", "'l' is"),
+    ],
+)
+def test_what_cannot_be_parsed_is_refused(how: dict[str, Any], given: str, reason: str, detail: str) -> None:
+    spec = spec_of("multilabel", {"text": "t", "label": "l", "clean": {"l": how}}, LABEL)
+    found = refused(spec, {"t": "a", "l": given})
+    assert found[0] == reason and detail in found[1]
+
+
+def test_a_cleaned_field_must_be_there_unless_it_may_be_absent() -> None:
+    given = {"text": "t", "label": "l"}
+    row = {"t": "a", "l": "x"}
+    assert kept(spec_of("multilabel", {**given, "clean": {"note?": {"strip": True}}}, LABEL), row)
+    spec = spec_of("multilabel", {**given, "clean": {"note": {"strip": True}}}, LABEL)
+    assert refused(spec, row)[1].startswith("no 'note' in the row, which `clean` of the spec names")
+    with pytest.raises(ValidationError, match="not a regular expression"):
+        spec_of("multilabel", {**given, "clean": {"t": {"regex": {"(": ""}}}}, LABEL)
+
+
+MENTIONED = [{"n": "a", "k": "x"}, {"n": "b", "k": ""}, {"n": "c"}, {"n": "d", "k": None}, {"n": "e", "k": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("x", "a"),
+        (["x", "y"], "ae"),
+        ({"equal": "x", "exists": True}, "a"),
+        ({"not_equal": "x"}, "bcde"),
+        ({"not_equal": ["x", "y"], "exists": True}, "b"),
+        ({"exists": True}, "abe"),
+        ({"exists": False}, "cd"),
+        ({"empty": True}, "bcd"),
+        ({"empty": False}, "ae"),
+    ],
+)
+def test_annotations_are_taken_when_a_field_passes(condition: Any, words: str) -> None:
+    key = "k?" if isinstance(condition, str | list) else "k"
+    spans = {"each": "m[]", "words": "n", "as": "buyer", "when": {key: condition}}
+    given = {"text": "t", "spans": spans, "offsets": {"locate": "unique"}}
+    record = kept(spec_of("ner", given, PEOPLE), {"t": "a b c d e", "m": MENTIONED})
+    assert "".join(record.text[span.start : span.end] for span in record.spans) == words
+
+
+def test_rows_that_fail_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [
+        {"text": "0", "label": 0},
+        {"text": "1", "label": "NULL"},
+        {"text": "2"},
+        {"text": "3", "label": 1, "draft": True},
+        {"text": "4", "label": 1, "draft": False},
+    ]
+    given = {
+        "text": "text",
+        "label": "label",
+        "clean": {"label?": {"nulls": ["NULL"]}},
+        "when": {"label": {"exists": True}, "draft": {"not_equal": "true"}},
+    }
+    [split] = ingested(tmp_path, {"map": given}, rows).splits
+    assert (split.records, split.kept, split.warnings) == (2, 2, {"row left out by `when`": 3})
+
+
+def test_a_row_without_the_field_that_decides_is_refused() -> None:
+    spec = spec_of("multilabel", {"text": "t", "label": "l", "when": {"draft": "no"}}, LABEL)
+    assert refused(spec, {"t": "a", "l": "x"})[0] == "missing field"
+
+
+DEAL: dict[str, Any] = {
+    "text": "Ada and Bob sold to Eve",
+    "buyers": [{"id": 1, "name": "Eve"}],
+    "sellers": [{"id": 1, "name": "Ada"}, {"id": 1, "name": "Bob"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups"),
+    [
+        ({}, [0, 0, 0]),  # one cluster of all three: ids restart in each role
+        ({"scope": "entry"}, [0, 1, 1]),
+        ({"id": ["role", "id"]}, [0, 1, 1]),
+        ({"id": ["role", "absent?"]}, [0, 1, 2]),
+    ],
+)
+def test_ids_have_a_scope_and_several_fields(changes: dict[str, Any], groups: list[int]) -> None:
+    entries = [
+        {"each": f"{role}s[]", "id": "id", "words": "name", "as": role, **changes} for role in ("buyer", "seller")
+    ]
+    given = {"text": "text", "spans": entries, "offsets": {"locate": "unique"}}
+    sides = {f"{role}s": [{**each, "role": role} for each in DEAL[f"{role}s"]] for role in ("buyer", "seller")}
+    record = kept(spec_of("coref", given), {**DEAL, **sides})
+    assert [span.group for span in record.spans] == groups
+
+
+def test_composed_ids_are_referred_to() -> None:
+    given = {
+        "text": "text",
+        "spans": {"each": "{role}[]", "id": ["{role}", "id"], "words": "name", "as": "buyer"},
+        "relations": {"each": "pays[]", "as": "pays", "head": ["from", "n"], "tail": ["to", "m"]},
+        "offsets": {"locate": "unique"},
+    }
+    categories = {**PEOPLE, "relation": [{"label": "pays", "name": "pays"}]}
+    row = {"buyers": DEAL["buyers"], "sellers": DEAL["sellers"][:1]}
+    given["spans"] = {**given["spans"], "each": "who.{role}[]"}  # type: ignore[dict-item]
+    pays = [{"from": "buyers", "n": 1, "to": "sellers", "m": 1}]
+    record = kept(spec_of("relation", given, categories), {"text": DEAL["text"], "who": row, "pays": pays})
+    [relation] = record.relations
+    words = [record.text[span.start : span.end] for span in record.spans]
+    assert (words[relation.head], words[relation.tail]) == ("Eve", "Ada")
+
+
+def test_events_may_share_a_label_and_be_chosen() -> None:
+    given = {
+        "text": "t",
+        "events": {
+            "as": "sale",
+            "when": {"verb": {"exists": True}},
+            "trigger": {"words": "verb"},
+            "arguments": {"each": "who[]", "as": "buyer", "target": {"words": ".", "as": "buyer"}},
+        },
+        "offsets": {"locate": "unique"},
+    }
+    categories = {**PEOPLE, "event": {"sale": {"name": "sale", "roles": {"buyer": "buyer"}}}}
+    spec = spec_of("event", given, categories)
+    record = kept(spec, {"t": "Eve buys it", "verb": "buys", "who": ["Eve"]})
+    assert [(event.trigger, len(event.arguments)) for event in record.events] == [(0, 1)]
+    assert record.categories[record.events[0].category].name == "sale"
+    assert kept(spec, {"t": "Eve waits", "verb": None}).events == []
+    with pytest.raises(ValidationError, match="expected label or as"):
+        spec_of("event", {"text": "t", "events": {"trigger": {"words": "v"}}}, categories)
