@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.collector import collector_paused
 from pipelines.hashes import Hashes
 from pipelines.mirror import mirror_folder
+from pipelines.open_categories import counted
 from pipelines.place import Place, on_disk
 from pipelines.progress import meter, transfer
 from pipelines.publish import publish
@@ -20,7 +21,7 @@ from pipelines.source_files import at_hand, source_folder
 from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store import Store, link
 from pipelines.tasks import DiedError, completed, session
-from pipelines.units import Plan, Unit, plan
+from pipelines.units import Plan, Run, Unit, plan
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.spec import DatasetSpec
@@ -80,7 +81,7 @@ def ingest(
                 stack.enter_context(store.working_on("corpora", name))
                 with transfer() as show:
                     folder = source_folder(spec, mirror_folder(data, on_disk(store.root)), specs, show)
-                plans[name] = plan(spec, folder, Hashes(store.sources(spec.folder)), run)
+                plans[name] = _planned(store, spec, folder, run)
                 missing = _missing(store, plans[name])
             except UserError as error:
                 problems[name] = error
@@ -101,6 +102,16 @@ def ingest(
     if problems:
         raise UserError("\n".join(str(error) for error in problems.values()))
     return [manifests[name] for name in wanted]
+
+
+def _planned(store: Store, spec: DatasetSpec, folder: Path, run: Run) -> Plan:
+    """What there is to ingest, once categories that the spec takes from the data are known."""
+    memory = store.sources(spec.folder)
+    found = plan(spec, folder, Hashes(memory), run)
+    if not spec.categories.from_data:
+        return found
+    known = counted(found, memory.parent)
+    return replace(plan(known.spec, folder, Hashes(memory), run), counted=known.counted)
 
 
 def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.lacking import to_paste, total
 from pipelines.place import Place, arrow, explained, parquet, persistent
 from pipelines.store import Store, atomic, now
 from pipelines.units import Group, Plan, Unit
@@ -23,7 +24,9 @@ from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, Spli
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
+LACKING = b"ubert.lacking"  # beside it: {kind of category: {label that the spec lacks: how often}}
 NOTICES = b"ubert.notices"  # beside it: {what looks wrong in its records: how often}
+LARGEST_BUDGET = 0.05  # that is ever advised: where more rows are refused, the spec is wrong
 KEYS = 1 << 24  # that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
 SUMMED = ["split", "labelled", *SUMS]  # of files, which may be millions, what is held in memory
@@ -82,6 +85,7 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str], warnings: dict[Split
         dataset=plan.spec.folder,
         twins=plan.spec.twins,
         upstream=plan.spec.upstream.url if plan.spec.upstream else None,
+        from_data=plan.counted,
         splits=[
             SplitCounts(
                 split=of["split"],
@@ -110,12 +114,9 @@ def _files(
     """The source files, group by group, with the rows that units counted; files of an object store are asked
     several at a time. What units noticed is added to `warnings`."""
 
-    def metadata(unit: Unit) -> dict[bytes, bytes]:
-        path, filesystem = arrow(directory / unit.part)
-        return pq.read_metadata(path, filesystem=filesystem).metadata  # type: ignore[no-any-return]
-
     def counted() -> Iterator[tuple[Unit, bytes]]:
-        for unit, found in zip(plan.units, pool.map(metadata, plan.units), strict=True):
+        places = (directory / unit.part for unit in plan.units)
+        for unit, found in zip(plan.units, pool.map(_metadata, places), strict=True):
             warnings.setdefault(unit.entry.split, Counter()).update(json.loads(found[NOTICES]))
             yield unit, found[COUNTS]
 
@@ -123,6 +124,11 @@ def _files(
         counts = counted()
         for group in plan.groups:
             yield _of_group(plan, group, directory, counts, there)
+
+
+def _metadata(part: Place) -> dict[bytes, bytes]:
+    path, filesystem = arrow(part)
+    return pq.read_metadata(path, filesystem=filesystem).metadata  # type: ignore[no-any-return]
 
 
 def _of_group(
@@ -179,6 +185,7 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
             raise UserError(
                 f"{plan.spec.name}: split {split} would be empty: {first}{others}: {cause}; check the file, "
                 "and the spec's format and map, or say `labelled: false` of a file without annotations"
+                f"{_lacking(directory, units)}"
             )
 
 
@@ -197,15 +204,17 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
             if lost <= budget * every:
                 continue
             enough = math.ceil(lost / every * 100) / 100
-            allowed, cure = "its error budget", f"state `error_budget: {enough:g}` in the spec"
+            allowed, cure = "its error budget", "mend the source or its spec"
             if strict:
-                allowed, cure = "--strict", "run without --strict"
+                allowed, cure = "--strict", f"{cure}, or run without --strict"
+            elif enough <= LARGEST_BUDGET:
+                cure += f", or state `error_budget: {enough:g}` in the spec"
             paths = None if which is None else _paths(directory, split, which)
             raise UserError(
                 f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
                 f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}{_named(paths)}; "
                 f"`ubert rejects {plan.spec.name}` shows the rows, of {directory}/rejects-*.parquet; "
-                f"mend the source or its spec, or {cure}"
+                f"{cure}{_lacking(directory, units)}"
             )
 
 
@@ -229,6 +238,12 @@ def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | N
         said.append(f"{number:,} {reason!r}, first {first['path']}:{first['line']}: {first['detail']}")
     others = len(table) - sum(number for _, number in counted.most_common(most))
     return "; ".join(said) + (f"; {others:,} for other reasons" if others else "")
+
+
+def _lacking(directory: Place, units: Sequence[Unit]) -> str:
+    """What to paste into the spec for the labels that it lacks, on lines of its own."""
+    found = to_paste(total([json.loads(_metadata(directory / unit.part)[LACKING]) for unit in units]))
+    return f"\n{found}" if found else ""
 
 
 def _check_ids(name: str, parts: Sequence[Place]) -> None:

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from pipelines.collector import collector_paused
 from pipelines.hashes import LONGEST_ROW, range_hash
+from pipelines.mapping.census import Census
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
 from pipelines.place import Place
-from pipelines.publish import COUNTS, NOTICES
+from pipelines.publish import COUNTS, LACKING, NOTICES
 from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options
 from pipelines.store import atomic
@@ -78,8 +79,8 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
 
         part = writer(unit.part, RECORD_SCHEMA)  # entered first, so closed last
         mismatches: list[Misplaced] = []
-        noticed = Counter[str]()
-        for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches, noticed)):
+        noticed, lacking = Counter[str](), Census()
+        for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches, noticed, lacking)):
             kept_of.update(map(attrgetter("source.path"), kept))
             rejected_of.update(reject.path for reject in rejects)
             if kept:
@@ -92,7 +93,9 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
                 writer(unit.mismatch_part, MISMATCH_SCHEMA).write_batch(moved)
                 mismatches.clear()
         counts = {piece.path: [kept_of[piece.path], rejected_of[piece.path]] for piece in slices}
-        part.add_key_value_metadata({COUNTS: json.dumps(counts), NOTICES: json.dumps(noticed)})
+        part.add_key_value_metadata(
+            {COUNTS: json.dumps(counts), NOTICES: json.dumps(noticed), LACKING: json.dumps(lacking)}
+        )
     return kept_of.total() + rejected_of.total()
 
 
@@ -109,10 +112,16 @@ def _written(place: Place, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def _rows(
-    unit: Unit, slices: Iterable[Slice], spec: DatasetSpec, mismatches: list[Misplaced], noticed: Counter[str]
+    unit: Unit,
+    slices: Iterable[Slice],
+    spec: DatasetSpec,
+    mismatches: list[Misplaced],
+    noticed: Counter[str],
+    lacking: Census,
 ) -> Iterator[Record | Reject]:
     form, options = reader(spec.format), file_options(spec, unit.entry)
-    to_record, wanted = mapper(spec, unit.entry.split, mismatches.append, noticed), row_filter(spec.map)
+    to_record = mapper(spec, unit.entry.split, mismatches.append, noticed, lacking)
+    wanted = row_filter(spec.map)
     for piece in slices:
         if piece.too_long:
             yield _too_long(piece)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,13 @@ class Group:
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What there is to ingest of a corpus."""
+    """What there is to ingest of a corpus. `counted`: of kinds of category that the spec takes from the data, the
+    labels and how often each occurs."""
 
     spec: DatasetSpec
     fingerprint: str
     groups: tuple[Group, ...]
+    counted: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def units(self) -> list[Unit]:

@@ -89,7 +89,9 @@ CASES: dict[str, tuple[dict[str, Any], str | list[dict[str, Any]], dict[str, int
 }
 
 
-def ingested(folder: Path, changes: dict[str, Any], source: str | list[dict[str, Any]]) -> CorpusManifest:
+def ingested(
+    folder: Path, changes: dict[str, Any], source: str | list[dict[str, Any]], strict: bool = True
+) -> CorpusManifest:
     """Ingest `toy` in this process."""
     world = World(folder)
     world.spec(**changes)
@@ -98,7 +100,7 @@ def ingested(folder: Path, changes: dict[str, Any], source: str | list[dict[str,
     planned = plan(spec, world.data / "toy")
     for unit in planned.units:
         run_unit(unit, spec, store.directory("corpora", "toy", planned.fingerprint))
-    return publish(store, planned, strict=True)
+    return publish(store, planned, strict)
 
 
 @pytest.mark.parametrize("case", CASES)

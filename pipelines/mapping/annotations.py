@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
+from pipelines.mapping.census import Index
 from pipelines.mapping.fields import category_of, places
 from pipelines.mapping.gather import gatherer
 from pipelines.mapping.gathered import Gathered, Happening, Link, Reference
@@ -40,8 +41,9 @@ class _Places(NamedTuple):
         return self.of_mention[reference] if isinstance(reference, int) else self.of_id.get(reference)
 
 
-def annotated(spec: DatasetSpec, noticed: Counter[str]) -> Callable[[Scope, Record], list[Mismatch]]:
-    """What fills a record with the content of a row, and tells its mismatches; `noticed` counts what is odd.
+def annotated(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[[Scope, Record], list[Mismatch]]:
+    """What fills a record with the content of a row, and tells its mismatches; `noticed` counts what is odd,
+    `index` makes the look-ups of labels.
 
     Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
     in relations and events. In a record of coreference every span has the group of its cluster, and no category;
@@ -49,19 +51,19 @@ def annotated(spec: DatasetSpec, noticed: Counter[str]) -> Callable[[Scope, Reco
     """
     body, gather = body_field(spec.map), gatherer(spec.task, spec.map)
     candidates = candidates_field(spec)
-    lookup = _lookup(spec)
+    lookup = _lookup(spec, index)
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, gathered = body(scope), Gathered()
         gather(scope, text, gathered)
         found, mismatches = locate(text, gathered.mentions, spec.map.offsets)
-        record.text, index = text.text, lookup.span
+        record.text, known = text.text, lookup.span
         if candidates:
             own = candidates(scope)
             names = list(dict.fromkeys(name for _, name in own))
-            index = {key: names.index(name) for key, name in own}
+            known = {key: names.index(name) for key, name in own}
             record.categories = tuple(Category(name, "entity") for name in names)
-        record.spans, places = _spans(gathered, found, None if spec.task in ("coref", "text") else index, noticed)
+        record.spans, places = _spans(gathered, found, None if spec.task in ("coref", "text") else known, noticed)
         if spec.task == "coref":
             _cluster(record.spans, [_ends(link, places) for link in gathered.relations])
             return mismatches
@@ -72,20 +74,21 @@ def annotated(spec: DatasetSpec, noticed: Counter[str]) -> Callable[[Scope, Reco
     return fill
 
 
-def _lookup(spec: DatasetSpec) -> _Lookup:
+def _lookup(spec: DatasetSpec, index: Index) -> _Lookup:
     categories, given = spec.categories.all(), spec.categories
-    event = places(categories, "event", {label: kind.name for label, kind in given.event.items()})
+    events = places(categories, "event", {label: kind.name for label, kind in given.event.items()})
+    relations = {(r.label, r.head, r.tail): categories.index(given.of_relation(r)) for r in given.relation}
+    roles = {
+        label: {
+            role: categories.index(Category(name, "role", event=kind.name)) for role, name in kind.roles.items()
+        }
+        for label, kind in given.event.items()
+    }
     return _Lookup(
-        span={**places(categories, "entity", given.entity), **event},
-        relation={(r.label, r.head, r.tail): categories.index(given.of_relation(r)) for r in given.relation},
-        event=event,
-        role={
-            label: {
-                role: categories.index(Category(name, "role", event=kind.name))
-                for role, name in kind.roles.items()
-            }
-            for label, kind in given.event.items()
-        },
+        span=index("entity", {**places(categories, "entity", given.entity), **events}),
+        relation=index("relation", relations),
+        event=index("event", events),
+        role={label: index(f"roles of {label}", of) for label, of in roles.items()},
     )
 
 
@@ -181,10 +184,12 @@ def _ends(link: Link, places: _Places) -> tuple[int, int]:
 def _relation(link: Link, places: _Places, lookup: _Lookup) -> Relation:
     start, end = _ends(link, places)
     label, head, tail = link.label, places.label.get(start), places.label.get(end)
-    for joined in ((label, head, tail), (label, head, None), (label, None, tail), (label, None, None)):
-        category = lookup.relation.get(joined)
-        if category is not None:
-            return Relation(start, end, category)
+    for joined in ((label, head, tail), (label, head, None), (label, None, tail)):
+        if joined in lookup.relation:
+            return Relation(start, end, lookup.relation[joined])
+    category = lookup.relation.get((label, None, None))
+    if category is not None:
+        return Relation(start, end, category)
     detail = f"relation {label!r} from {head!r} to {tail!r} is not among the spec's categories"
     raise RefusedError("unknown category", detail)
 
@@ -201,7 +206,7 @@ def _events(events: list[Happening], places: _Places, lookup: _Lookup) -> list[E
         if event.trigger is not None and trigger is None:
             raise RefusedError("dangling event", f"{event.id}: no mention {event.trigger!r} for its trigger")
         arguments = []
-        for role, target in event.arguments:
+        for role, target in event.arguments if event.label in lookup.role else ():
             place = _role_of(role, lookup.role[event.label])
             span = places.span(target)
             nested = event_of.get(target) if span is None and isinstance(target, str) else None

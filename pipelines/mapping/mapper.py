@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from pipelines.mapping.annotations import annotated
 from pipelines.mapping.body import body_field, whole_text_field
 from pipelines.mapping.candidates import candidates_field, chosen
+from pipelines.mapping.census import Census, Index, as_it_is, counted_in
 from pipelines.mapping.clean import cleaner
 from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import (
@@ -43,11 +45,14 @@ def mapper(
     split: Split,
     misplaced: Callable[[Misplaced], None] = lambda misplaced: None,
     noticed: Counter[str] | None = None,
+    lacking: Census | None = None,
 ) -> Callable[[Slice, RawRow], Record | Reject]:
     """What takes the raw rows of slices to records, or to rejects with their reason. `misplaced` is called with
-    each mention that is not where its row says; `noticed` counts what looks wrong in the records."""
+    each mention that is not where its row says; `noticed` counts what looks wrong in the records, `lacking` all
+    labels for which rows are refused because they are not among the categories."""
     total, of_row = Counter[str]() if noticed is None else noticed, Counter[str]()
-    fill, clean, when = _shape(spec, of_row), cleaner(spec.map.clean), condition(spec.map.when)
+    fill, clean, when = _shape(spec, of_row, as_it_is), cleaner(spec.map.clean), condition(spec.map.when)
+    census = None if lacking is None else _shape(spec, Counter(), counted_in(lacking))
     shared = (spec.name, split, spec.language, spec.task, spec.instruction)
     categories = spec.categories.all()
     prefix = f"{spec.name}/{split}/"
@@ -59,14 +64,19 @@ def mapper(
     def to_record(piece: Slice, row: RawRow) -> Record | Reject:
         source = Source(piece.path, row.line, piece.sha)
         record = Record(prefix + row.locator, *shared, "", source, None, categories)
+        scope = Scope(row.content, row.content, {})
         try:
-            content = clean(row.content)
-            scope = Scope(content, content, {})
+            if spec.map.clean:
+                content = clean(row.content)
+                scope = Scope(content, content, {})
             if when is not None:
                 when(scope)  # a row that lacks its fields is refused
             mismatches = fill(scope, record)
         except RefusedError as refused:
             of_row.clear()
+            if census is not None and refused.reason == "unknown category":
+                with suppress(RefusedError):
+                    census(scope, Record(prefix + row.locator, *shared, "", source, None, categories))
             if isinstance(refused, MisplacedError):
                 report(piece, row, refused.mismatches)
             return _reject(piece.path, row, refused.reason, refused.detail)
@@ -90,21 +100,24 @@ def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
     return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, as_json(row.content))
 
 
-def _shape(spec: DatasetSpec, noticed: Counter[str]) -> Shape:
+def _shape(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Shape:
+    """What fills records; `index` makes the look-ups of labels."""
     if spec.task == "ner" and spec.map.tags is not None:
-        return _tagged(spec)
+        return _tagged(spec, index)
     if spec.task == "ner" and spec.map.chunks is not None:
-        return _chunked(spec)
+        return _chunked(spec, index)
     if spec.map.candidate_flags is not None:
         return _flagged(spec)
     if spec.task in _ANNOTATED or (spec.task == "text" and spec.map.spans is not None):
-        return annotated(spec, noticed)
+        return annotated(spec, noticed, index)
+    if spec.map.label is not None:
+        return _label(spec, index)
     return _SHAPES[spec.task](spec)
 
 
-def _label(spec: DatasetSpec) -> Shape:
+def _label(spec: DatasetSpec, index: Index) -> Shape:
     """A label, or several (a list, or a string that a separator parts), of a text or of a pair."""
-    index = places(spec.categories.all(), "label", spec.categories.label)
+    known = index("label", places(spec.categories.all(), "label", spec.categories.label))
     text, pair = whole_text_field(spec.map), _pair(spec)
     label, separator = value(spec.map.label or "."), spec.map.label_separator
     ignored, candidates = set(spec.map.ignore_labels), candidates_field(spec)
@@ -121,7 +134,7 @@ def _label(spec: DatasetSpec) -> Shape:
         if pair is not None:
             record.pair = pair(scope)
         if candidates is None:
-            found = [category_of(each, index) for each in labels]
+            found = [category_of(each, known) for each in labels]
         else:
             own = candidates(scope)
             found = [chosen(each, own, keyed) for each in labels]
@@ -202,9 +215,9 @@ def _text(spec: DatasetSpec) -> Shape:
     return fill
 
 
-def _tagged(spec: DatasetSpec) -> Shape:
+def _tagged(spec: DatasetSpec, index: Index) -> Shape:
     """Tokens and their tags; the text is the tokens, joined. Of several columns of tags each is read."""
-    index = places(spec.categories.all(), "entity", spec.categories.entity)
+    known = index("entity", places(spec.categories.all(), "entity", spec.categories.entity))
     body, scheme, ignored = body_field(spec.map), spec.map.scheme, set(spec.map.ignore_labels)
     columns = [words_field(path) for path in spec.map.tags or []]
 
@@ -217,15 +230,15 @@ def _tagged(spec: DatasetSpec) -> Shape:
                 raise RefusedError("wrong number of tags", f"{len(tags)} tags of {len(text.starts)} tokens")
             for start, end, label in tagged_spans(tags, scheme):
                 if label not in ignored:
-                    spans.append(Span(text.starts[start], text.ends[end - 1], category_of(label, index)))
+                    spans.append(Span(text.starts[start], text.ends[end - 1], category_of(label, known)))
         return NONE
 
     return fill
 
 
-def _chunked(spec: DatasetSpec) -> Shape:
+def _chunked(spec: DatasetSpec, index: Index) -> Shape:
     """Chunks {text, entity?} whose texts make up the text."""
-    index = places(spec.categories.all(), "entity", spec.categories.entity)
+    known = index("entity", places(spec.categories.all(), "entity", spec.categories.entity))
     chunks, part, entity = values(f"{spec.map.chunks}[]"), text_field("text"), value("entity?")
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
@@ -236,7 +249,7 @@ def _chunked(spec: DatasetSpec) -> Shape:
             end = at + len(parts[-1])
             label = entity(chunk)
             if label is not None:
-                record.spans.append(Span(at, end, category_of(label, index)))
+                record.spans.append(Span(at, end, category_of(label, known)))
             at = end
         record.text = "".join(parts)
         return NONE
@@ -272,10 +285,6 @@ def _answers(spec: DatasetSpec) -> Shape:
 
 _ANNOTATED = {"ner", "relation", "event", "coref"}
 _SHAPES: dict[Task, Callable[[DatasetSpec], Shape]] = {
-    "classification": _label,
-    "multilabel": _label,
-    "pair": _label,
-    "choice": _label,
     "regression": _value,
     "qa": _answers,
     "seq2seq": _target,

@@ -56,6 +56,8 @@ class CorpusManifest(Manifest):
     dataset: str = ""  # the folder of its raw files
     twins: list[str] = Field(default_factory=list)  # datasets with the same texts
     upstream: str | None
+    # Kinds of category that were taken from the data: each label, and how often it occurs.
+    from_data: dict[str, dict[str, int]] = Field(default_factory=dict)
     splits: list[SplitCounts]
     parts: list[str]
     reject_parts: list[str]

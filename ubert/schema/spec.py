@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ubert.schema.fetch import Fetches
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
+from ubert.schema.rules import NameRules
 from ubert.schema.yaml_file import InsidePath, Strict
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
@@ -68,15 +69,55 @@ class EventType(Strict):
     roles: dict[str, str] = Field(default_factory=dict)
 
 
+FROM_DATA = "from_data"
+OpenKind = Literal["label", "entity"]
+# Source label -> natural name; or labels, named by `names`; or all labels that the data has.
+Names = Annotated[
+    dict[str, str],
+    BeforeValidator(lambda given: given, json_schema_input_type=dict[str, str] | list[str] | Literal["from_data"]),
+]
+
+
 class Categories(Strict):
     """The candidate categories of every record: source label -> natural name, in order. Labels of one name are
-    one category."""
+    one category. Where labels are given without names, `names` makes them. Of the kinds in `from_data`, the
+    categories are the labels that the data has; `label: from_data` is short for it."""
 
-    label: dict[str, str] = Field(default_factory=dict)
-    entity: dict[str, str] = Field(default_factory=dict)
+    names: NameRules = NameRules()
+    from_data: list[OpenKind] = Field(default_factory=list)
+    label: Names = Field(default_factory=dict)
+    entity: Names = Field(default_factory=dict)
     relation: list[RelationType] = Field(default_factory=list)
     event: dict[str, EventType] = Field(default_factory=dict)
     value: list[float] = Field(default_factory=list)  # buckets of a regression, ascending
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_by_rules(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        try:
+            rules = NameRules.model_validate(given.get("names", {}))
+        except ValidationError:
+            return given  # which is told as the error of `names`
+        named, open_kinds = dict(given), list(given.get(FROM_DATA, []))
+        for kind in ("label", "entity"):
+            if named.get(kind) == FROM_DATA:
+                named[kind] = {}
+                open_kinds.append(kind)
+            elif _is_labels(labels := named.get(kind)):
+                named[kind] = {label: rules.name(label) for label in labels}
+        if isinstance(named.get("relation"), list):
+            named["relation"] = [
+                {"label": each, "name": rules.name(each)} if isinstance(each, str) else each
+                for each in named["relation"]
+            ]
+        return {**named, FROM_DATA: open_kinds} if open_kinds else named
+
+    def filled(self, labels: dict[str, list[str]]) -> Categories:
+        """These categories with the labels that the data has of some kinds."""
+        names = {kind: {label: self.names.name(label) for label in found} for kind, found in labels.items()}
+        return self.model_copy(update=names)
 
     @field_validator("value")
     @classmethod
@@ -117,6 +158,10 @@ class Categories(Strict):
                 if side is not None and side not in self.entity:
                     raise ValueError(f"relation {relation.label!r} joins {side!r}, which is not among entity")
         return self
+
+
+def _is_labels(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(label, str) for label in given)
 
 
 # The kinds of category that a task cannot do without.
@@ -195,6 +240,6 @@ class DatasetSpec(Strict):
         kind = NEEDED_KIND.get(info.data.get("task", "text"))
         mapping: Mapping | None = info.data.get("map")
         from_rows = mapping is not None and mapping.candidates is not None
-        if kind is not None and not from_rows and not getattr(given, kind):
+        if kind is not None and not from_rows and not getattr(given, kind) and kind not in given.from_data:
             raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
         return given

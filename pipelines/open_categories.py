@@ -1,0 +1,68 @@
+"""Categories that a spec takes from its data (`label: from_data`): all rows are read before any is mapped. The labels
+are remembered for as long as the files and the spec stay what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from pipelines.mapping.census import Census, merged
+from pipelines.mapping.conditions import row_filter
+from pipelines.mapping.mapper import mapper
+from pipelines.place import Place
+from pipelines.sources import RawRow, reader
+from pipelines.specs import file_options
+from pipelines.store import atomic
+from pipelines.units import Plan
+from ubert.schema.errors import UserError
+from ubert.schema.spec import DatasetSpec
+
+MOST = 1_000  # labels of a kind; every record has all of them as candidates
+
+
+def counted(plan: Plan, memory: Place) -> Plan:
+    """The plan with its spec's open categories filled in, and how often each occurs. What was counted before, of
+    the same files and by the same spec, is in the folder `memory`.
+
+    Raises:
+        UserError: there are no labels, or more than a record can have as candidates.
+    """
+    place = memory / f"{plan.spec.name}-{plan.fingerprint}.categories.json"
+    if place.exists():
+        found: dict[str, dict[str, int]] = json.loads(place.read_text(encoding="utf-8"))
+    else:
+        census = merged([_census(plan)])
+        found = {kind: dict(sorted(census.get(kind, {}).items())) for kind in plan.spec.categories.from_data}
+        with atomic(place) as path:
+            path.write_text(json.dumps(found), encoding="utf-8")
+    for kind, labels in found.items():
+        _check(plan.spec, kind, list(labels))
+    categories = plan.spec.categories.filled({kind: list(labels) for kind, labels in found.items()})
+    spec = plan.spec.model_copy(update={"categories": categories})
+    return replace(plan, spec=spec, counted=found)
+
+
+def _census(plan: Plan) -> Census:
+    """The labels of all rows of labelled files."""
+    found, spec = Census(), plan.spec
+    wanted = row_filter(spec.map)
+    for unit in plan.units:
+        if not unit.entry.labelled:
+            continue
+        to_record = mapper(spec, unit.entry.split, lacking=found)
+        for piece in unit.slices:
+            for row in reader(spec.format).read(piece, file_options(spec, unit.entry)):
+                if isinstance(row, RawRow) and wanted(row):
+                    to_record(piece, row)
+    return found
+
+
+def _check(spec: DatasetSpec, kind: str, labels: list[str]) -> None:
+    if not labels:
+        raise UserError(f"{spec.name}: categories.{kind}: from_data, but the data has no {kind}; correct `map`")
+    if len(labels) > MOST:
+        raise UserError(
+            f"{spec.name}: categories.{kind}: from_data, but the data has {len(labels):,} different ones, such as "
+            f"{', '.join(labels[:5])}; a record can have {MOST:,} candidates: list the categories, or map "
+            "`candidates`"
+        )

@@ -1,0 +1,179 @@
+"""Categories without a list of seventy lines: names by rules, labels from the data; and what a spec lacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_mapping import spec_of
+from test_notices import ingested
+from worlds import World
+
+from pipelines.open_categories import MOST, counted
+from pipelines.publish import publish
+from pipelines.run_unit import run_unit
+from pipelines.specs import dataset_spec
+from pipelines.store import Store
+from pipelines.units import plan
+from ubert.schema.errors import UserError
+from ubert.schema.record import Category
+from ubert.schema.rules import NameRules
+
+
+@pytest.mark.parametrize(
+    ("rules", "label", "name"),
+    [
+        ({}, "a_b", "a_b"),
+        ({"replace": {"_": " "}, "lower": True}, "Book_Flight", "book flight"),
+        (
+            {"split_camel_case": True, "lower": True},
+            "bookFlightToUSATomorrow2Day",
+            "book flight to usa tomorrow2 day",
+        ),
+        ({"replace": {"I-": "", "/": " or "}}, "I-gene/protein", "gene or protein"),
+    ],
+)
+def test_rules_make_names_of_labels(rules: dict[str, Any], label: str, name: str) -> None:
+    assert NameRules(**rules).name(label) == name
+
+
+def test_labels_without_names_are_named_by_the_rules() -> None:
+    categories = {
+        "names": {"replace": {"_": " "}, "lower": True},
+        "entity": ["Peop", "Given_Name"],
+        "relation": ["Live_In", {"label": "x", "name": "y"}],
+    }
+    given = {"text": "t", "spans": {"each": "m[]", "label": "l", "words": "w"}}
+    found = spec_of("ner", given, categories).categories
+    assert found.entity == {"Peop": "peop", "Given_Name": "given name"}
+    assert [relation.name for relation in found.relation] == ["live in", "y"]
+
+
+def open_world(folder: Path, labels: list[Any], **changes: Any) -> World:
+    world = World(folder)
+    names = {"names": {"replace": {"_": " "}}, "label": "from_data"}
+    world.spec(**{"categories": names, **changes})
+    world.source("".join(json.dumps({"text": f"t{i}", "label": label}) + "\n" for i, label in enumerate(labels)))
+    return world
+
+
+def test_labels_of_the_data_become_categories_and_are_in_the_manifest(tmp_path: Path) -> None:
+    world = open_world(tmp_path, ["b_c", "a", "b_c", 7])
+    store = Store(world.root)
+    first = plan(dataset_spec("toy", world.specs), world.data / "toy")
+    found = counted(first, store.root / "sources")
+    assert found.counted == {"label": {"7": 1, "a": 1, "b_c": 2}}
+    assert found.spec.categories.all() == tuple(Category(name, "label") for name in ("7", "a", "b c"))
+    (tmp_path / "data" / "toy" / "train.jsonl").unlink()  # what was counted is remembered
+    assert counted(first, store.root / "sources") == found
+    world.source("".join(json.dumps({"text": "t", "label": label}) + "\n" for label in ("a", "b_c")))
+    planned = plan(found.spec, world.data / "toy")
+    for unit in planned.units:
+        run_unit(unit, planned.spec, store.directory("corpora", "toy", planned.fingerprint))
+    manifest = publish(store, planned, strict=True)
+    assert manifest.splits[0].kept == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([], "from_data, but the data has no label"),
+        ([f"l{i}" for i in range(MOST + 1)], "has 1,001 different ones, such as l0, l1, l10, l100"),
+    ],
+)
+def test_labels_from_data_have_bounds(tmp_path: Path, labels: list[str], message: str) -> None:
+    world = open_world(tmp_path, labels)
+    with pytest.raises(UserError, match=message):
+        counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
+
+
+def test_entities_may_be_from_data_and_rows_that_are_left_out_do_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    mapping = {"tokens": "w", "tags": "t", "when": {"ok": "true"}}
+    world.spec(task="ner", map=mapping, categories={"entity": "from_data"})
+    rows = [{"w": ["a", "b"], "t": ["B-x", "B-y"], "ok": True}, {"w": ["a"], "t": ["B-z"], "ok": False}]
+    world.source("".join(json.dumps(row) + "\n" for row in rows))
+    found = counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
+    assert found.counted == {"entity": {"x": 1, "y": 1}}
+
+
+LACKING: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
+    "labels": (
+        {},
+        [{"text": "a", "label": label} for label in ("newIntent_A", 3, 3, "no", 0)],
+        {"label": {"3": "3", "newIntent_A": "new intent a", "no": "no"}},
+    ),
+    "all of a row": (
+        {"task": "ner", "map": {"tokens": "w", "tags": "t"}, "categories": {"entity": {"a": "a"}}},
+        [{"w": ["1", "2", "3"], "t": ["B-b", "B-a", "B-c_d"]}],
+        {"entity": {"b": "b", "c_d": "c d"}},
+    ),
+    "relations": (
+        {
+            "task": "relation",
+            "map": {
+                "text": "text",
+                "spans": {"each": "m[]", "id": "w", "words": "w", "label": "l"},
+                "relations": {"each": "r[]", "label": "l", "head": "h", "tail": "t"},
+                "offsets": {"locate": "unique"},
+            },
+            "categories": {"entity": {"P": "person"}, "relation": ["knows"]},
+        },
+        [
+            {
+                "text": "a b",
+                "m": [{"w": "a", "l": "P"}, {"w": "b", "l": "Q"}],
+                "r": [{"l": "likes", "h": "a", "t": "b"}, {"l": "knows", "h": "a", "t": "b"}],
+            }
+        ],
+        {"entity": {"Q": "q"}, "relation": [{"label": "likes", "name": "likes"}]},
+    ),
+    "events": (
+        {
+            "task": "event",
+            "map": {
+                "text": "text",
+                "events": {
+                    "each": "e[]",
+                    "label": "l",
+                    "trigger": {"words": "w"},
+                    "arguments": {"each": "a[]", "role": "r", "target": {"words": "w"}},
+                },
+                "offsets": {"locate": "unique"},
+            },
+            "categories": {"event": {"hit": {"name": "attack", "roles": {"who": "attacker"}}}},
+        },
+        [
+            {
+                "text": "a hits b, b dies",
+                "e": [
+                    {"l": "die", "w": "dies", "a": [{"r": "victim", "w": "a"}]},
+                    {"l": "hit", "w": "hits", "a": [{"r": "whom", "w": "a"}]},
+                ],
+            }
+        ],
+        {"event": {"die": {"name": "die"}}, "# roles of hit": {"whom": "whom"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_all_labels_that_a_spec_lacks_are_listed_to_be_pasted(tmp_path: Path, case: str) -> None:
+    changes, rows, expected = LACKING[case]
+    with pytest.raises(UserError) as error:
+        ingested(tmp_path, {**changes, "error_budget": 0.01}, rows)
+    head, _, pasted = str(error.value).partition("under `categories`, with names in plain words:\n")
+    assert f"the spec lacks {sum(map(len, expected.values()))} labels of the data" in head
+    assert yaml.safe_load(pasted.replace("# to the roles of hit:", '"# roles of hit":')) == expected
+    if case == "labels":
+        assert '"3": "3"  # 2 times' in pasted
+
+
+def test_no_budget_above_five_per_cent_is_advised(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"text": "a", "label": n % 2} for n in range(90)]
+    with pytest.raises(UserError) as error:
+        ingested(tmp_path, {"error_budget": 0.01}, [*rows, *({"text": "a"} for _ in range(10))], strict=False)
+    assert "mend the source or its spec" in str(error.value) and "state `error_budget" not in str(error.value)
