@@ -70,9 +70,10 @@ datasets: setup
 	$(UBERT) ingest --data $(DATA) $(filter-out sample_%,$(basename $(notdir $(wildcard corpus_specs/datasets/*.yaml))))
 	$(BIN)/python -m pipelines.catalogue --root $(ROOT) --out docs/datasets.md
 
-# Writes the JSON Schemas of specs, for editors.
+# Writes the JSON Schemas of specs, for editors, and the page of all formats.
 schemas: setup
 	$(BIN)/python -m pipelines.specs
+	$(BIN)/python -m pipelines.format_page
 
 # Writes the exact versions of the present environment.
 constraints: setup

@@ -1,5 +1,7 @@
-"""Categories that a spec takes from its data (`label: from_data`): all rows are read before any is mapped. The labels
-are remembered for as long as the files and the spec stay what they are."""
+"""Categories that a spec takes from its data (`label: from_data`): all rows are read before any is mapped.
+
+The labels are remembered for as long as the files and the spec stay what they are.
+"""
 
 from __future__ import annotations
 

@@ -14,8 +14,12 @@ from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 from ubert.schema.spec import DatasetSpec, Files
-from ubert.schema.yaml_file import Strict, explain, read_yaml
+from ubert.schema.yaml_file import Strict, explain, read_yaml, shortened
 
+EXTENDS = (
+    "The name of another spec; this one states what differs from it. `map`, `options` and `categories` are joined "
+    "key by key, and a key with nothing takes the other's away. The raw files are those of the other's folder."
+)
 Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
 
 
@@ -79,30 +83,38 @@ def paraphrases(folder: Path) -> dict[str, list[str]]:
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """JSON Schemas of the three kinds of spec, for editors; a dataset's `options` follow its `format`."""
+    """JSON Schemas of the three kinds of spec, for editors; a dataset's `options`, and those of its files, follow
+    its `format`."""
     dataset = DatasetSpec.model_json_schema()
     dataset["properties"]["format"]["enum"] = formats()
     # A spec that extends another states what differs, and takes keys away with nothing.
-    dataset["properties"]["extends"] = {"type": "string"}
+    dataset["properties"]["extends"] = {"type": "string", "description": EXTENDS}
     for part in ("Categories", "Mapping"):
         keys = dataset["$defs"][part]["properties"]
         keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
     whole = dataset["properties"]["categories"]
     dataset["properties"]["categories"] = {"anyOf": [whole, {"type": "null"}]}
     needed = {"required": dataset.pop("required")}
-    of_format = [
-        {
-            "if": {"properties": {"format": {"const": name}, "extends": False}, "required": ["format"]},
-            "then": {"properties": {"options": reader(name).Options.model_json_schema()}},
-        }
-        for name in formats()
-    ]
+    of_format = [_of_format(name, dataset["$defs"]) for name in formats()]
     extending = {"if": {"required": ["extends"]}, "then": {"required": ["name"]}, "else": needed}
     dataset["allOf"] = [extending, *of_format]
     mixture = Mixture.model_json_schema()
     nested = mixture["$defs"]["MixtureSource"]["properties"]["mixture"]
     nested["anyOf"].insert(0, {"type": "string"})  # by its name
     return {"dataset": dataset, "mixture": mixture, "recipe": Recipe.model_json_schema()}
+
+
+def _of_format(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """What holds where a spec has a format; models of its options are added to the definitions of the schema."""
+    options = reader(name).Options.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+    definitions.update({f"{name}.{model}": schema for model, schema in options.pop("$defs", {}).items()})
+    # A file's own options need not be all: those of the spec come before them.
+    own = {key: part for key, part in options.items() if key != "required"}
+    of_files = {"items": {"properties": {"options": own}}}
+    return {
+        "if": {"properties": {"format": {"const": name}, "extends": False}, "required": ["format"]},
+        "then": {"properties": {"options": options, "files": of_files}},
+    }
 
 
 def write_json_schemas(folder: Path) -> None:
@@ -176,7 +188,7 @@ def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:
         return content
     base = content.pop("extends")
     if not isinstance(base, str):
-        raise UserError(f"{path}: extends: expected the name of a dataset, got {base!r}")
+        raise UserError(f"{path}: extends: expected the name of a dataset, got {shortened(base)}")
     if path in on_the_way:
         raise UserError(f"{path}: extends itself, by way of {base}.yaml")
     found = _extended(_find(base, path.parent), (*on_the_way, path))

@@ -82,9 +82,9 @@ def test_labels_that_are_no_strings_are_looked_up_as_json_writes_them() -> None:
     [
         ({"t": "a", "l": "2"}, "unknown category", "'2' is not among the spec's categories"),
         ({"t": "a", "l": 1.5}, "unknown category", "1.5 is not among the spec's categories"),
-        ({"l": "1"}, "missing field", "no 't' in the row"),
-        ({"t": "a", "l": None}, "missing field", "no 'l' in the row"),
-        ({"t": ["a"], "l": "1"}, "wrong type", "'t' is ['a'], expected a string"),
+        ({"l": "1"}, "missing field", "no 't' in the row: it has l"),
+        ({"t": "a", "l": None}, "missing field", "no 'l' in the row: l is null"),
+        ({"t": ["a"], "l": "1"}, "wrong type", "'t' is [\"a\"], expected a string"),
         ({"t": " \u00a0", "l": "1"}, "empty text", "text is ' \\xa0'"),
         ({"t": "a\ud800", "l": "1"}, "lone surrogate", "half of a surrogate pair"),
         ({"t": "a", "l": ["0", "1"]}, "wrong number of labels", "2 labels, expected 1"),
@@ -98,7 +98,7 @@ def test_a_row_that_is_no_labelled_text_is_refused(content: dict[str, Any], reas
 def test_fields_are_found_below_others() -> None:
     spec = spec_of("classification", {"text": "a.b", "label": "a.c.d"}, {"label": {"x": "x"}})
     assert kept(spec, {"a": {"b": "text", "c": {"d": "x"}}}).text == "text"
-    assert refused(spec, {"a": {"b": "text", "c": "x"}}) == ("missing field", "no 'a.c.d' in the row")
+    assert refused(spec, {"a": {"b": "text", "c": "x"}}) == ("missing field", "no 'a.c.d' in the row: a.c is 'x'")
 
 
 def test_several_labels_as_a_list_or_a_string() -> None:

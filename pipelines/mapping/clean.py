@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from pipelines.mapping.paths import Step, steps
-from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.refused import RefusedError, missing, short
 from ubert.schema.rules import Clean
 
 Cleaned = Callable[[Any], Any]
@@ -49,7 +49,7 @@ def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> 
         return {**node, **{key: _changed(node[key], rest, change, path) for key in keys}}
     if step.optional:
         return node
-    raise RefusedError("missing field", f"no {path!r} in the row, which `clean` of the spec names")
+    raise missing(path, node, [step.key])
 
 
 def _of_field(path: str, how: Clean) -> Cleaned:

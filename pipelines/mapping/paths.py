@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from pipelines.mapping.refused import RefusedError, short
+from pipelines.mapping.refused import RefusedError, missing, short
 
 PATH = r"^/?(\.|[^.\[\]{}?/]+|\{\w+\})(\?|\[\]|\.(?=[^.])|[^.\[\]{}?/]+|\{\w+\})*$"
 _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
@@ -67,6 +67,7 @@ def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
 
 
 def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[str, str]) -> Iterator[Scope]:
+    top, keys = node, list[str]()
     for i, step in enumerate(route):
         rest = route[i + 1 :]
         if step.items:
@@ -83,11 +84,12 @@ def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[s
                 yield from _walk(item, rest, path, row, {**named, step.name: key})
             return
         key = named[step.name] if step.name else step.key
+        keys.append(key)
         node = child(node, key)
         if node is None:
             if step.optional:
                 return
-            raise RefusedError("missing field", f"no {path!r} in the row")
+            raise missing(path, top, keys)
     yield Scope(node, row, named)
 
 
@@ -150,16 +152,16 @@ def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
     """The common case, keys alone, without the walk."""
     if len(route) == 1 and not path.startswith("/"):
         return _of_item(path, route[0])
-    from_row = path.startswith("/")
+    from_row, keys = path.startswith("/"), [step.key for step in route]
 
     def get(scope: Scope) -> Any:
-        node = scope.row if from_row else scope.item
+        start = node = scope.row if from_row else scope.item
         for step in route:
             node = child(node, step.key)
             if node is None and step.optional:
                 return None
         if node is None:
-            raise RefusedError("missing field", f"no {path!r} in the row")
+            raise missing(path, start, keys)
         return node
 
     return get
@@ -173,7 +175,7 @@ def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
         item = scope.item
         found = item.get(key) if type(item) is dict else child(item, key)
         if found is None and not optional:
-            raise RefusedError("missing field", f"no {path!r} in the row")
+            raise missing(path, item, [key])
         return found
 
     return get

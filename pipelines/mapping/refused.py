@@ -6,6 +6,10 @@ import json
 import reprlib
 from typing import Any
 
+from ubert.schema.yaml_file import shortened
+
+MOST_FIELDS = 20  # of a row that are named where it lacks one
+
 
 class RefusedError(Exception):
     """A row that cannot become a record: a short phrase to group by, and the whole story."""
@@ -24,9 +28,29 @@ def as_json(value: Any, *, sort_keys: bool = False) -> str:
 
 
 def short(value: Any) -> str:
-    """A value as it is shown in a sentence."""
-    try:
-        shown = repr(value)
-    except RecursionError:
-        shown = reprlib.repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+    """A value as it is shown in a sentence: a string in quotes, any other as JSON writes it."""
+    return shortened(value)
+
+
+def missing(path: str, start: Any, keys: list[str]) -> RefusedError:
+    """The refusal of a row in which `keys` lead to nothing from `start`; it says how far they lead, and what is
+    there."""
+    node = start
+    for number, key in enumerate(keys):
+        below = node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
+            below = node[int(key)]
+        if below is not None:
+            node = below
+            continue
+        where = ".".join(keys[:number]) or "it"
+        if isinstance(node, dict) and key in node:
+            why = f"{'.'.join(keys[: number + 1])} is null"
+        elif isinstance(node, dict):
+            fields = [*node]
+            more = f" and {len(fields) - MOST_FIELDS} more" if len(fields) > MOST_FIELDS else ""
+            why = f"{where} has {', '.join(map(str, fields[:MOST_FIELDS])) or 'no fields'}{more}"
+        else:
+            why = f"{where} is {short(node)}"
+        return RefusedError("missing field", f"no {path!r} in the row: {why}")
+    return RefusedError("missing field", f"no {path!r} in the row")

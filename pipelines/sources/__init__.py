@@ -2,10 +2,11 @@
 
 A format is found by its file name. Its module has:
 
-    class Options(Strict)                       the format's options in a spec
+    class Options(FormatOptions)                the format's options in a spec, each with a docstring
     split_at(options) -> Cut                    where a file may be cut into byte ranges; None: nowhere
     companions(folder, path, options) -> list[str]      files that are read together with `path`, if any
     read(piece, options) -> Iterator[RawRow | Reject]
+    EXAMPLE: Example                            a small file, for docs/formats.md
 
 Paths of files are strings, relative to the folder of their dataset: there may be very many.
 """
@@ -20,11 +21,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from blake3 import blake3
 from msgspec import Struct, field
 from msgspec.structs import replace
+from pydantic import ConfigDict
 
 from pipelines.sources._glob import glob
 from ubert.schema.errors import UserError
@@ -110,10 +113,25 @@ class RawRow(Struct, frozen=True, gc=False):
     content: dict[str, Any]
 
 
+class FormatOptions(Strict):
+    """Options of a format: the docstring below each one is its description, in editors and in docs/formats.md."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Example(NamedTuple):
+    """Files of a format as docs/formats.md shows them, and the options that they need. The first file is read, the
+    others lie beside it. A binary file is given by its rows, as JSON Lines, and written from them."""
+
+    files: dict[str, str]
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
 class Reader(Protocol):
     """What the module of a format offers."""
 
-    Options: type[Strict]
+    Options: type[FormatOptions]
+    EXAMPLE: Example
 
     def split_at(self, options: Any) -> Cut: ...
 

@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pydantic import Field
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import FormatOptions, RawRow, Slice
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 ROWS = 1000  # of a batch
 ITEMS = "[]"  # the step from a list to its items
@@ -20,12 +19,14 @@ ITEMS = "[]"  # the step from a list to its items
 Classes = list[tuple[tuple[str, ...], list[str]]]  # where class numbers are, as steps from the row; their names
 
 
-class Options(Strict):
-    """`columns`: those to read, instead of all. `class_names`: where the file's features (of the `datasets`
-    library) name the classes of a number, the row holds the name; where there is no class (-1), null."""
+class Options(FormatOptions):
+    """Columns of a columnar file."""
 
     columns: list[str] | None = Field(default=None, min_length=1)
+    """The columns to read, instead of all."""
     class_names: bool = False
+    """Where the file's features (of the `datasets` library) name the classes of a number, the row holds the name;
+    where there is no class (-1), null."""
 
 
 def classes(feature: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:

@@ -7,19 +7,22 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipelines.mapping.refused import as_json
-from pipelines.sources import RawRow
+from pipelines.sources import FormatOptions, RawRow
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import InsidePath, Strict
+from ubert.schema.yaml_file import InsidePath
 
 
-class Beside(Strict):
-    """A file whose rows go into the field `into` of the rows that have the same value in their `key` as they have
-    in their `other_key`. `path` counts from the folder of the file."""
+class Beside(FormatOptions):
+    """A file beside another one, whose rows go into its rows."""
 
     path: InsidePath
+    """The file, from the folder of the other one."""
     into: str
+    """The field of the rows that takes a row of this file."""
     key: str
+    """The field of the rows by which they are joined."""
     other_key: str
+    """The field of this file's rows by which they are joined."""
 
     def place(self, path: str) -> str:
         """Where the file beside `path` is."""

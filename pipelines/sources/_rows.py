@@ -9,13 +9,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from pipelines.mapping.paths import Step, child, steps
-from pipelines.mapping.refused import as_json
-from pipelines.sources import RawRow, Slice
+from pipelines.mapping.refused import as_json, short
+from pipelines.sources import FormatOptions, RawRow, Slice
 from pipelines.sources._text import Repeated
 from ubert.schema.errors import UserError
 from ubert.schema.mapping import Path
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
 def _absolute(path: str) -> str:
@@ -28,21 +27,25 @@ Route = Annotated[Path, AfterValidator(_absolute)]
 Place = tuple[str, ...]
 
 
-class RowOptions(Strict):
-    """`rows`: the paths that lead to the rows, such as `data[].items[]`; a row holds the key or position under
-    `{x}` as its field x. `enclosing`: fields of the objects (or positions in the lists) around a row that it
-    takes along. `columns` names the items of rows that are lists, `item` a row that is a single value."""
+class RowOptions(FormatOptions):
+    """Where the rows are."""
 
     rows: list[Route] = Field(default=["[]"], min_length=1)
+    """The paths that lead to the rows, such as `data[].items[]`. A row holds the key or position under `{x}` as
+    its field x."""
     enclosing: list[str] = Field(default_factory=list)
+    """Fields of the objects, or positions in the lists, around a row that it takes along."""
     columns: list[str] | None = Field(default=None, min_length=1)
+    """Names of the items of rows that are lists."""
     item: str | None = None
+    """Name of the field of rows that are a single value."""
 
 
 class JsonOptions(RowOptions):
-    """`control_characters`: strings may hold line ends and tabs as they are, which JSON forbids."""
+    """Where the rows are, and how strictly JSON is read."""
 
     control_characters: bool = False
+    """Strings may hold line ends and tabs as they are, which JSON forbids."""
 
 
 def rows_of(
@@ -107,7 +110,7 @@ def _walk(
         for item in found:
             yield from _walk(piece, item, rest, (*place, step.key), around, wanted)
     elif not step.optional:
-        there = ", ".join(node) if isinstance(node, dict) else f"a {type(node).__name__}"
+        there = ", ".join(node) if isinstance(node, dict) else short(node)
         missing = "list" if step.items else f"key {step.key or step.name!r}"
         raise UserError(
             f"{piece.place}: no {missing} at {'.'.join(place) or 'its top'}, there is "

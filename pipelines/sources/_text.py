@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from pipelines.sources import Slice
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 LONGEST_RAW = 1 << 20  # characters that a reject keeps of a file which cannot be read at all
 
 
@@ -106,4 +108,9 @@ def _line_by_line(piece: Slice, data: bytes, start: int, first: int) -> list[str
 
 def _explain(error: UnicodeDecodeError, byte: int, encoding: str) -> str:
     value = error.object[error.start]
+    if _SURROGATE.match(error.object, error.start) and encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+        return (
+            f"bytes {byte} to {byte + 2} ({error.object[error.start : error.start + 3].hex(' ')}) are half of a "
+            "surrogate pair, which UTF-8 does not have (CESU-8 has); write the file again as UTF-8"
+        )
     return f"byte {byte} (0x{value:02x}) is not {encoding}; name the file's encoding with `encoding:` in its spec"

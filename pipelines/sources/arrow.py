@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.sources import RawRow, Slice, sibling
+from pipelines.sources import Example, RawRow, Slice, sibling
 from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
-__all__ = ["Options", "companions", "read", "split_at"]
+__all__ = ["EXAMPLE", "Options", "companions", "read", "split_at"]
 
 INFO = "dataset_info.json"  # beside the files; says which numbers are classes
+
+
+EXAMPLE = Example({"data-00000-of-00001.arrow": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
 
 
 def split_at(options: Options) -> None:

@@ -13,17 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 # A list of tuples of numbers and plain strings is JSON but for these, so nothing has to be evaluated.
 _JSON = str.maketrans({"(": "[", ")": "]", "'": '"'})
 
 
-class Options(Strict):
+class Options(FormatOptions):
     """Triplets need no options."""
+
+
+EXAMPLE = Example({"train.txt": "the food is great .####[([1], [3], 'POS')]\n"})
 
 
 def split_at(options: Options) -> Literal["line"]:

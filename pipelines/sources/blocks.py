@@ -8,18 +8,18 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._paragraphs import Lines, bad_line, paragraphs, raw
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Options(Strict):
-    """`columns` names the lines of a block, in order. `marks`: what the line of a column may begin with that is no
-    part of it, such as `A.` before an option."""
+class Options(FormatOptions):
+    """Lines of a block."""
 
     columns: list[str] = Field(min_length=1)
+    """Names of the lines of a block, in order."""
     marks: dict[str, str] = Field(default_factory=dict)
+    """For a column, what its line may begin with that is no part of it, such as `A.` before an option."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
@@ -28,6 +28,12 @@ class Options(Strict):
         if unknown := self.marks.keys() - set(self.columns):
             raise ValueError(f"marks of {', '.join(sorted(unknown))}, which is not among the columns")
         return self
+
+
+EXAMPLE = Example(
+    {"questions.txt": "Where do books live?\nA. a library\nB. a lake\n\nWhat barks?\nA. a cat\nB. a dog\n"},
+    {"columns": ["question", "first", "second"], "marks": {"first": "A. ", "second": "B. "}},
+)
 
 
 def split_at(options: Options) -> Literal["blank line"]:

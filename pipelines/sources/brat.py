@@ -21,23 +21,31 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._text import text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 Standoff = dict[str, list[dict[str, Any]]]
 Ending = Annotated[str, Field(pattern=r"^\.[A-Za-z0-9_-]+$")]
 
 
-class Options(Strict):
-    """`annotations`: endings of the annotation files that replace that of the text file. A spec may name the files
-    of the first of them instead of the text files, whose ending is then `text`: so that those without one are
-    told."""
+class Options(FormatOptions):
+    """Files of a document."""
 
     annotations: list[Ending] = Field(default=[".ann"], min_length=1)
+    """Endings of the annotation files, which replace that of the text file. A spec may name the files of the first
+    ending instead of the text files; then a document without a text file is a reject."""
     text: Ending = ".txt"
+    """The ending of the text file, where the spec names annotation files."""
+
+
+EXAMPLE = Example(
+    {
+        "1.txt": "Ann Lee founded Acme.\n",
+        "1.ann": "T1\tPerson 0 7\tAnn Lee\nT2\tOrg 16 20\tAcme\nR1\tFounded Arg1:T1 Arg2:T2\n",
+    }
+)
 
 
 def split_at(options: Options) -> None:

@@ -8,23 +8,25 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._paragraphs import Lines, is_blank, paragraphs, raw
 from pipelines.sources._text import lines
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Options(Strict):
-    """`columns` names all columns in the file's order; those named `_` are left out. Lines that start with one of
-    `comments` are skipped (as `-DOCSTART-`, or `#` where no token starts so). `begins`: how the line before each
-    record starts (as `#doc`), where blank lines part no records; the rest of that line is the row's `marker`."""
+class Options(FormatOptions):
+    """Columns of a CoNLL file."""
 
     columns: list[str] = Field(min_length=1)
+    """Names of all columns, in the file's order. Columns named `_` are left out."""
     separator: Literal["tab", "whitespace"] = "whitespace"
+    """What parts the columns: a tab, or any spaces and tabs."""
     comments: list[str] = Field(default_factory=list)
+    """Beginnings of lines that are skipped, such as `-DOCSTART-`, or `#` where no token starts so."""
     begins: str | None = Field(default=None, min_length=1)
+    """How the line before each record starts, such as `#doc`, where blank lines don't part records. The rest of
+    that line is the row's field `marker`."""
 
     @field_validator("columns")
     @classmethod
@@ -39,6 +41,12 @@ class Options(Strict):
         if self.begins is not None and "marker" in self.columns:
             raise ValueError("`begins` makes a field `marker`; give the column of that name another one")
         return self
+
+
+EXAMPLE = Example(
+    {"sentences.conll": "Ada B-person\nBerg I-person\nwaits O\n\nOslo B-place\n"},
+    {"columns": ["tokens", "tags"]},
+)
 
 
 def split_at(options: Options) -> Literal["blank line"] | None:

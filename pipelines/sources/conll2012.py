@@ -22,19 +22,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._paragraphs import raw
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 _WORD, _FEWEST = 3, 5
 _BRACKETS = re.compile(r"(?:\(\d+\)|\(\d+|\d+\))(?:\|(?:\(\d+\)|\(\d+|\d+\)))*")
 _BRACKET = re.compile(r"(\(?)(\d+)(\)?)")
 
 
-class Options(Strict):
+class Options(FormatOptions):
     """CoNLL-2012 needs no options."""
+
+
+EXAMPLE = Example(
+    {
+        "a.conll": "#begin document (a); part 0\na 0 0 Ada NNP (0)\na 0 1 saw VBD -\na 0 2 herself PRP (0)\n"
+        "#end document\n"
+    }
+)
 
 
 def split_at(options: Options) -> None:

@@ -22,19 +22,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._xml import Element, flat, root
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 _ROLES = ("theme", "cause", "site")
 _CIRCUMSTANCES = ("clueLoc", "clueTime", "clueExperiment")
 _ATTRIBUTES = ("assertion", "uncertainty")
 
 
-class Options(Strict):
+class Options(FormatOptions):
     """GENIA's XML needs no options."""
+
+
+EXAMPLE = Example(
+    {
+        "1.xml": '<Annotation><sentence id="S1"><term id="T1" sem="Protein">IL-10</term> production.</sentence>\n'
+        '<event id="E1"><type class="Gene_expression"/><theme idref="T1"/>\n'
+        "<clue>IL-10 <clueType>production</clueType>.</clue></event></Annotation>\n"
+    }
+)
 
 
 def split_at(options: Options) -> None:

@@ -9,28 +9,35 @@ from pydantic import Field
 
 from pipelines.mapping.fields import as_label
 from pipelines.mapping.refused import as_json
-from pipelines.sources import RawRow, Slice, sibling
+from pipelines.sources import Example, FormatOptions, RawRow, Slice, sibling
 from pipelines.sources._rows import JsonOptions, rows_of
 from pipelines.sources._text import json_value
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Listed(Strict):
-    """Rows whose field `key` is among the keys of the object (or the items of the list) in the JSON file `in` of
-    the same folder."""
+class Listed(FormatOptions):
+    """Rows whose field `key` is among the keys of the object, or the items of the list, in a JSON file."""
 
     key: str
+    """The field of a row."""
     file: str = Field(alias="in", pattern=r"^[^/\\]+$")
+    """The JSON file, in the same folder."""
 
 
 class Options(JsonOptions):
-    """Where the rows are. `only`: just those that another file lists; `except`: just those that it doesn't. So one
-    file can serve several splits."""
+    """Rows of a JSON file."""
 
     only: Listed | None = None
+    """Takes just the rows that another file lists. So one file can serve several splits."""
     without: Listed | None = Field(default=None, alias="except")
+    """Takes just the rows that another file doesn't list."""
+
+
+EXAMPLE = Example(
+    {"letters.json": '{"12": {"year": 1840, "letters": [{"text": "Dear Charles"},\n  {"text": "Dear Ada"}]}}\n'},
+    {"rows": ["{page}.letters[]"], "enclosing": ["year"]},
+)
 
 
 def split_at(options: Options) -> None:

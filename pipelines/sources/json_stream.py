@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, RawRow, Slice
 from pipelines.sources._rows import JsonOptions, Route, rows_of
 from pipelines.sources._text import json_object, json_problem, whole_text
 from ubert.schema.errors import UserError
@@ -23,9 +23,13 @@ _NEXT = re.compile(r"^[\[{]", re.MULTILINE)
 
 
 class Options(JsonOptions):
-    """Where the rows are in each value; default: the value is one."""
+    """Rows of JSON values."""
 
     rows: list[Route] = Field(default=["."], min_length=1)
+    """The paths that lead to the rows of each value; by default the value is one."""
+
+
+EXAMPLE = Example({"reviews.json": '{\n  "text": "Fine.",\n  "stars": 5\n}\n{"text": "Bad.", "stars": 1}\n'})
 
 
 def split_at(options: Options) -> None:

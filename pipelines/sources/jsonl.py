@@ -13,18 +13,22 @@ from msgspec.json import Decoder
 from pydantic import Field
 
 from pipelines.mapping.refused import as_json
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._join import Beside, joined
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Options(Strict):
-    """`decode`: fields that hold JSON written as a string. `beside`: another such file, joined by a field."""
+class Options(FormatOptions):
+    """Rows of JSON Lines."""
 
     decode: list[str] = Field(default_factory=list)
+    """Fields that hold JSON written as a string."""
     beside: Beside | None = None
+    """Another such file, whose rows are joined to those of the file by a field."""
+
+
+EXAMPLE = Example({"reviews.jsonl": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
 
 
 def split_at(options: Options) -> Literal["line"]:
@@ -80,7 +84,9 @@ def _decoded(rows: Iterator[RawRow | Reject], path: str, fields: list[str]) -> I
         try:
             told = {field: json.loads(row.content[field]) for field in fields}
         except (ValueError, RecursionError, KeyError, TypeError) as error:
-            detail = f"{row.locator}: one of {', '.join(fields)} holds no JSON: {error}"
+            missing = [field for field in fields if field not in row.content]
+            cause = f"no field {missing[0]!r}, there are {', '.join(row.content)}" if missing else str(error)
+            detail = f"{row.locator}: one of {', '.join(fields)} holds no JSON: {cause}"
             yield Reject(path, row.line, "not JSON", detail, as_json(row.content))
         else:
             yield RawRow(row.line, row.locator, {**row.content, **told})

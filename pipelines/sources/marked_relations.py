@@ -19,18 +19,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._paragraphs import Lines, bad_line, paragraphs, raw
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 _SENTENCE = re.compile(r'(\d+)\t"(.*)"\s*')
 _MARK = re.compile(r"<(/?)(e[12])>")
 _LABEL = re.compile(r"([^()]+)(?:\((e[12]),(e[12])\))?")
 
 
-class Options(Strict):
+class Options(FormatOptions):
     """Marked sentences need no options."""
+
+
+EXAMPLE = Example(
+    {"train.txt": '1\t"The <e1>screws</e1> of the <e2>chair</e2> are loose."\nComponent-Whole(e1,e2)\nComment:\n'}
+)
 
 
 def split_at(options: Options) -> Literal["blank line"]:

@@ -8,18 +8,22 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.sources import RawRow, Slice, sibling
+from pipelines.sources import Example, FormatOptions, RawRow, Slice, sibling
 from pipelines.sources._text import lines
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Options(Strict):
-    """`column` names the lines of the file itself, `beside` those of files in the same folder."""
+class Options(FormatOptions):
+    """Names of the files' lines."""
 
     column: str = "text"
+    """The field that holds a line of the file itself."""
     beside: dict[str, Annotated[str, Field(pattern=r"^[^/\\]+$")]] = Field(min_length=1)
+    """Field to file: the files in the same folder, and the fields that hold their lines."""
+
+
+EXAMPLE = Example({"train.text": "Fine.\nBad.\n", "train.label": "5\n1\n"}, {"beside": {"label": "train.label"}})
 
 
 def split_at(options: Options) -> None:

@@ -8,12 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, RawRow, Slice
 from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
-__all__ = ["Options", "companions", "read", "split_at"]
+__all__ = ["EXAMPLE", "Options", "companions", "read", "split_at"]
+
+
+EXAMPLE = Example({"train.parquet": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
 
 
 def split_at(options: Options) -> None:

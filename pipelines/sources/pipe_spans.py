@@ -14,17 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._paragraphs import Lines, bad_line, is_blank, raw
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 _SPAN = re.compile(r"(\d{1,9}),(\d{1,9}) (\S+)")
 
 
-class Options(Strict):
+class Options(FormatOptions):
     """Blocks need no options."""
+
+
+EXAMPLE = Example({"train.txt": "il-4 inhibits ap-1 .\n0,1 G#protein|2,3 G#protein\n\n"})
 
 
 def split_at(options: Options) -> None:

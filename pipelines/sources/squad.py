@@ -10,18 +10,18 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from pipelines.mapping.refused import as_json
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._text import Repeated, json_value
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Options(Strict):
-    """`documents`: the first document to take and the one to stop before, counted from 0; default: all. So a file
-    can be parted into splits that share no document."""
+class Options(FormatOptions):
+    """Documents of the file."""
 
     documents: tuple[Annotated[int, Field(ge=0)], int] | None = None
+    """The first document to take and the one to stop before, counted from 0; all by default. So a file can be
+    parted into splits that share no document."""
 
     @field_validator("documents")
     @classmethod
@@ -29,6 +29,14 @@ class Options(Strict):
         if given is not None and given[0] >= given[1]:
             raise ValueError("expected the first document to take, and a later one to stop before")
         return given
+
+
+EXAMPLE = Example(
+    {
+        "train.json": '{"data": [{"title": "Ada", "paragraphs": [{"context": "Ada waits in Oslo.", "qas": [\n'
+        '  {"id": "1", "question": "Who waits?", "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}\n'
+    }
+)
 
 
 def split_at(options: Options) -> None:

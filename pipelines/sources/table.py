@@ -10,32 +10,35 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.sources import Cut, Quoted, RawRow, Slice
+from pipelines.sources import Cut, Example, FormatOptions, Quoted, RawRow, Slice
 from pipelines.sources._csv import Stray, records
 from pipelines.sources._text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 
-class Options(Strict):
-    """`columns` names the columns; without it the first line does (`header`). `optional_columns` are further ones
-    at the end that a row has all or none of. `quoting` csv: fields may be quoted and then hold separators and line
-    ends (a line with a quote that nothing closes is refused); none: a quote is a character like any other. `rest`:
-    the last column takes the rest of the line, whatever it holds. `constants`: further fields, the same in every
-    row of the file, such as the label that a file stands for. `group`: lines that are equal in these columns make
-    up one row, with `rows`, a list of their other fields. `only`: the first row to take and the one to stop
-    before, counted from 0; so a file can be parted into splits."""
+class Options(FormatOptions):
+    """Columns of a table."""
 
     separator: str = Field(default="\t", min_length=1, max_length=1)
+    """The character that parts the columns; a tab by default."""
     header: bool = False
+    """The first line names the columns."""
     columns: list[str] | None = Field(default=None, min_length=1)
+    """Names of the columns, where the first line doesn't name them, or others than it does."""
     optional_columns: list[str] = Field(default_factory=list)
+    """Further columns at the end, of which a row has all or none."""
     quoting: Literal["csv", "none"] = "none"
+    """csv: fields may be quoted, and then hold separators and line ends; a line with a quote that nothing closes
+    is refused. none: a quote is a character like any other."""
     rest: bool = False
+    """The last column takes the rest of the line, whatever it holds."""
     constants: dict[str, str] = Field(default_factory=dict)
+    """Further fields, the same in every row of the file, such as the label that a file stands for."""
     group: list[str] | None = Field(default=None, min_length=1)
+    """Lines that are equal in these columns make up one row, with `rows`, a list of their other fields."""
     only: tuple[Annotated[int, Field(ge=0)], int] | None = None
+    """The first row to take and the one to stop before, counted from 0; so a file can be parted into splits."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
@@ -49,6 +52,12 @@ class Options(Strict):
         if self.only is not None and self.only[0] >= self.only[1]:
             raise ValueError("only: expected the first row to take, and a later one to stop before")
         return self
+
+
+EXAMPLE = Example(
+    {"reviews.csv": 'id,text,stars\n1,"It fell apart, at once.",1\n2,Fine.,5\n'},
+    {"separator": ",", "quoting": "csv", "header": True},
+)
 
 
 def split_at(options: Options) -> Cut:

@@ -11,23 +11,24 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.sources import Cut, RawRow, Slice
+from pipelines.sources import Cut, Example, FormatOptions, RawRow, Slice
 from pipelines.sources._paragraphs import Lines, bad_line, is_blank, paragraphs, raw
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
-from ubert.schema.yaml_file import Strict
 
 _WRAP = re.compile(r"(?<=\S)[ \t]*\n(?=\S)")
 
 
-class Options(Strict):
-    """`record`: what a record is. A section begins at a heading: a line between blank ones that matches one of
-    `headings` but for white space around it (`*` is any text, `?` any character, `[!=]` any but `=`). `unwrap`: a
-    line end within a paragraph is a space, unless the next line is indented, as verse is."""
+class Options(FormatOptions):
+    """What a record is."""
 
     record: Literal["file", "section", "paragraph", "line"] = "file"
+    """What a record is. A section begins at one of `headings`; paragraphs have blank lines between them."""
     headings: list[str] = Field(default_factory=list)
+    """Patterns of headings: lines between blank ones that match, but for white space around them. `*` is any text,
+    `?` any character, `[!=]` any but `=`."""
     unwrap: bool = False
+    """A line end within a paragraph is a space, unless the next line is indented, as verse is."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
@@ -36,6 +37,11 @@ class Options(Strict):
         if self.unwrap and self.record == "line":
             raise ValueError("`unwrap` is of no use where a record is a line")
         return self
+
+
+EXAMPLE = Example(
+    {"book.txt": "It was late,\nand it rained.\n\nAda waited.\n"}, {"record": "paragraph", "unwrap": True}
+)
 
 
 def split_at(options: Options) -> Cut:

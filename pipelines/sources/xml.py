@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Example, RawRow, Slice
 from pipelines.sources._rows import RowOptions, rows_of
 from pipelines.sources._xml import Element, flat, root
 from ubert.schema.record import Reject
@@ -26,6 +26,12 @@ from ubert.schema.record import Reject
 
 class Options(RowOptions):
     """Where the rows are."""
+
+
+EXAMPLE = Example(
+    {"items.xml": '<list>\n<item id="7"><name>Anna</name><name>Ann</name><at from="0"/></item>\n</list>\n'},
+    {"rows": ["item[]"]},
+)
 
 
 def split_at(options: Options) -> None:

@@ -44,7 +44,8 @@ def _wrong_labels(record: Record) -> tuple[str, str] | None:
     if task in ("classification", "pair", "choice"):
         return None if len(labels) == 1 else ("wrong number of labels", f"{len(labels)} labels, expected 1")
     if task == "regression" and not (record.value is not None and abs(record.value) <= LARGEST_VALUE):  # nor NaN
-        return "no value", f"value is {record.value}, expected a number of at most {LARGEST_VALUE:.4g}"
+        found = "nothing" if record.value is None else record.value
+        return "no value", f"value is {found}, expected a number of at most {LARGEST_VALUE:.4g}"
     if task == "seq2seq" and is_blank(record.target or ""):
         return "no target", f"target is {record.target!r}"
     return None

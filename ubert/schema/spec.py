@@ -5,7 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from ubert.schema.fetch import Fetches
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
@@ -17,6 +25,12 @@ from ubert.schema.yaml_file import InsidePath, Strict
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
+class Described(Strict):
+    """A part of a spec whose keys have descriptions, the docstrings below them, which editors show."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 class Upstream(Strict):
     """Where the publisher keeps the dataset, pinned."""
 
@@ -24,17 +38,22 @@ class Upstream(Strict):
     revision: str | None = None
 
 
-class Files(Strict):
-    """Source files of one split. `path` may be a glob, relative to the dataset's folder. `blake3` pins their
-    content (`ubert ingest` prints the right value when it is wrong); absent for files that are meant to vary.
-    `options` go before those of the spec: so one file can serve several splits."""
+class Files(Described):
+    """Source files of one split."""
 
     split: Split
+    """train, validation or test."""
     path: InsidePath
+    """A file, or a glob such as `docs/*.txt`, in the dataset's folder."""
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """Pins the content. Where it is wrong, `ubert ingest` prints the right value; absent for files that are meant
+    to vary."""
     encoding: str = "utf-8"
+    """The encoding of text."""
     options: dict[str, Any] = Field(default_factory=dict)
-    labelled: bool = True  # false: published without annotations, so that its split may be refused as a whole
+    """Options of the format for these files, before those of the spec: so one file can serve several splits."""
+    labelled: bool = True
+    """false: published without annotations, so that its split may be refused as a whole."""
 
     @field_validator("encoding")
     @classmethod
@@ -176,29 +195,46 @@ NEEDED_KIND: dict[Task, str] = {
 }
 
 
-class DatasetSpec(Strict):
+class DatasetSpec(Described):
     """One dataset for one task. A file may begin with `extends: <name>` of another spec, and then states only what
     differs: in `map`, `options` and `categories` key by key. A key with nothing takes the other's away."""
 
     name: str = Field(pattern=NAME)
-    dataset: str | None = Field(default=None, pattern=NAME)  # the folder in the mirror; default: the name
+    """The name of the corpus, and of this file."""
+    dataset: str | None = Field(default=None, pattern=NAME)
+    """The folder of the raw files in the mirror; by default the name. Several specs can read one folder."""
     description: str
+    """What the dataset is, and what of it is cut or refused and why."""
     task: Task
+    """What a record holds, and what a model learns of it."""
     language: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+    """The language as BCP-47 has it: en, de, zh-Hant."""
     licence: str
-    licence_class: LicenceClass | None = Field(default=None, validate_default=True)  # default: by `licence`
+    """The licence as its publisher words it."""
+    licence_class: LicenceClass | None = Field(default=None, validate_default=True)
+    """What the licence allows, where its name alone does not say so. Mixtures choose by it (`licences`)."""
     upstream: Upstream | None = None
+    """Where the publisher keeps the dataset."""
     instruction: str = Field(min_length=1)
+    """The task in words, for the model: sentiment of a review."""
     format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    options: dict[str, Any] = Field(default_factory=dict)  # checked by the format's reader
-    fetch: Fetches = Field(default_factory=list)  # how the files come to be there
+    """How the files are read; docs/formats.md has all formats."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the format."""
+    fetch: Fetches = Field(default_factory=list)
+    """Where the files come from, when they are not in the mirror."""
     files: list[Files] = Field(min_length=1)
-    error_budget: float = Field(default=0.01, ge=0, le=1)  # of a split's rows, and of its files as a whole
-    # Datasets (folders of the mirror) or specs with the same texts under other annotations: `hold_out` of a
-    # mixture takes them along.
+    """The source files, split by split."""
+    error_budget: float = Field(default=0.01, ge=0, le=1)
+    """The share of a split's rows, and of its files as a whole, that may be refused before nothing is published.
+    Where it would be above 0.05, the spec is wrong rather than the data."""
     twins: list[Annotated[str, Field(pattern=NAME)]] = Field(default_factory=list)
+    """Datasets (folders of the mirror) or specs with the same texts under other annotations: `hold_out` of a
+    mixture takes them along."""
     map: Mapping
+    """Which fields of a row hold what."""
     categories: Categories = Field(default=Categories(), validate_default=True)
+    """The candidate categories: source label -> name in plain words."""
 
     @property
     def folder(self) -> str:

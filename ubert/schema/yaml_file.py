@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +30,15 @@ InsidePath = Annotated[str, AfterValidator(_inside)]  # that no spec leads out o
 Model = TypeVar("Model", bound=BaseModel)
 
 
+_KINDS = {
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "null": "nothing",
+    "timestamp": "a date",
+}
+
+
 class _Loader(yaml.SafeLoader):
     """Safe tags only; a key given twice is an error, where YAML itself would keep the last; so are aliases, a few
     lines of which can stand for more than any memory holds, and values that are not what they look like."""
@@ -46,13 +57,16 @@ class _Loader(yaml.SafeLoader):
                 raise ValueError("more digits than are read")  # and than could be written
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # as the loader has them
             kind = node.tag.rpartition(":")[2]
-            problem = f"{_short(node.value)} cannot be read as {kind} ({error}); put text in quotes"
+            problem = f"{shortened(node.value)} cannot be read as {kind} ({error}); put text in quotes"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (kind := key.tag.rpartition(":")[2]) not in ("str", "merge"):
+                problem = f'{key.value}: this key is read as {_KINDS.get(kind, kind)}; quote it: "{key.value}":'
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"key {key.value!r} given twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
@@ -95,7 +109,9 @@ def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = 
         if item["type"] == "extra_forbidden":
             lines.append(f"{path}: {key}: unknown key; remove it or correct its name")
             continue
-        got = "" if item["type"] == "missing" else f", got {_short(item['input'])}"
+        got = "" if item["type"] == "missing" else f", got {shortened(item['input'])}"
+        if item["type"] == "string_type" and isinstance(item["input"], bool | int | float | None):
+            got += _quoted(item["input"])
         lines.append(f"{path}: {key}: {item['msg'].removeprefix('Value error, ')}{got}")
     return lines
 
@@ -105,6 +121,26 @@ def load(model: type[Model], path: Path) -> Model:
     return validate(model, read_yaml(path), path)
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def _quoted(value: bool | float | None) -> str:
+    """How to write what YAML reads as something else than text."""
+    if isinstance(value, bool):
+        return "; quote it: YAML reads yes, no, on and off without quotes as true or false"
+    if value is None:
+        return '; quote it if it is meant: "null"'
+    return f'; quote it: "{value}"'
+
+
+def shortened(value: Any) -> str:
+    """A value as it is shown in a sentence: a string in quotes, any other as JSON writes it."""
+    text = _written(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return reprlib.repr(value)
+    return text.encode("utf-8", "backslashreplace").decode()  # of half a surrogate pair the escape

@@ -1,0 +1,101 @@
+"""Errors say what is there, in the words of the source and of YAML, and never in those of Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+from test_mapping import refused, spec_of
+
+from pipelines.mapping.refused import MOST_FIELDS, missing
+from pipelines.sources import Slice
+from pipelines.sources._text import lines, text
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.spec import Categories
+from ubert.schema.yaml_file import Strict, load, read_yaml
+
+
+@pytest.mark.parametrize(
+    ("path", "row", "why"),
+    [
+        ("b", {"a": 1, "c": 2}, "it has a, c"),
+        ("a.b", {"a": {"c": 1}}, "a has c"),
+        ("a.b", {"a": {}}, "a has no fields"),
+        ("a.b", {"a": None}, "a is null"),
+        ("a.b.c", {"a": [1, True]}, "a is [1, true]"),
+        ("a.1.b", {"a": [{}, {"c": 1}]}, "a.1 has c"),
+        ("b", {f"k{i}": i for i in range(MOST_FIELDS + 2)}, "k18, k19 and 2 more"),
+    ],
+)
+def test_a_missing_field_tells_those_there_are(path: str, row: Any, why: str) -> None:
+    refusal = missing(path, row, path.split("."))
+    assert refusal.detail.startswith(f"no {path!r} in the row: ") and refusal.detail.endswith(why)
+
+
+@pytest.mark.parametrize("path", ["people[].nmae", "people[].{x}.nmae", "deep.nmae"])
+def test_every_kind_of_path_tells_the_fields_of_the_place_where_it_ends(path: str) -> None:
+    spec = spec_of("ner", {"text": "t", "spans": {"words": path, "as": "a"}}, {"entity": {"a": "a"}})
+    row = {"t": "a", "people": [{"name": "a", "x": {"name": "b"}}], "deep": {"name": "a"}}
+    assert refused(spec, row)[0] == "missing field"
+    assert "name" in refused(spec, row)[1].partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ({"a": None, "b": True}, '{"a": null, "b": true} is not among'),
+        (None, "l is null"),
+        (False, "false is not among"),
+        (["é"], "'é' is not among"),
+    ],
+)
+def test_values_are_shown_as_json_writes_them(label: Any, shown: str) -> None:
+    spec = spec_of("classification", {"text": "t", "label": "l"}, {"label": {"x": "x"}})
+    assert shown in refused(spec, {"t": "a", "l": label})[1]
+
+
+class Words(Strict):
+    words: list[str]
+    names: dict[str, str] = Field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("content", "cure"),
+    [
+        ("words: [no]", "quote it: YAML reads yes, no, on and off without quotes as true or false"),
+        ("words: [1]", 'got 1; quote it: "1"'),
+        ("words: [1.50]", 'quote it: "1.5"'),
+        ("words: [~]", "quote it if it is meant"),
+        ("words: []\nnames: {no: x}", 'no: this key is read as true or false; quote it: "no":'),
+        ("words: []\nnames: {1: x}", '1: this key is read as a number; quote it: "1":'),
+        ("words: []\nnames: {2001-01-01: x}", "this key is read as a date; quote it"),
+        ("words: []\nnames: {null: x}", 'null: this key is read as nothing; quote it: "null":'),
+    ],
+)
+def test_what_yaml_takes_for_something_else_is_to_be_quoted(tmp_path: Path, content: str, cure: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        load(Words, path)
+    assert cure in str(error.value)
+
+
+def test_quoted_keys_and_values_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text('label: {"no": "1", "1": "yes"}')
+    assert Categories.model_validate(read_yaml(path)).label == {"no": "1", "1": "yes"}
+
+
+def test_bytes_that_are_half_a_surrogate_pair_say_so(tmp_path: Path) -> None:
+    content = b"fine\nbroken " + "\ud83d\ude00".encode("utf-8", "surrogatepass") + b"\n"
+    (tmp_path / "a").write_bytes(content)
+    piece = Slice(str(tmp_path), "a", 0, len(content), 1, "utf-8", "0")
+    fine, broken = lines(piece)
+    assert fine == "fine" and isinstance(broken, Reject)
+    said = "bytes 12 to 14 (ed a0 bd) are half of a surrogate pair, which UTF-8 does not have"
+    assert said in broken.detail
+    with pytest.raises(UserError, match=r"line 2: bytes 12 to 14 \(ed a0 bd\)"):
+        text(piece)
