@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,15 +29,6 @@ def _inside(path: str) -> str:
 InsidePath = Annotated[str, AfterValidator(_inside)]  # that no spec leads out of the folder of its raw files
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-_KINDS = {
-    "bool": "true or false",
-    "int": "a number",
-    "float": "a number",
-    "null": "nothing",
-    "timestamp": "a date",
-}
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,9 +56,6 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and (kind := key.tag.rpartition(":")[2]) not in ("str", "merge"):
-                problem = f'{key.value}: this key is read as {_KINDS.get(kind, kind)}; quote it: "{key.value}":'
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"key {key.value!r} given twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
@@ -105,13 +94,16 @@ def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = 
     """One sentence for each error: file, key path, what is wrong, what was got."""
     lines = []
     for item in error.errors(include_url=False):
-        key = ".".join([*prefix, *(str(part) for part in item["loc"])]) or "(whole file)"
+        place = [str(part) for part in item["loc"]]
+        if place[-1:] == ["[key]"] and not isinstance(item["input"], str):
+            place[-2] = shortened(item["input"])  # a key that is not text, which pydantic writes as a number
+        key = ".".join([*prefix, *place]) or "(whole file)"
         if item["type"] == "extra_forbidden":
             lines.append(f"{path}: {key}: unknown key; remove it or correct its name")
             continue
         got = "" if item["type"] == "missing" else f", got {shortened(item['input'])}"
-        if item["type"] == "string_type" and isinstance(item["input"], bool | int | float | None):
-            got += _quoted(item["input"])
+        if item["type"] == "string_type" and isinstance(item["input"], bool | int | float | date | None):
+            got += f"; {_cure(item['input'])}"
         lines.append(f"{path}: {key}: {item['msg'].removeprefix('Value error, ')}{got}")
     return lines
 
@@ -121,13 +113,13 @@ def load(model: type[Model], path: Path) -> Model:
     return validate(model, read_yaml(path), path)
 
 
-def _quoted(value: bool | float | None) -> str:
+def _cure(value: bool | float | date | None) -> str:
     """How to write what YAML reads as something else than text."""
     if isinstance(value, bool):
-        return "; quote it: YAML reads yes, no, on and off without quotes as true or false"
+        return "quote it: YAML reads yes, no, on and off without quotes as true or false"
     if value is None:
-        return '; quote it if it is meant: "null"'
-    return f'; quote it: "{value}"'
+        return "quote it: YAML reads null, ~ and nothing at all without quotes as no value"
+    return f'quote it: "{value}"'
 
 
 def shortened(value: Any) -> str:
