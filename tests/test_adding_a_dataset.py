@@ -14,8 +14,19 @@ from pipelines.mapping.mapper import mapper
 from pipelines.sources import Slice, matches, reader
 from pipelines.specs import dataset_spec, file_options
 from ubert.schema.checks import covered
-from ubert.schema.mapping import Arguments, Events, Mapping, Mentions, Offsets, Relations
+from ubert.schema.licence import CLASSES
+from ubert.schema.mapping import (
+    Arguments,
+    Events,
+    Mapping,
+    Mentions,
+    Offsets,
+    Relations,
+    Scheme,
+    TokenRelations,
+)
 from ubert.schema.record import Misplaced, Record, Reject
+from ubert.schema.rules import Clean
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding-a-dataset.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -70,10 +81,17 @@ def test_a_spec_makes_of_its_data_what_the_page_says(folder: Path, name: str, ex
     assert [one.mismatch.words for one in misplaced] == (["Charles", "Ada"] if name == "archive" else [])
 
 
-@pytest.mark.parametrize("model", [Mapping, Mentions, Relations, Events, Arguments, Offsets])
+@pytest.mark.parametrize(
+    "model", [Mapping, Mentions, Relations, TokenRelations, Events, Arguments, Offsets, Clean]
+)
 def test_every_word_of_map_is_in_the_table(model: type[BaseModel]) -> None:
     table = "".join(line for line in PAGE.splitlines() if line.startswith("| "))
     for name, field in model.model_fields.items():
         assert f"`{field.alias or name}`" in table
         for value in get_args(field.annotation) if model is Offsets else ():
             assert not isinstance(value, str) or re.search(rf"\b{value}\b", PAGE)
+
+
+@pytest.mark.parametrize("word", [*get_args(Scheme), *CLASSES, "dataset", "extends", "error_budget", "--specs"])
+def test_words_that_are_not_of_map_are_on_the_page(word: str) -> None:
+    assert word in PAGE
