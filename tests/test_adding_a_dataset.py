@@ -60,7 +60,7 @@ def shown(row: Record | Reject) -> dict[str, Any]:
 
 
 def test_the_page_has_the_examples_that_it_speaks_of() -> None:
-    assert [name for name, _ in EXPECTED] == ["shop", "archive", "deals", "deals_people"]
+    assert [name for name, _ in EXPECTED] == ["shop", "archive", "deals", "deals_people", "reports"]
     assert sum(kind == "yaml" for kind, _, _ in BLOCKS) == len(EXPECTED)
 
 
