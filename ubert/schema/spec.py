@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
     BeforeValidator,
@@ -179,7 +179,7 @@ class Categories(Strict):
         return self
 
 
-def _is_labels(given: Any) -> bool:
+def _is_labels(given: Any) -> TypeGuard[list[str]]:
     return isinstance(given, list) and all(isinstance(label, str) for label in given)
 
 
