@@ -5,7 +5,8 @@
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
-    sources/<dataset>.jsonl         hashes of source files
+    sources/<dataset>.jsonl         hashes of source files; beside it labels that specs took from their data,
+                                    <name>-<fingerprint>.categories.json
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
 
 A directory exists once its manifest does; the newest one of a name is the current one. Shards and runs of an
