@@ -1,0 +1,269 @@
+"""Drafted specs against committed ones: `pipelines.drafting` over the datasets of the mirror.
+
+Ours is the spec that `ubert draft` writes, given the files that committed specs read and nothing else; theirs is
+the committed spec, written by hand. A case is one set of files, whatever tasks the committed specs make of it; a
+draft is right in a part where it agrees with any of them, over the rows of a sample:
+
+    ingests   readers and mapper refuse no more rows than the spec's `error_budget`
+    format    the format is the same, or one that gives the same rows
+    splits    each file has its split
+    text      texts (and second texts) are equal, record by record
+    labels    task and annotations are equal, but for the names of categories, which must correspond one to one or
+              many to one
+
+A dataset counts as one, as the share of its cases. No Ray; all rows of a file are read.
+
+    python benchmarks/draft.py [--quick] [--data DIR] [--only NAME...] [--failures]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.drafting.draft import Draft, draft
+from pipelines.drafting.trial import Trial
+from pipelines.mapping.mapper import mapper
+from pipelines.sources import END, RawRow, Slice, matches, reader
+from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
+from ubert.schema.errors import UserError
+from ubert.schema.record import Record
+from ubert.schema.spec import DatasetSpec
+
+PARTS = ("ingests", "format", "splits", "text", "labels")
+ROWS = 300  # of a file, which are compared
+ALIKE = {"jsonl", "json_stream", "json"}  # where the rows are the same
+Key = tuple[str, str]  # path, and place in it
+
+
+class Result(NamedTuple):
+    """What is right of a draft, the second-best candidates' included in `among`, and why the rest isn't."""
+
+    dataset: str
+    specs: list[str]
+    right: dict[str, bool]
+    among: bool
+    causes: dict[str, str]
+
+
+def main() -> None:
+    """Draft, compare, and print a JSON object a line."""
+    given = _arguments()
+    folder = specs_folder(None)
+    cases = _cases(folder, given.data, given.only)
+    started, results = time.monotonic(), []
+    for number, (files, specs) in enumerate(cases.items()):
+        if given.quick and number >= 12:
+            break
+        results.append(_case(given.data, files, specs))
+        if given.failures and not all(results[-1].right.values()):
+            print(json.dumps({"case": results[-1].specs, "causes": results[-1].causes}, ensure_ascii=False), flush=True)
+    _report(results, time.monotonic() - started)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = Path(os.environ.get("UBERT_DATA", "../shared/data"))
+    parser.add_argument("--data", type=Path, default=default, help="the mirror")
+    parser.add_argument("--only", nargs="*", help="datasets (folders of the mirror)")
+    parser.add_argument("--quick", action="store_true", help="a dozen cases")
+    parser.add_argument("--failures", action="store_true", help="print the causes of each case that isn't right")
+    return parser.parse_args()
+
+
+def _cases(folder: Path, data: Path, only: list[str] | None) -> dict[frozenset[str], list[DatasetSpec]]:
+    """Specs by the files that they read."""
+    cases: defaultdict[frozenset[str], list[DatasetSpec]] = defaultdict(list)
+    for name in dataset_names(folder):
+        spec = dataset_spec(name, folder)
+        if (data / spec.folder).is_dir() and (not only or spec.folder in only):
+            cases[frozenset(_files(spec, data / spec.folder))].append(spec)
+    return cases
+
+
+def _files(spec: DatasetSpec, folder: Path) -> Iterator[str]:
+    """The files that a user would name: those of the spec, and their companions."""
+    for entry in spec.files:
+        options = file_options(spec, entry)
+        for path in matches(folder, entry.path):
+            beside = reader(spec.format).companions(folder, path, options)
+            yield from (str(folder / each) for each in (path, *beside))
+
+
+def _case(data: Path, files: frozenset[str], specs: list[DatasetSpec]) -> Result:
+    dataset, names = specs[0].folder, [spec.name for spec in specs]
+    try:
+        made = draft([Path(file) for file in sorted(files)], data=data)
+    except UserError as error:
+        return Result(dataset, names, dict.fromkeys(PARTS, False), False, {"draft": str(error)[:200]})
+    compared = [(_compared(made, made.best.trial, spec, data), spec) for spec in specs]
+    best = max((both for both, _ in compared), key=lambda both: sum(not cause for cause in both.values()))
+    among = any(
+        not any(_compared(made, candidate.trial, spec, data).values())
+        for candidate in made.candidates[1:4]
+        for spec in specs
+    )
+    causes = {part: cause for part, cause in best.items() if cause}
+    return Result(dataset, names, {part: not best[part] for part in PARTS}, among, causes)
+
+
+def _compared(made: Draft, trial: Trial, spec: DatasetSpec, data: Path) -> dict[str, str]:
+    """For each part why it is wrong, or nothing."""
+    drafted, folder = trial.spec, data / spec.folder
+    same = drafted.format == spec.format or ({drafted.format, spec.format} <= ALIKE and made.kept > 0)
+    ours, theirs = dict(_records(drafted, folder)), dict(_records(spec, folder))
+    shared = [key for key in theirs if key in ours]
+    if not same and theirs and len(shared) >= 0.99 * len(theirs):
+        same = True
+    problems = dict.fromkeys(PARTS, "")
+    refused = sum(made.reasons.values())
+    if trial is made.best.trial and refused > spec.error_budget * (made.kept + refused):
+        problems["ingests"] = f"refused {refused} of {made.kept + refused}: {_first(made.reasons)}"
+    if not same:
+        problems["format"] = f"{drafted.format} for {spec.format}"
+    problems["splits"] = _splits(drafted, spec, folder)
+    problems["text"], problems["labels"] = _content(drafted, spec, ours, theirs, shared)
+    return problems
+
+
+def _first(reasons: dict[str, int]) -> str:
+    return max(reasons, key=reasons.__getitem__)
+
+
+def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
+    def of(one: DatasetSpec) -> set[tuple[str, str]]:
+        return {(path, entry.split) for entry in one.files for path in matches(folder, entry.path)}
+
+    missing = sorted(of(spec) - of(drafted))
+    return f"{missing[0][0]} is {missing[0][1]}" if missing else ""
+
+
+def _records(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Key, Record]]:
+    """Records by where they are: of each file the first, whatever their split."""
+    for entry in spec.files:
+        to_record, options = mapper(spec, entry.split), file_options(spec, entry)
+        for path in matches(folder, entry.path)[:5]:
+            piece = Slice(str(folder), path, 0, END, 1, entry.encoding, "0" * 64)
+            try:
+                for number, row in enumerate(reader(spec.format).read(piece, options)):
+                    if number >= ROWS:
+                        break
+                    record = to_record(piece, row) if isinstance(row, RawRow) else row
+                    if isinstance(record, Record) and isinstance(row, RawRow):
+                        yield (path, row.locator.removeprefix(path)), record
+            except UserError:
+                continue
+
+
+def _content(
+    drafted: DatasetSpec, spec: DatasetSpec, ours: dict[Key, Record], theirs: dict[Key, Record], shared: list[Key]
+) -> tuple[str, str]:
+    if len(shared) < min(30, len(theirs)):  # other places: compared in the order of the files
+        shared = []
+        pairs = list(zip(ours.values(), theirs.values(), strict=False)) if len(ours) == len(theirs) else []
+    else:
+        pairs = [(ours[key], theirs[key]) for key in shared]
+    if not pairs:
+        return "other rows", "other rows"
+    wrong = [(a, b) for a, b in pairs if (a.text, a.pair) != (b.text, b.pair)]
+    text = ""
+    if len(wrong) > 0.01 * len(pairs):
+        (a, b), *_ = wrong
+        text = f"{drafted.map.text or drafted.map.tokens} + {drafted.map.pair} is not {spec.map.text or spec.map.tokens} + {spec.map.pair}"
+    if drafted.task != spec.task:
+        return text, f"{drafted.task} for {spec.task}"
+    return text, _labels(pairs)
+
+
+def _labels(pairs: list[tuple[Record, Record]]) -> str:
+    """Why annotations don't correspond: a category of ours must always be the same of theirs."""
+    meant: defaultdict[Any, Counter[Any]] = defaultdict(Counter)
+    apart = 0
+    for ours, theirs in pairs:
+        mine, other = _annotations(ours), _annotations(theirs)
+        if mine.keys() != other.keys():
+            apart += 1
+            continue
+        for place, kinds in mine.items():
+            if len(kinds) != len(other[place]):
+                apart += 1
+                break
+            if len(kinds) == 1:
+                meant[kinds[0]][other[place][0]] += 1
+    if apart > 0.02 * len(pairs):
+        return f"other annotations in {apart} of {len(pairs)} records"
+    several = [kind for kind, names in meant.items() if names.most_common(1)[0][1] < 0.98 * names.total()]
+    if several and len(several) > 0.1 * len(meant):
+        return f"{several[0]!r} is {list(meant[several[0]])[:3]}"
+    return ""
+
+
+def _annotations(record: Record) -> dict[Any, list[Any]]:
+    """Categories by place."""
+
+    def name(i: int | None) -> str | None:
+        return None if i is None else record.categories[i].name
+
+    found: defaultdict[Any, list[Any]] = defaultdict(list)
+    found["labels"] = sorted(str(name(label)) for label in record.labels)
+    found["value"] = [] if record.value is None else [str(round(record.value, 4))]
+    found["target"] = [] if record.target is None else [record.target]
+    places = [(span.start, span.end) for span in record.spans]
+    if record.task in ("ner", "qa"):
+        for span in record.spans:
+            found[span.start, span.end].append(None if record.task == "qa" else name(span.category))
+    elif record.task == "coref":
+        for span in record.spans:
+            found[span.start, span.end].append("mention")
+    for relation in record.relations:
+        found["relation", places[relation.head], places[relation.tail]].append(name(relation.category))
+    for event in record.events:
+        at = None if event.trigger is None else places[event.trigger]
+        found["event", at].append(name(event.category))
+        found["arguments", at] += sorted(str(name(argument.role)) for argument in event.arguments)
+    return {place: sorted(map(str, kinds)) for place, kinds in found.items() if kinds}
+
+
+def _report(results: list[Result], seconds: float) -> None:
+    """Shares of datasets, each the mean of its cases."""
+    by_dataset: defaultdict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        by_dataset[result.dataset].append(result)
+    size = len(by_dataset)
+
+    def share(of: str) -> float:
+        return sum(sum(r.right[of] for r in some) / len(some) for some in by_dataset.values()) / size
+
+    cases = {part: share(part) for part in PARTS}
+    right = ("format", "splits", "text", "labels")
+    cases["all but ingests"] = _mean(by_dataset, lambda r: all(r.right[part] for part in right))
+    cases["all"] = _mean(by_dataset, lambda r: all(r.right.values()))
+    cases["all, or among the next three candidates"] = _mean(by_dataset, lambda r: all(r.right.values()) or r.among)
+    for case, found in cases.items():
+        line = {"benchmark": "draft", "case": case, "ours": round(found, 3), "theirs": 1.0, "ratio": round(found, 3)}
+        print(json.dumps({**line, "unit": "share of datasets", "n": size}))
+    causes = Counter((part, _kind(cause)) for r in results for part, cause in r.causes.items())
+    for (part, cause), count in causes.most_common(25):
+        print(json.dumps({"benchmark": "draft", "case": f"{part}: {cause}", "ours": count, "unit": "cases"}))
+    print(json.dumps({"benchmark": "draft", "case": "seconds", "ours": round(seconds, 1), "n": len(results)}))
+
+
+def _mean(by_dataset: dict[str, list[Result]], good: Any) -> float:
+    return sum(sum(map(good, some)) / len(some) for some in by_dataset.values()) / len(by_dataset)
+
+
+def _kind(cause: str) -> str:
+    """A cause without what is its dataset's own."""
+    if " is " in cause:
+        return cause.rpartition(" is ")[0].split("/")[-1][-25:] + " is ..." if cause.startswith("'") else cause[-40:]
+    return cause.split(" in ")[0].split(": ")[-1][:60]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The labels that rows have, counted: found where a spec's `map` finds them, by the mapper's own parts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.drafting.names import plain_names
+from pipelines.mapping.body import body_field
+from pipelines.mapping.fields import as_label, words_field
+from pipelines.mapping.gather import gatherer
+from pipelines.mapping.gathered import Gathered
+from pipelines.mapping.paths import Scope, value
+from pipelines.mapping.refused import RefusedError
+from pipelines.mapping.tags import tagged_spans
+from ubert.schema.mapping import Mapping
+from ubert.schema.record import Task
+
+LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")
+
+
+@dataclass
+class Labels:
+    """How often each label occurs, by kind; roles by the label of their event."""
+
+    label: Counter[str] = field(default_factory=Counter)
+    entity: Counter[str] = field(default_factory=Counter)
+    relation: Counter[str] = field(default_factory=Counter)
+    event: Counter[str] = field(default_factory=Counter)
+    role: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    values: list[float] = field(default_factory=list)
+
+    def categories(self) -> dict[str, Any]:
+        """`categories` of a spec: source label to a plain name."""
+        found: dict[str, Any] = {}
+        if self.label:
+            found["label"] = plain_names(_sorted(self.label))
+        if entity := [label for label in _sorted(self.entity) if label not in self.event]:
+            found["entity"] = plain_names(entity)
+        if self.relation:
+            named = plain_names(_sorted(self.relation))
+            found["relation"] = [{"label": label, "name": name} for label, name in named.items()]
+        if self.event:
+            found["event"] = {
+                label: {"name": name, **({"roles": plain_names(roles)} if (roles := _sorted(self.role[label])) else {})}
+                for label, name in plain_names(_sorted(self.event)).items()
+            }
+        if self.values:
+            found["value"] = scale(self.values)
+        return found
+
+
+def _sorted(counts: Counter[str]) -> list[str]:
+    """Numbers in their order, names by how often they occur."""
+    if all(label.lstrip("-").isdigit() for label in counts):
+        return sorted(counts, key=int)
+    return [label for label, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def scale(values: list[float]) -> list[float]:
+    """Buckets for the numbers of a regression: whole steps where there are few, else five even ones."""
+    low, high = min(values), max(values)
+    if low >= 0 and high <= 1:
+        return [0.0, 0.25, 0.5, 0.75, 1.0]
+    first, last = float(int(low // 1)), float(int(-(-high // 1)))
+    if 1 <= last - first <= 10:
+        return [first + step for step in range(int(last - first) + 1)]
+    return [round(low + (high - low) * step / 4, 6) for step in range(5)] if high > low else [low]
+
+
+def counter(task: Task, given: Mapping, into: Labels) -> Callable[[dict[str, Any]], None]:
+    """What adds the labels of a row; a row that can't be mapped adds none."""
+    count = _counter(task, given, into)
+
+    def add(content: dict[str, Any]) -> None:
+        try:
+            count(Scope(content, content, {}))
+        except (RefusedError, AttributeError, TypeError):
+            return
+
+    return add
+
+
+def counted(task: Task, given: Mapping, contents: Iterable[dict[str, Any]]) -> Labels:
+    """The labels of some rows."""
+    found = Labels()
+    add = counter(task, given, found)
+    for content in contents:
+        add(content)
+    return found
+
+
+def _counter(task: Task, given: Mapping, into: Labels) -> Callable[[Scope], None]:
+    if given.candidates is not None and task != "ner":
+        return lambda scope: None
+    if task in LABELLED and given.label is not None:
+        return _labels(given, into)
+    if task == "regression":
+        get = value(given.value or ".")
+        return lambda scope: into.values.append(float(get(scope))) if _is_number(get(scope)) else None
+    if given.tags is not None:
+        return _tags(given, into)
+    if given.chunks is not None:
+        entities = value(f"{given.chunks}[].entity?")
+        return lambda scope: into.entity.update(each for each in entities(scope) if each is not None)
+    if task in ("ner", "relation", "event") and given.candidates is None:
+        return _annotations(task, given, into)
+    return lambda scope: None
+
+
+def _is_number(found: Any) -> bool:
+    try:
+        return float(found) == float(found) and not isinstance(found, bool)
+    except (TypeError, ValueError):
+        return False
+
+
+def _labels(given: Mapping, into: Labels) -> Callable[[Scope], None]:
+    get, sign, ignored = value(given.label or "."), given.label_separator, {*given.ignore_labels}
+
+    def count(scope: Scope) -> None:
+        found = get(scope)
+        if sign is not None and isinstance(found, str):
+            found = found.split(sign) if found else []
+        labels = map(as_label, found if isinstance(found, list) else [found])
+        into.label.update(label for label in labels if label not in ignored)
+
+    return count
+
+
+def _tags(given: Mapping, into: Labels) -> Callable[[Scope], None]:
+    columns, scheme, ignored = [words_field(path) for path in given.tags or []], given.scheme, {*given.ignore_labels}
+
+    def count(scope: Scope) -> None:
+        for column in columns:
+            into.entity.update(kind for *_, kind in tagged_spans(column(scope), scheme) if kind not in ignored)
+
+    return count
+
+
+def _annotations(task: Task, given: Mapping, into: Labels) -> Callable[[Scope], None]:
+    body, gather = body_field(given), gatherer(task, given)
+
+    def count(scope: Scope) -> None:
+        found = Gathered()
+        gather(scope, body(scope), found)
+        into.entity.update(mention.label for mention in found.mentions if mention.label is not None)
+        into.relation.update(link.label for link in found.relations)
+        for event in found.events:
+            into.event[event.label] += 1
+            roles = [role for role, _ in event.arguments]
+            # brat numbers the second and later arguments of one role: Theme2.
+            into.role[event.label].update(role.rstrip("0123456789") or role for role in roles)
+
+    return count

@@ -1,0 +1,98 @@
+"""CoNLL columns: which column holds the tokens, which the tags, and which nothing of use."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+TAG = re.compile(r"O|[BIESMUL][-_]\S+")
+Proposal = tuple[dict[str, Any], float, str]
+
+
+def conll(text: str) -> Iterator[Proposal]:
+    """Options of `conll` for a text of columns, with a score and a reason."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    filled = [line for line in lines if line.strip()]
+    blank = len(lines) - len(filled)
+    if len(filled) < 4 or not blank:
+        return
+    for separator, sign in (("tab", "\t"), ("whitespace", None)):
+        widths = Counter(len(line.split(sign)) for line in filled)
+        width, count = widths.most_common(1)[0]
+        if width < 2 or count < 0.6 * len(filled):
+            continue
+        rows = [line.split(sign) for line in filled if len(line.split(sign)) == width]
+        comments = _comments([line for line in filled if len(line.split(sign)) != width], rows)
+        if comments is None:
+            continue
+        yield from _proposal(list(zip(*rows, strict=True)), separator, comments, blank, filled)
+        return
+
+
+def _comments(others: list[str], rows: list[list[str]]) -> list[str] | None:
+    """What lines begin with that are no rows; None where that isn't to be told from tokens."""
+    comments = {_beginning(line) for line in others}
+    if any(row[0] == "-DOCSTART-" for row in rows):
+        comments.add("-DOCSTART-")
+    kept = [comment for comment in comments if comment]
+    if len(kept) < len(comments) and len(others) > 0.02 * len(rows):
+        return None
+    if any(row[0].startswith(tuple(kept)) and row[0] not in kept for row in rows) and kept:
+        return None
+    return sorted(kept)
+
+
+def _beginning(line: str) -> str:
+    found = re.match(r"#[ \t]?|-DOCSTART-", line)
+    return found[0] if found else ""
+
+
+def _proposal(
+    columns: list[tuple[str, ...]], separator: str, comments: list[str], blank: int, filled: list[str]
+) -> Iterator[Proposal]:
+    tags = [i for i, column in enumerate(columns) if _is_tags(column)]
+    tokens = _tokens(columns, tags)
+    if tokens is None or len(filled) < 2.5 * blank:
+        return
+    names = ["_"] * len(columns)
+    names[tokens] = "token"
+    for number, i in enumerate(tags, 1):
+        names[i] = "tag" if len(tags) == 1 else f"tag{number}"
+    if not tags:
+        few = [i for i, c in enumerate(columns) if i != tokens and len(set(c)) <= 60 and len(set(c)) < len(c) / 4]
+        few = [i for i in few if len(set(columns[i])) > 1]
+        if not few:
+            return
+        names[few[-1]] = "tag"
+    for i, column in enumerate(columns):
+        if names[i] == "_" and _is_word_like(column):
+            names[i] = f"column{i + 1}"
+    options: dict[str, Any] = {"columns": names, "separator": separator}
+    if separator == "whitespace":
+        del options["separator"]
+    if comments:
+        options["comments"] = comments
+    why = f"blank lines part runs of lines of {len(names)} columns"
+    yield options, (0.97 if tags else 0.6), f"{why}, {'of which some hold tags such as B-...' if tags else 'few tags'}"
+
+
+def _is_tags(column: tuple[str, ...]) -> bool:
+    fit = sum(bool(TAG.fullmatch(value)) for value in column)
+    return fit >= 0.98 * len(column) and len(set(column)) > 1
+
+
+def _tokens(columns: list[tuple[str, ...]], tags: list[int]) -> int | None:
+    """The column of most distinct values that are no numbers."""
+    words = [
+        (len(set(column)), -i)
+        for i, column in enumerate(columns)
+        if i not in tags and sum(not re.fullmatch(r"[\d:,.-]+", value) for value in column) > 0.5 * len(column)
+    ]
+    return -max(words)[1] if words else None
+
+
+def _is_word_like(column: tuple[str, ...]) -> bool:
+    """Whether a column may hold a label of each sentence: few values, and more than one."""
+    return 1 < len(set(column)) <= 200 and len(set(column)) < len(column) / 8 and "_" not in column

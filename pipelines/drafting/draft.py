@@ -1,0 +1,171 @@
+"""A draft of a spec: files to readings, readings to guesses, guesses tried and ranked."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.drafting import sample
+from pipelines.drafting.arrange import Arranged, arranged
+from pipelines.drafting.categories import counter
+from pipelines.drafting.files import Gathered, gather
+from pipelines.drafting.language import guess_language
+from pipelines.drafting.maps import guesses
+from pipelines.drafting.trial import Rows, Trial, run, tried
+from pipelines.sources import RawRow
+from ubert.schema.errors import UserError
+from ubert.schema.record import Record
+from ubert.schema.spec import NAME
+
+SAMPLE = 400  # rows that guesses are tried on,
+LOOKED_AT = 4_000  # taken evenly from as many of each file
+READINGS, SHOWN = 4, 4  # that are tried; candidates that are shown
+SECONDS = 20.0  # in which labels are counted beyond the sample
+
+
+@dataclass
+class Candidate:
+    """A way to read and map the files."""
+
+    arranged: Arranged
+    trial: Trial
+
+    @property
+    def score(self) -> float:
+        return self.arranged.reading.score * self.trial.score
+
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks for it."""
+        share = f"{len(self.trial.kept):,} of {len(self.trial.kept) + self.trial.reasons.total():,} sample rows"
+        return [self.arranged.reading.why, *self.trial.guess.reasons, f"{share} become records"]
+
+
+@dataclass
+class Draft:
+    """Candidates, likeliest first; how the labels of the first were counted."""
+
+    name: str
+    gathered: Gathered
+    candidates: list[Candidate]
+    language: tuple[str, str]
+    rows: int = 0  # that labels were counted in
+    whole: bool = True  # whether these are all rows
+    reasons: dict[str, int] = field(default_factory=dict)  # of refused rows among them
+    kept: int = 0
+    fetch: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    @property
+    def first(self) -> Record:
+        """The first record as it would become."""
+        return self.best.trial.kept[0]
+
+
+def draft(
+    paths: Sequence[Path], name: str | None = None, data: Path | None = None, seconds: float = SECONDS
+) -> Draft:
+    """Propose a spec for some files of one dataset.
+
+    Raises:
+        UserError: no format reads them, or no row becomes a record.
+    """
+    gathered = gather(paths, data)
+    called = name or re.sub(r"[^a-z0-9_.-]+", "_", gathered.folder.name.lower()).strip("_.-")
+    if not re.fullmatch(NAME, gathered.folder.name):
+        raise UserError(
+            f"{gathered.folder}: a dataset's folder is named in small letters, digits, `_`, `-` and `.`; rename it"
+        )
+    if not re.fullmatch(NAME, called):
+        raise UserError(f"name {called!r}: expected small letters, digits, `_`, `-` and `.`; give another --name")
+    found = _candidates(gathered, called)
+    if not found:
+        raise UserError(
+            f"{gathered.folder}: no format makes records of {', '.join(gathered.paths[:3])}; "
+            "save the data as JSON Lines, one object a line, or write the spec by hand (docs/adding-a-dataset.md)"
+        )
+    texts = [record.text for record in found[0].trial.kept[:200]]
+    made = Draft(called, gathered, found, guess_language(texts))
+    _count(made, seconds)
+    return made
+
+
+def _candidates(gathered: Gathered, name: str) -> list[Candidate]:
+    """Guesses that make records, likeliest first; those that can't become one of the first are not tried."""
+    found: list[Candidate] = []
+    for one in arranged(gathered)[:READINGS]:
+        shared = shared_keys(name, gathered.folder.name, one)
+        rows = _sample(one)
+        contents = [row.content for _, row in rows]
+        for guess in guesses(one.reading.format, contents) if rows else []:
+            if len(found) >= SHOWN and one.reading.score * guess.score < found[SHOWN - 1].score:
+                break
+            trial = tried(guess, shared, rows)
+            if trial is not None:
+                found = sorted([*found, Candidate(one, trial)], key=lambda candidate: -candidate.score)
+    return found
+
+
+def shared_keys(name: str, folder: str, arranged_as: Arranged) -> dict[str, Any]:
+    """The keys of a spec that all guesses share."""
+    return {
+        "name": name,
+        **({"dataset": folder} if folder != name else {}),
+        "description": "draft",
+        "language": "en",
+        "licence": "not stated",
+        "instruction": "draft",
+        "format": arranged_as.reading.format,
+        "options": arranged_as.reading.options,
+        "files": arranged_as.files,
+    }
+
+
+def _sample(one: Arranged) -> Rows:
+    """The first rows of each entry, in turns: as many of each as there is room for."""
+    share = max(40, SAMPLE // len(one.files))
+    found: list[tuple[int, RawRow]] = []
+    for place, paths in enumerate(one.paths):
+        some = paths[:20]
+        for path in some:
+            rows = [row for row in one.rows(place, path, LOOKED_AT) if isinstance(row, RawRow)]
+            step = max(1, len(rows) * len(some) // share)  # rows are often in the order of their labels
+            found += [(place, row) for row in rows[::step]]
+    return found
+
+
+def _count(made: Draft, seconds: float) -> None:
+    """Count the labels in all rows of the first candidate, or in those that are read in time, and map these."""
+    best, until = made.best, time.monotonic() + seconds
+    trial = best.trial
+    rows: list[tuple[int, RawRow]] = []
+    for place, paths in enumerate(best.arranged.paths):
+        for path in paths:
+            if time.monotonic() > until or len(rows) > sample.ALL:
+                made.whole = False
+                break
+            for row in best.arranged.rows(place, path, sample.ALL - len(rows)):
+                if isinstance(row, RawRow):
+                    rows.append((place, row))
+                else:
+                    made.reasons[row.reason] = made.reasons.get(row.reason, 0) + 1
+            made.whole &= best.arranged.is_small(path)
+    trial.labels.__init__()  # type: ignore[misc]
+    add = counter(trial.spec.task, trial.spec.map, trial.labels)
+    for _, row in rows:
+        add(row.content)
+    categories = type(trial.spec.categories).model_validate(trial.labels.categories())
+    trial.spec = trial.spec.model_copy(update={"categories": categories})
+    trial.kept, trial.by_entry = [], type(trial.by_entry)()
+    trial.reasons.clear()
+    run(trial, rows)
+    made.rows, made.kept = len(rows), len(trial.kept)
+    for reason, count in trial.reasons.items():
+        made.reasons[reason] = made.reasons.get(reason, 0) + count

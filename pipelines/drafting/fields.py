@@ -1,0 +1,150 @@
+"""Fields of sample rows: their paths as specs write them, and what kind of value each holds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+DEEPEST, VALUES = 7, 4_000
+_CODE = re.compile(r"[\d\W_]*")
+
+
+class Field(NamedTuple):
+    """A path, the values that it leads to in the sample, and how many of the rows have any."""
+
+    path: str
+    values: list[Any]
+    rows: int
+    of: int  # rows in all
+
+    @property
+    def name(self) -> str:
+        """The last key of the path."""
+        keys = re.findall(r"[^.\[\]{}?/]+", self.path)
+        return str(keys[-1]).lower() if keys else ""
+
+    @property
+    def flat(self) -> bool:
+        """Whether a row has one value of it."""
+        return "[]" not in self.path and "{" not in self.path
+
+    @property
+    def step(self) -> str:
+        """The path as `map` has it: optional where some rows lack it."""
+        return self.path if self.rows == self.of else f"{self.path}?"
+
+    def all(self, *kinds: type) -> bool:
+        """Whether all values are of these types."""
+        return bool(self.values) and {*map(type, self.values)} <= {*kinds}
+
+    @property
+    def distinct(self) -> int:
+        return len(set(map(str, self.values)))
+
+    @property
+    def is_text(self) -> bool:
+        """Strings of several words."""
+        if not self.all(str):
+            return False
+        letters = sum(map(len, self.values)) / len(self.values)
+        words = sum(value.count(" ") for value in self.values) / len(self.values)
+        ascii_ = all(value.isascii() for value in self.values[:30])
+        return words >= 2 or (not ascii_ and letters >= 5 and words < 1 and self.distinct > 0.5 * len(self.values))
+
+    @property
+    def is_label(self) -> bool:
+        """Few short values, each of them often."""
+        if not self.all(str, int, bool) or not self.flat:
+            return False
+        longest = max(len(str(value)) for value in self.values)
+        few = 2 <= self.distinct <= max(2, min(len(self.values) / 2, 300)) or len(self.values) < 8
+        return few and longest <= 60 and not (self.distinct > 150 and self.all(int))
+
+    @property
+    def is_number(self) -> bool:
+        """Numbers, some of them fractions."""
+        try:
+            found = [float(value) for value in self.values if type(value) in (str, int, float)]
+        except ValueError:
+            return False
+        fractions = any(value != int(value) for value in found) if all(abs(f) < 1e9 for f in found) else False
+        return len(found) == len(self.values) > 0 and fractions
+
+    @property
+    def words(self) -> list[list[str]] | None:
+        """The values as lists of words, where they are such lists."""
+        if self.values and all(isinstance(v, list) and v and all(type(w) is str for w in v) for v in self.values):
+            return self.values
+        return None
+
+
+def fields_of(rows: Sequence[dict[str, Any]]) -> dict[str, Field]:
+    """All paths of the rows, with their values; an object whose keys differ from row to row is gone through by
+    `{key}`."""
+    values: defaultdict[str, list[Any]] = defaultdict(list)
+    having: Counter[str] = Counter()
+    open_paths = _open_paths(rows)
+    for row in rows:
+        seen: set[str] = set()
+        for path, value in _walk(row, "", open_paths, 0):
+            if value is not None and value != "":
+                if len(values[path]) < VALUES:
+                    values[path].append(value)
+                seen.add(path)
+        having.update(seen)
+    return {path: Field(path, found, having[path], len(rows)) for path, found in values.items() if path}
+
+
+def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tuple[str, Any]]:
+    yield path, node
+    if depth > DEEPEST:
+        return
+    if isinstance(node, list):
+        if any(isinstance(item, list) and any(isinstance(part, str | int) for part in item) for item in node[:5]):
+            for item in node:
+                yield f"{path}[]", item
+                if isinstance(item, list):
+                    for i, part in enumerate(item[:8]):
+                        yield from _walk(part, f"{path}[].{i}", open_paths, depth + 2)
+            return
+        for item in node:
+            yield from _walk(item, f"{path}[]", open_paths, depth + 1)
+    elif isinstance(node, dict):
+        dot = "." if path else ""
+        for key, item in node.items():
+            if path in open_paths:
+                yield from _walk(item, f"{path}{dot}{{{_named(path)}}}", open_paths, depth + 1)
+            elif key and not set(key) & set(".[]{}?/"):
+                yield from _walk(item, f"{path}{dot}{key}", open_paths, depth + 1)
+
+
+def _named(path: str) -> str:
+    """What the keys of an open object are called: a name for each depth."""
+    return "key" if "{key}" not in path else "inner" if "{inner}" not in path else "innermost"
+
+
+def _open_paths(rows: Sequence[dict[str, Any]]) -> set[str]:
+    """Objects whose keys are data: many keys, or digits, of which each row has a few."""
+    found: set[str] = set()
+    for _ in range(3):  # outer ones first: what is in them is one path then
+        keys: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        count: Counter[str] = Counter()
+        for row in rows:
+            for path, value in _walk(row, "", found, 0):
+                if path and isinstance(value, dict) and path not in found:
+                    keys[path].update(value.keys())
+                    count[path] += 1
+        more = {path for path, seen in keys.items() if _is_open(seen, count[path])}
+        if not more:
+            return found
+        found |= {path for path in more if not any(path.startswith(f"{outer}.") for outer in more if outer != path)}
+    return found
+
+
+def _is_open(seen: Counter[str], count: int) -> bool:
+    if all(key.isdigit() or not key.isascii() for key in seen):
+        return True
+    often = sum(times >= 0.9 * count for times in seen.values())
+    return len(seen) >= 5 and often == 0 and sum(seen.values()) < 0.6 * count * len(seen)

@@ -1,0 +1,31 @@
+"""A guess at `map` and task, with what speaks for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from ubert.schema.record import Task
+
+
+class Guess(NamedTuple):
+    """A task and a `map` for it. `score`: how likely it is, before it has been tried; `reasons` what for."""
+
+    task: Task
+    map: dict[str, Any]
+    score: float
+    reasons: tuple[str, ...]
+
+
+def hint(name: str, words: str) -> float:
+    """How well a name fits words, most fitting first: 1 for the first of them, 0 for none."""
+    bare = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    listed = words.split(" ")
+    for place, word in enumerate(listed):
+        if bare == word:
+            return 1 - 0.5 * place / len(listed)
+    parts = {re.sub(r"\d+$", "", part) for part in bare.split("_")}
+    for place, word in enumerate(listed):
+        if word in parts:
+            return 0.45 - 0.2 * place / len(listed)
+    return 0.0

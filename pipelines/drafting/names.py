@@ -1,0 +1,51 @@
+"""Plain words for the labels of a source: what the model reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_KNOWN = {
+    "per": "person", "pers": "person", "loc": "location", "org": "organization", "misc": "miscellaneous name",
+    "pos": "positive", "neg": "negative", "neu": "neutral", "num": "number", "prod": "product", "fac": "facility",
+    "gpe": "country, city or state", "veh": "vehicle", "wea": "weapon", "oos": "out of scope",
+}  # fmt: skip
+_MARK = re.compile(r"^(?:__label__|[BIESMUL]-(?=\S))")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)")
+_LEVEL = re.compile(r"\s*[:./|>]\s*(?=\S)")
+
+
+def plain_name(label: str) -> str:
+    """A label in plain words: prefixes, underscores, camel case and numbers at its ends undone."""
+    parts = [_words(part) for part in _LEVEL.split(_MARK.sub("", label)) if part]
+    return ": ".join(part for part in parts if part) or label
+
+
+def is_code(name: str) -> bool:
+    """Whether a name says nothing: a number, or a letter or two."""
+    return not re.search(r"[^\W\d_]{3}", name) and name.isascii()
+
+
+def plain_names(labels: Iterable[str]) -> dict[str, str]:
+    """A name for each label, no two the same: categories of one name would be one category."""
+    names: dict[str, str] = {}
+    for label in labels:
+        name = plain_name(label)
+        names[label] = name if name not in names.values() else label
+    return names
+
+
+def _words(part: str) -> str:
+    spaced = _CAMEL.sub(" ", re.sub(r"[_\s]+|(?<=[A-Za-z])-(?=[A-Za-z])", " ", part)).strip()
+    words = [word for word in spaced.split(" ") if word]
+    if len(words) > 1:  # a number beside words counts; it doesn't name
+        words = [word for word in words if not word.isdigit()] or words
+    shouted = all(not word.isalpha() or word.isupper() for word in words) and len(words) > 1
+    return " ".join(_word(word, shouted) for word in words)
+
+
+def _word(word: str, shouted: bool) -> str:
+    known = _KNOWN.get(word.lower())
+    if known:
+        return known
+    return word if word.isupper() and len(word) <= 4 and not shouted else word.lower()

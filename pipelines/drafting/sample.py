@@ -1,0 +1,107 @@
+"""Bounded samples of source files of any size, read by the formats' own readers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipelines.sources import END, RawRow, Slice, reader
+from pipelines.specs import file_options
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.yaml_file import Strict
+
+MOST = 4 << 20  # bytes that are looked at of a file that can be cut
+WHOLE = 64 << 20  # bytes of a file that has to be read whole
+ROWS = 400  # of a format, to draft from
+ALL = 200_000  # rows that labels are counted in
+_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+
+
+def head(path: Path, encoding: str, most: int = MOST) -> str:
+    """The beginning of a file, whole lines of it unless it is one line."""
+    with path.open("rb") as file:
+        data = file.read(most)
+        if len(data) == most and b"\n" in data:
+            data = data[: data.rfind(b"\n") + 1]
+    return data.decode(encoding, "replace").removeprefix("\ufeff")
+
+
+def rows(
+    spec_format: str, options: Strict, folder: Path, path: str, encoding: str, most: int | None = ROWS
+) -> Iterator[RawRow | Reject]:
+    """The first rows of a file, as its format reads them; with `most` None all rows of the whole file."""
+    with TemporaryDirectory(prefix="ubert-draft-") as scratch:
+        piece = _piece(spec_format, options, folder, path, encoding, Path(scratch), most is not None)
+        yield from islice(reader(spec_format).read(piece, options), most)
+
+
+def spec_rows(
+    spec: DatasetSpec, entry: Files, folder: Path, path: str, most: int | None = ROWS
+) -> Iterator[RawRow | Reject]:
+    """The same of a file that a spec names."""
+    return rows(spec.format, file_options(spec, entry), folder, path, entry.encoding, most)
+
+
+def _piece(
+    form: str, options: Strict, folder: Path, path: str, encoding: str, scratch: Path, bounded: bool
+) -> Slice:
+    whole = Slice(str(folder), path, 0, END, 1, encoding, "0" * 64)
+    if not bounded or form in ("parquet", "arrow") or whole.place.stat().st_size <= MOST:
+        return whole
+    if reader(form).split_at(options) is not None:
+        return Slice(str(folder), path, 0, _cut(whole.place), 1, encoding, "0" * 64)
+    if form in ("json", "json_stream", "squad"):
+        _link(scratch, folder, [path, *reader(form).companions(folder, path, options)])
+        (scratch / path).unlink()
+        (scratch / path).write_text(closed_json(folder / path, encoding), encoding=encoding)
+        return Slice(str(scratch), path, 0, END, 1, encoding, "0" * 64)
+    if whole.place.stat().st_size > WHOLE:
+        raise UserError(f"{whole.place}: format {form} is read whole, and more than {WHOLE >> 20} MiB are too many")
+    return whole
+
+
+def _link(scratch: Path, folder: Path, paths: list[str]) -> None:
+    for path in paths:
+        (scratch / path).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / path).symlink_to(folder / path)
+
+
+def _cut(path: Path) -> int:
+    """The byte after the last line end of the sample."""
+    with path.open("rb") as file:
+        return file.read(MOST).rfind(b"\n") + 1 or MOST
+
+
+@cache
+def closed_json(path: Path, encoding: str) -> str:
+    """The beginning of a JSON file, cut after an item of its outermost long list, and closed. JSON values one
+    after another are cut after a value."""
+    with path.open("rb") as file:
+        text = file.read(MOST).decode(encoding, "ignore").removeprefix("\ufeff")
+    open_: list[str] = []
+    commas: dict[int, tuple[int, int, str]] = {}  # by depth: how many, the last one, and what closes there
+    ended = 0
+    for match in _JSON.finditer(text):
+        sign = match[0]
+        if sign in "[{":
+            open_.append("]" if sign == "[" else "}")
+        elif sign in "]}" and open_:
+            open_.pop()
+            ended = ended if open_ else match.end()
+        elif sign == "," and open_:
+            count = commas.get(len(open_), (0, 0, ""))[0]
+            commas[len(open_)] = (count + 1, match.start(), "".join(reversed(open_)))
+    if ended and ended > len(text) // 2:
+        return text[:ended]
+    for most in (9, 0):
+        for _, (count, at, closing) in sorted(commas.items()):
+            if count > most:
+                return text[:at] + closing
+    raise UserError(f"{path}: its first value goes on beyond {os.fspath(path)!r}'s first {MOST >> 20} MiB")

@@ -1,0 +1,274 @@
+"""Tasks of whole texts: classification, pair, choice, regression, questions and texts to be written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.drafting.fields import Field
+from pipelines.drafting.guess import Guess, hint
+
+Fields = dict[str, Field]
+TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
+LABEL = (
+    "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
+    "decision relation classification type is"
+)
+VALUE = "score label value similarity complexity valence intensity rating relatedness gold v"
+PAIRS = (
+    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence0", "sentence1"), ("question1", "question2"),
+    ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("context", "hypothesis"),
+    ("ori_sentence", "new_sentence"), ("story", "query"), ("text", "text2"), ("passage", "question"),
+    ("context", "question"), ("argument", "topic"), ("claim", "perspective"), ("body", "headline"),
+    ("sentence", "question"), ("chq", "faq"), ("argument", "key_point"), ("text", "target"), ("text", "topic"),
+)  # fmt: skip
+WRITTEN = (
+    ("document", "summary"), ("article", "highlights"), ("dialogue", "summary"), ("source", "target"),
+    ("text", "title"), ("input", "output"), ("src", "tgt"), ("text", "summary"), ("body", "title"),
+)  # fmt: skip
+
+
+def texts_of(fields: Fields) -> list[Field]:
+    """Fields that may be the text, likeliest first."""
+    found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
+    found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, "id idx url link path file date")]
+    return sorted(found, key=lambda f: (-(hint(f.name, TEXT) + 0.4 * f.flat + min(_length(f), 300) / 1000),))
+
+
+def _is_list_of_texts(field: Field) -> bool:
+    plain = field.path.endswith("[]") and field.path.count("[]") == 1 and "{" not in field.path
+    return plain and sum(map(len, field.values)) / len(field.values) > 25
+
+
+def _length(field: Field) -> float:
+    return sum(map(len, field.values)) / len(field.values)
+
+
+def labels_of(fields: Fields) -> list[tuple[Field, float]]:
+    """Fields that may be the label, with how likely each is."""
+    found = []
+    for field in fields.values():
+        if not field.is_label or field.rows < 0.9 * field.of or hint(field.name, "id idx split source url pmid"):
+            continue
+        named = hint(field.name, LABEL)
+        few = 0.15 if field.distinct <= 20 else 0.05
+        binary = 0.05 if field.all(int, bool) and field.distinct <= 3 and named else 0
+        depth = 0.03 * field.path.count(".")
+        found.append((field, 0.35 + 0.4 * named + few + binary - depth))
+    return sorted(found, key=lambda item: -item[1])
+
+
+def whole_texts(fields: Fields) -> Iterator[Guess]:
+    """Guesses of all tasks of whole texts."""
+    texts, labels = texts_of(fields), labels_of(fields)
+    yield from _questions(fields, texts)
+    yield from _choices(fields, texts)
+    yield from _labelled(fields, texts, labels)
+    yield from _numbers(fields, texts)
+    yield from _written(texts)
+    if texts:
+        text = texts[0]
+        yield Guess("text", {"text": text.path}, 0.15, (f"{text.path} is text",))
+
+
+def _labelled(fields: Fields, texts: list[Field], labels: list[tuple[Field, float]]) -> Iterator[Guess]:
+    for label, likely in labels[:4]:
+        others = [text for text in texts if text.path != label.path]
+        why = f"{label.path} has {label.distinct} values in {len(label.values):,} rows"
+        for text, pair, named in _pairs(others, fields, label)[:3]:
+            score = min(0.99, likely + (0.25 if named else -0.1))
+            yield Guess("pair", _m(text.path, label, pair=pair), score, (why, f"{text.path} and {pair} are two texts"))
+        for place, text in enumerate(others[:2]):
+            fewer = 0.12 * (len([t for t in others if t.flat]) - 1) if len(others) < 4 else 0.1
+            score = likely - 0.15 * place - 0.3 * fewer
+            yield Guess("classification", _m(text.path, label), score, (why, f"{text.path} is text"))
+        title = next((t for t in others if hint(t.name, "title headline subject") == 1 and t.flat), None)
+        rest = [t for t in others if t is not title and t.flat]
+        unnamed = {t.path for t in others} == {"text", "text2"} and label.distinct > 3
+        if (title and rest) or unnamed:
+            both = [title.path, rest[0].path] if title else ["text", "text2"]
+            score = likely + 0.01 if unnamed else likely
+            yield Guess("classification", _m(both, label), score, (why, f"{' and '.join(both)} make up the text"))
+    yield from _several(fields, texts)
+
+
+def _m(text: str | list[str], label: Field, **more: Any) -> dict[str, Any]:
+    return {"text": text, **more, "label": label.path}
+
+
+def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field, str, bool]]:
+    """Two texts, the first and the path of the second; those of usual names first."""
+    by_name = {_bare(text.name): text for text in texts}
+    short = {_bare(f.name): f for f in fields.values() if f.flat and f.all(str) and f.path != label.path}
+    found = []
+    for first, second in PAIRS:
+        a, b = by_name.get(first), by_name.get(second) or short.get(second)
+        if a and b and a.path != b.path:
+            found.append((a, b.path, True))
+    flat = [text for text in texts if text.flat]
+    if not found and len(flat) >= 2:
+        in_order = sorted(flat[:2], key=lambda text: list(fields).index(text.path))
+        found.append((in_order[0], in_order[1].path, False))
+    return found
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name).strip("_")
+
+
+def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    """Several labels a text: a list of them, or one string with a separator."""
+    if not texts:
+        return
+    for field in fields.values():
+        named = hint(field.name, LABEL + " tags categories emotions topics")
+        if words := field.words:
+            if field.flat and field.rows == field.of and len({w for v in words for w in v}) <= max(3, len(words) / 2):
+                why = f"{field.path} is a list of one or more of few labels"
+                yield Guess("multilabel", _m(texts[0].path, field), 0.5 + 0.4 * named, (why,))
+        elif field.flat and field.all(str) and field.path != texts[0].path:
+            for sign in (",", "|", ";", "#"):
+                parts = {part for value in field.values for part in value.split(sign)}
+                some = sum(sign in value for value in field.values)
+                if 0 < some and len(parts) <= 150 and len(parts) < len(field.values) / 2 and _are_short(parts):
+                    why = f"{sign!r} stands between labels of {field.path}"
+                    score = 0.62 + 0.35 * named
+                    yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
+                    break
+
+
+def _are_short(parts: set[str]) -> bool:
+    return all(0 < len(part) <= 40 and part.count(" ") <= 2 and not part.startswith(" ") for part in parts)
+
+
+def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    for field in fields.values():
+        if not field.flat or not field.is_number or field.rows < 0.9 * field.of or not texts:
+            continue
+        score = 0.45 + 0.4 * hint(field.name, VALUE)
+        why = (f"{field.path} holds numbers with fractions",)
+        others = [text for text in texts if text.path != field.path]
+        for text, pair, named in _pairs(others, fields, field)[:1]:
+            more = 0.12 if named or len([t for t in others if t.flat]) == 2 else 0
+            yield Guess("regression", {"text": text.path, "pair": pair, "value": field.path}, score + more, why)
+        if others:
+            yield Guess("regression", {"text": others[0].path, "value": field.path}, score, why)
+
+
+def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    """Questions that are answered by words of a text."""
+    asked = [f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4]
+    contexts = [text for text in texts if text.flat and text not in asked and _length(text) > 60]
+    for question in asked[:1]:
+        for answers in fields.values():
+            if not hint(answers.name, "answers answer answer_text orig_answer_texts") or answers.path == question.path:
+                continue
+            for context in contexts[:1]:
+                if found := _answer(fields, answers):
+                    extra = {"unanswerable": "is_impossible"} if "is_impossible" in fields else {}
+                    mapping = {"text": context.path, "question": question.path, "answers": found, **extra}
+                    yield Guess("qa", mapping, 0.95, (f"{question.path} asks, {answers.path} answers",))
+
+
+def _answer(fields: Fields, answers: Field) -> Any:
+    path = answers.path
+    if f"{path}[].answer_start" in fields and f"{path}[].text" in fields:
+        return path
+    if f"{path}.text" in fields and f"{path}.answer_start" in fields:  # lists beside lists, as the hub has it
+        return {"each": f"{path}.text.{{answer}}", "words": ".", "start": f"/{path}.answer_start.{{answer}}"}
+    if answers.words:
+        return {"each": f"{path}[]", "words": "."}
+    return None
+
+
+def _written(texts: list[Field]) -> Iterator[Guess]:
+    flat = {_bare(text.name): text for text in texts if text.flat}
+    named = [(flat[a], flat[b]) for a, b in WRITTEN if a in flat and b in flat]
+    by_parent: dict[str, list[Field]] = {}
+    for text in texts:
+        parent = text.path.rpartition(".")[0]
+        if text.flat and parent and re.fullmatch(r"[a-z]{2,3}(_[a-z]{2,4})?", text.name):
+            by_parent.setdefault(parent, []).append(text)
+    for parent, found in by_parent.items():
+        if len(found) == 2 and hint(parent, "translation translations"):
+            first, second = sorted(found, key=lambda field: field.path != f"{parent}.en")
+            why = (f"{parent} has one text in each of two languages",)
+            yield Guess("seq2seq", {"text": first.path, "target": second.path}, 0.9, why)
+    for text, target in named[:1]:
+        why = (f"{target.path} may be written from {text.path}",)
+        yield Guess("seq2seq", {"text": text.path, "target": target.path}, 0.6, why)
+    plain = [text for text in texts if text.flat]
+    if len(plain) >= 2 and not named:
+        why = (f"{plain[1].path} may be written from {plain[0].path}",)
+        yield Guess("seq2seq", {"text": plain[0].path, "target": plain[1].path}, 0.2, why)
+
+
+def _choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    """A right one of several options, which each row has itself."""
+    marked = "label answer answerkey gold correct answer_idx correct_answer_idx solution answerid ans"
+    labels = [f for f in fields.values() if f.flat and f.all(str, int) and hint(f.name, marked)]
+    labels = sorted((f for f in labels if f.rows >= 0.9 * f.of), key=lambda f: -hint(f.name, marked))
+    for options, own in _options(fields):
+        for label in labels[:2]:
+            if label.path in own or not _points(fields, label, options):
+                continue
+            others = [text for text in texts if text.path.split("[]")[0] not in own]
+            asked = [text for text in others if hint(text.name, "question query stem")]
+            rest = [text for text in others if text not in asked]
+            why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
+            body = [text.path for text in [*rest[:1], *asked[:1]]]
+            if body:
+                pair: dict[str, Any] = {"pair": body[1]} if len(body) > 1 else {}
+                yield Guess("choice", {"text": body[0], **pair, **options, "label": label.path}, 0.92, why)
+
+
+def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """`candidates`, and the fields that it is made of."""
+    for field in fields.values():
+        listed = hint(field.name, "choices options choice candidates answers endings answer_choices text option")
+        if field.words and field.flat and listed and {*map(len, field.words)} <= set(range(2, 12)):
+            keys = f"{field.path.rpartition('.')[0]}.label"
+            keyed = {"candidate_keys": keys} if field.name == "text" and keys in fields else {}
+            yield {"candidates": field.path, **keyed}, {field.path, field.path.rpartition(".")[0]}
+        if field.path.endswith("[].text") and f"{field.path[:-4]}label" in fields and field.path.count("[]") == 1:
+            keys = f"{field.path[:-4]}label"
+            yield {"candidates": field.path, "candidate_keys": keys}, {field.path, field.path.split("[]")[0]}
+    series: dict[str, list[str]] = {}
+    for field in fields.values():
+        numbered = re.fullmatch(r"(.*?)[_ ]?(\d|[a-e])", field.path, re.IGNORECASE)
+        if field.flat and field.all(str) and numbered:
+            series.setdefault(numbered[1].lower(), []).append(field.path)
+    for stem, paths in series.items():
+        usual = hint(stem, "choice option ending answer sol solution ans alternative") or stem == ""
+        if len(paths) >= 2 and (usual or len(paths) > 2):
+            yield {"candidates": {path: path for path in paths}}, set(paths)
+
+
+def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
+    """Whether a label says which of the options; keys of options in fields are made those of the label."""
+    said = {str(value) for value in label.values}
+    candidates = options["candidates"]
+    if isinstance(candidates, dict):
+        paths = list(candidates.values())
+        keys = next((keys for keys in _keys(paths) if said <= set(keys) and len(said) > 1), None)
+        candidates.clear()
+        candidates.update(zip(keys or [], paths, strict=False))
+        return keys is not None
+    if "candidate_keys" in options:
+        return True
+    field = fields[candidates]
+    if label.all(int):
+        return all(0 <= value < 12 for value in label.values)
+    return any(label.values[i] in field.values[i] for i in range(min(len(label.values), len(field.values))))
+
+
+def _keys(paths: list[str]) -> Iterator[list[str]]:
+    """What a label may call options that are fields of their own."""
+    ends = [path[-1] for path in paths]
+    if len(set(ends)) == len(ends):
+        yield ends
+    count = len(paths)
+    yield from ([str(first + i) for i in range(count)] for first in (0, 1))
+    yield from (list(letters[:count]) for letters in ("ABCDE", "abcde") if count <= len(letters))
+    yield paths

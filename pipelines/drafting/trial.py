@@ -1,0 +1,131 @@
+"""A guess tried: the real mapper over sample rows, and how well it went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.drafting.categories import Labels, counted
+from pipelines.drafting.guess import Guess
+from pipelines.mapping.mapper import mapper
+from pipelines.mapping.refused import RefusedError
+from pipelines.sources import END, RawRow, Slice
+from ubert.schema.mapping import Mapping
+from ubert.schema.record import Record, Reject
+from ubert.schema.spec import DatasetSpec
+
+FEW = 60  # rows that a laxer way is tried on first
+GOOD = 0.99  # share of rows from which no laxer way is tried
+Rows = Sequence[tuple[int, RawRow]]  # each with the place of its entry among `files`
+
+
+@dataclass
+class Trial:
+    """What became of sample rows."""
+
+    guess: Guess
+    spec: DatasetSpec
+    labels: Labels
+    kept: list[Record] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    by_entry: Counter[int] = field(default_factory=Counter)  # records
+
+    @property
+    def share(self) -> float:
+        """How many of the rows became records."""
+        rows = len(self.kept) + self.reasons.total()
+        return len(self.kept) / rows if rows else 0.0
+
+    @property
+    def score(self) -> float:
+        """How likely the guess is, now that it has been tried."""
+        return self.guess.score * self.share**2 * (0.4 + 0.6 * self.fit) * (1 if self.says_something else 0.2)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether any record has an annotation."""
+        if self.spec.task in ("ner", "relation", "event", "coref", "qa"):
+            found = [record.relations or record.events or record.spans for record in self.kept]
+            need = {"relation": "relations", "event": "events"}.get(self.spec.task)
+            return any(getattr(record, need) for record in self.kept) if need else any(found)
+        return True
+
+    @property
+    def fit(self) -> float:
+        """How many mentions begin and end where words do."""
+        edges = [_at_words(record.text, span.start, span.end) for record in self.kept for span in record.spans]
+        return sum(edges) / len(edges) if edges else 1.0
+
+
+def _at_words(text: str, start: int, end: int) -> bool:
+    """Whether no word of a script with spaces is cut."""
+    cut = any(
+        0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum() and text[at - 1 : at + 1].isascii()
+        for at in (start, end)
+    )
+    return not cut and not text[start:end][:1].isspace() and not text[start:end][-1:].isspace()
+
+
+def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
+    """The best of the ways to read the offsets of a guess; None where no row becomes a record."""
+    best: Trial | None = None
+    few = rows[:: max(1, len(rows) // FEW)]
+    for offsets in _ways(guess):
+        mapping = {key: item for key, item in guess.map.items() if key != "offsets"}
+        way = guess._replace(map={**mapping, **({"offsets": offsets} if offsets else {})})
+        if best and (first := _tried(way, shared, few)) is not None and first.score < best.score:
+            continue
+        trial = _tried(way, shared, rows)
+        if trial and (best is None or trial.score > best.score * 1.005):
+            best = trial
+        if best and best.share >= GOOD and best.fit >= GOOD:
+            break
+    return best if best and best.kept else None
+
+
+def _ways(guess: Guess) -> Iterator[dict[str, str]]:
+    """Offsets, strictest first."""
+    written = str(guess.map)
+    given = {key: item for key, item in guess.map.get("offsets", {}).items() if item != "character"}
+    if not any(word in written for word in ("'start'", "'words'", "'indices'", "'standoff'", "'answers'")):
+        yield given
+        return
+    ends: list[dict[str, str]] = [{}, {"end": "inclusive"}] if "'end'" in written else [{}]
+    for lax in ({}, {"compare": "folded"}, {"locate": "unique"}, {"locate": "nearest"}, {"locate": "first"}):
+        for end in ends:
+            yield {**given, **end, **lax}
+
+
+def _tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
+    try:
+        mapping = Mapping.model_validate(guess.map)
+        labels = counted(guess.task, mapping, [row.content for _, row in rows])
+        content = {**shared, "task": guess.task, "map": guess.map, "categories": labels.categories()}
+        spec = DatasetSpec.model_validate(content)
+    except (ValidationError, ValueError, KeyError):
+        return None
+    trial = Trial(guess, spec, labels)
+    try:
+        run(trial, rows)
+    except (RefusedError, TypeError, AttributeError):  # of a path that leads elsewhere in other rows
+        return None
+    return trial
+
+
+def run(trial: Trial, rows: Rows) -> None:
+    """Map rows and note what becomes of them."""
+    spec, to_record = trial.spec, {}
+    for place, row in rows:
+        if place not in to_record:
+            to_record[place] = mapper(spec, spec.files[place].split)
+        path = row.locator.split("#")[0].rpartition(":")[0] or row.locator
+        record = to_record[place](Slice("", path, 0, END, 1, "utf-8", "0" * 64), row)
+        if isinstance(record, Reject):
+            trial.reasons[record.reason] += 1
+        else:
+            trial.kept.append(record)
+            trial.by_entry[place] += 1
