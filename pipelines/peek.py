@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from rich.text import Text
 from transformers import AutoConfig
 
+from pipelines.described import colour, described, few
 from pipelines.place import Place, arrow, explained, on_disk, parquet
 from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
@@ -20,21 +21,11 @@ from ubert.model.masked_lm import MaskedBatch
 from ubert.model.pointer import NOWHERE, PointerBatch
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
-from ubert.schema.checks import covered
 from ubert.schema.manifest import CorpusManifest, read_manifest
 from ubert.schema.record import RECORD_SCHEMA, Record
 from ubert.training.loader import Loader
 from ubert.training.run_directory import find_shards
 from ubert.training.shards import open_shards
-
-COLOURS = (
-    "black on cyan",
-    "black on yellow",
-    "black on green",
-    "white on magenta",
-    "white on blue",
-    "white on red",
-)
 
 
 def corpus(name: str, n: int, root: Place) -> Iterator[Text]:
@@ -96,51 +87,6 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
         yield _piece(first, piece, shards.record_id(row), shards.example(row), tokenizer)
 
 
-def described(record: Record) -> Text:
-    """A record with its spans marked in the text and listed below it."""
-    lines = Text()
-    for head, value in (
-        ("record", record.record_id),
-        ("source", f"{record.source.path}:{record.source.line}"),
-        ("task", f"{record.task}: {record.instruction}"),
-        ("categories", _few([category.name for category in record.categories])),
-    ):
-        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
-    lines.append(f"{'text':12} ", "bold").append(_marked(record, "text"))
-    if record.pair is not None:
-        lines.append(f"\n{'pair':12} ", "bold").append(_marked(record, "pair"))
-    for label in record.labels:
-        lines.append(f"\n{'label':12} ", "bold").append(record.categories[label].name)
-    if record.value is not None:
-        lines.append(f"\n{'value':12} ", "bold").append(f"{record.value:g}")
-    for i, span in enumerate(record.spans):
-        category = "" if span.category is None else record.categories[span.category].name
-        lines.append(f"\n{f'span {i}':12} ", "bold")
-        lines.append(f"[{span.start}, {span.end}) {category}: {covered(record, span)!r}", _colour(span.category))
-    for group, mentions in _clusters(record).items():
-        lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
-    for relation in record.relations:
-        first, second = (covered(record, record.spans[i]) for i in (relation.head, relation.tail))
-        lines.append(f"\n{'relation':12} ", "bold")
-        lines.append(f"{first!r} -- {record.categories[relation.category].name} --> {second!r}")
-    for event in record.events:
-        trigger = "" if event.trigger is None else repr(covered(record, record.spans[event.trigger]))
-        lines.append(f"\n{'event':12} ", "bold").append(f"{record.categories[event.category].name} {trigger}")
-        for argument in event.arguments:
-            filler = f"event {argument.event}" if argument.span is None else f"span {argument.span}"
-            lines.append(f"\n{'':12} {record.categories[argument.role].name}: {filler}")
-    return lines.append("\n")
-
-
-def _clusters(record: Record) -> dict[int, list[str]]:
-    """The words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
-    found: dict[int, list[str]] = {}
-    for span in record.spans:
-        if span.group is not None:
-            found.setdefault(span.group, []).append(repr(covered(record, span)))
-    return found
-
-
 def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokenizer) -> Text:
     names = list(map(tokenizer.words, example.categories))
     lines = Text()
@@ -148,7 +94,7 @@ def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokeniz
         ("record", record_id),
         ("copies", ", then ".join(map(str, copies))),
         ("instruction", tokenizer.words(example.instruction)),
-        ("categories", _few(names)),
+        ("categories", few(names)),
         ("pair", " ".join(tokenizer.tokens(example.pair))),
         ("text", " ".join(tokenizer.tokens(example.text))),
     ):
@@ -158,7 +104,7 @@ def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokeniz
     for category, start, end in example.gold_cells.tolist():
         lines.append(f"{'gold cell':12} ", "bold")
         words = tokenizer.words(example.text[start : end + 1])
-        lines.append(f"[{start}, {end}] {names[category]}: {words}", _colour(category)).append("\n")
+        lines.append(f"[{start}, {end}] {names[category]}: {words}", colour(category)).append("\n")
     return lines
 
 
@@ -173,7 +119,7 @@ def _piece(batch: Batch, piece: int, record_id: str, example: Example, tokenizer
         lines.append(" holds\n" if bool(batch.gold_anchor_T[table]) else "\n")
         for _, start, end in batch.gold_cells_G3[batch.gold_cells_G3[:, 0] == table].tolist():
             words = tokenizer.words(example.text[start : end + 1])
-            lines.append(f"    [{start}, {end}] {words}\n", _colour(category))
+            lines.append(f"    [{start}, {end}] {words}\n", colour(category))
     return lines
 
 
@@ -189,23 +135,6 @@ def _pointed(batch: PointerBatch, sequence: int, tokenizer: Tokenizer) -> Text:
     ):
         lines.append(f"{head:12} ", "bold").append(f"{value}\n")
     return lines
-
-
-def _marked(record: Record, side: str) -> Text:
-    text = Text(record.text if side == "text" else record.pair or "")
-    for span in record.spans:
-        if span.side == side:
-            text.stylize(_colour(span.category), span.start, span.end)
-    return text
-
-
-def _colour(category: int | None) -> str:
-    return "underline" if category is None else COLOURS[category % len(COLOURS)]
-
-
-def _few(names: Sequence[str], most: int = 12) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:

@@ -23,6 +23,7 @@ from ubert.schema.spec import NAME
 
 SAMPLE = 400  # rows that guesses are tried on,
 LOOKED_AT = 4_000  # taken evenly from as many of each file
+FILES = 60  # of a glob
 READINGS, SHOWN = 4, 4  # that are tried; candidates that are shown
 SECONDS = 20.0  # in which labels are counted beyond the sample
 
@@ -133,7 +134,7 @@ def _sample(one: Arranged) -> Rows:
     share = max(40, SAMPLE // len(one.files))
     found: list[tuple[int, RawRow]] = []
     for place, paths in enumerate(one.paths):
-        some = paths[:20]
+        some = paths[:: max(1, len(paths) // FILES)]
         for path in some:
             rows = [row for row in one.rows(place, path, LOOKED_AT) if isinstance(row, RawRow)]
             step = max(1, len(rows) * len(some) // share)  # rows are often in the order of their labels

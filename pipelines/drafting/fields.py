@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-DEEPEST, VALUES = 7, 4_000
+DEEPEST, VALUES = 12, 4_000
 _CODE = re.compile(r"[\d\W_]*")
 
 

@@ -28,11 +28,18 @@ def is_code(name: str) -> bool:
 
 def plain_names(labels: Iterable[str]) -> dict[str, str]:
     """A name for each label, no two the same: categories of one name would be one category."""
-    names: dict[str, str] = {}
-    for label in labels:
-        name = plain_name(label)
+    listed, names = [*labels], dict[str, str]()
+    shared = _shared(listed)
+    for label in listed:
+        name = plain_name(label.removeprefix(shared) or label)
         names[label] = name if name not in names.values() else label
     return names
+
+
+def _shared(labels: list[str]) -> str:
+    """What all labels begin with, up to an underscore or the like: `atis_` of atis_flight and atis_meal."""
+    beginning = re.match(r"[^\W\d]+?[_:/.]", labels[0]) if len(labels) > 2 else None
+    return beginning[0] if beginning and all(label.startswith(beginning[0]) for label in labels) else ""
 
 
 def _words(part: str) -> str:

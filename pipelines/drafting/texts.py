@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pipelines.drafting.columns import TAG
 from pipelines.drafting.fields import Field
 from pipelines.drafting.guess import Guess, hint
 
@@ -33,6 +34,7 @@ def texts_of(fields: Fields) -> list[Field]:
     """Fields that may be the text, likeliest first."""
     found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
     found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, "id idx url link path file date")]
+    found = [f for f in found if not all(TAG.fullmatch(word) for value in f.values[:20] for word in value.split())]
     return sorted(found, key=lambda f: (-(hint(f.name, TEXT) + 0.4 * f.flat + min(_length(f), 300) / 1000),))
 
 
@@ -131,7 +133,7 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             for sign in (",", "|", ";", "#"):
                 parts = {part for value in field.values for part in value.split(sign)}
                 some = sum(sign in value for value in field.values)
-                if 0 < some and len(parts) <= 150 and len(parts) < len(field.values) / 2 and _are_short(parts):
+                if some > 0 and len(parts) <= 150 and len(parts) < len(field.values) / 2 and _are_short(parts):
                     why = f"{sign!r} stands between labels of {field.path}"
                     score = 0.62 + 0.35 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))

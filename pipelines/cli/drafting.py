@@ -1,0 +1,168 @@
+"""Commands that draft specs from data, and that try them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.cli.shared import STORE, Data, Root, Specs, app, console, errors, write
+
+if TYPE_CHECKING:
+    from pipelines.drafting.draft import Draft
+    from ubert.schema.spec import DatasetSpec
+
+
+@app.command()
+def draft(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files or folders of one dataset, or hf://owner/name.", show_default=False),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the dataset; default: of --out, or its folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the spec to this file.")] = None,
+    config: Annotated[str | None, typer.Option(help="Config of a dataset of the hub.")] = None,
+    check: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Compare the categories of a spec with those of its data.")
+    ] = None,
+    data: Data = None,
+    root: Root = STORE,
+    specs: Specs = None,
+) -> None:
+    """Draft a spec from data.
+
+    It looks at a sample of each file and proposes format, options, splits, map and task. Comments say what each
+    guess was told by, and what it could not tell. The other candidates follow as comments.
+
+    Example: ubert draft raw/shop/train.csv raw/shop/test.csv --out corpus_specs/datasets/shop.yaml
+
+    Example: ubert draft hf://owner/reviews --out corpus_specs/datasets/reviews.yaml
+
+    Example: ubert draft --check shop --data raw
+    """
+    if check is not None:
+        if files or out or name or config:
+            raise typer.BadParameter("--check takes the name of a spec, and no files")
+        _check(check, data, root, specs)
+        return
+    if not files:
+        raise typer.BadParameter("name the files of one dataset, or --check a spec")
+    from pipelines.drafting.write import text_of
+
+    made = _drafted(files, name or (out.stem if out else None), config, data, specs)
+    text = text_of(made)
+    if out is None:
+        console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        return
+    if name is not None and name != out.stem:
+        raise typer.BadParameter(f"a spec is named as its file: {out.stem}, not {name}")
+    if out.exists():
+        raise typer.BadParameter(f"{out}: is there already; choose another file, or delete it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(out, text)
+    _ranked(made)
+    where = "" if made.fetch else f" --data {made.gathered.folder.parent}"
+    folder = f" --specs {out.parent.parent}" if out.parent.name == "datasets" and specs is None else ""
+    console.print(f"{out}: read its comments, then: ubert ingest {out.stem}{where}{folder}", soft_wrap=True)
+
+
+def _drafted(files: list[str], name: str | None, config: str | None, data: Path | None, specs: Path | None) -> Draft:
+    from pipelines.drafting.draft import draft as job
+
+    if any(file.startswith("hf:") for file in files):
+        from pipelines.drafting.hub import drafted
+        from pipelines.specs import specs_folder
+
+        if len(files) > 1:
+            raise typer.BadParameter("name one dataset of the hub")
+        return drafted(files[0], config, name, specs_folder(specs))
+    if config is not None:
+        raise typer.BadParameter("--config is for datasets of the hub")
+    return job([Path(file) for file in files], name, data)
+
+
+def _ranked(made: Draft) -> None:
+    """What the candidates are, each with its reasons and its first record."""
+    from pipelines.drafting.write import summary
+
+    for number, candidate in enumerate(made.candidates[:4], 1):
+        task, form = candidate.trial.spec.task, candidate.arranged.reading.format
+        console.print(f"{number}. {task} ({form}), {candidate.score:.2f}", style="bold", highlight=False)
+        lines = ["; ".join(candidate.reasons), summary(candidate.trial.kept[0])]
+        for line in lines:
+            console.print(f"   {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _check(name: str, data: Path | None, root: Root, specs: Path | None) -> None:
+    import pyarrow as pa
+
+    from pipelines.drafting.check import differences
+    from pipelines.render import table
+
+    spec, folder = _found(name, data, root, specs)
+    found, rows = differences(spec, folder)
+    if not found:
+        console.print(f"{name}: spec and data have the same categories ({rows:,} rows)", highlight=False)
+        return
+    sides = {"spec": "the spec lacks it", "data": "the data lacks it"}
+    table(
+        pa.Table.from_pylist(
+            [
+                {"kind": one.kind, "label": one.label, "difference": sides[one.lacking], "occurs": one.count}
+                for one in found
+            ]
+        )
+    )
+
+
+def _found(name: str, data: Path | None, root: Root, specs: Path | None) -> tuple[DatasetSpec, Path]:
+    """A spec, and where its raw files are."""
+    from pipelines.mirror import mirror_folder
+    from pipelines.place import on_disk
+    from pipelines.source_files import source_folder
+    from pipelines.specs import dataset_spec, specs_folder
+
+    folder = specs_folder(specs)
+    spec = dataset_spec(name, folder)
+    return spec, source_folder(spec, mirror_folder(data, on_disk(root)), folder)
+
+
+@app.command("try")
+def try_(
+    name: Annotated[str, typer.Argument(help="Name of a spec.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="Rows to show.")] = 5,
+    data: Data = None,
+    root: Root = STORE,
+    specs: Specs = None,
+) -> None:
+    """Show rows of a dataset and what its spec makes of them.
+
+    It reads the first rows of each file, without Ray and without the store, and counts their categories.
+
+    Example: ubert try trec -n 3 --data ../mirror
+    """
+    import pyarrow as pa
+
+    from pipelines.described import described
+    from pipelines.drafting.trying import tried
+    from pipelines.render import table
+    from pipelines.visible import shortened
+    from ubert.schema.record import Reject
+
+    spec, folder = _found(name, data, root, specs)
+    found = tried(spec, folder, n)
+    for raw, row in found.first:
+        console.print(shortened(raw, 1000), markup=False, highlight=False, soft_wrap=True, style="dim")
+        if isinstance(row, Reject):
+            said = f"refused: {row.path}:{row.line}: {row.reason}: {row.detail}\n"
+            console.print(said, markup=False, highlight=False, soft_wrap=True, style="red")
+        else:
+            console.print(described(row), soft_wrap=True)
+    counts = [{"kind": kind, "category": named, "count": n} for (kind, named), n in found.categories.most_common()]
+    refused = [{"refused": reason, "count": n} for reason, n in found.reasons.most_common()]
+    for rows in (counts, refused):
+        if rows:
+            table(pa.Table.from_pylist(rows))
+    total = found.kept + found.reasons.total()
+    errors.print(f"{name}: {found.kept:,} of the first {total:,} rows become records", highlight=False)

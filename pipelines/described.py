@@ -1,0 +1,94 @@
+"""A record as text that can be read, its mentions marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from ubert.schema.checks import covered
+from ubert.schema.record import Record
+
+COLOURS = (
+    "black on cyan",
+    "black on yellow",
+    "black on green",
+    "white on magenta",
+    "white on blue",
+    "white on red",
+)
+
+
+def described(record: Record) -> Text:
+    """A record with its spans marked in the text and listed below it."""
+    lines = Text()
+    for head, value in (
+        ("record", record.record_id),
+        ("source", f"{record.source.path}:{record.source.line}"),
+        ("task", f"{record.task}: {record.instruction}"),
+        ("categories", few([category.name for category in record.categories])),
+    ):
+        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
+    lines.append(f"{'text':12} ", "bold").append(_marked(record, "text"))
+    if record.pair is not None:
+        lines.append(f"\n{'pair':12} ", "bold").append(_marked(record, "pair"))
+    for label in record.labels:
+        lines.append(f"\n{'label':12} ", "bold").append(record.categories[label].name)
+    if record.value is not None:
+        lines.append(f"\n{'value':12} ", "bold").append(f"{record.value:g}")
+    for i, span in enumerate(record.spans):
+        category = "" if span.category is None else record.categories[span.category].name
+        lines.append(f"\n{f'span {i}':12} ", "bold")
+        lines.append(f"[{span.start}, {span.end}) {category}: {covered(record, span)!r}", colour(span.category))
+    for group, mentions in _clusters(record).items():
+        lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
+    for group, mentions in _clusters(record).items():
+        lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
+    for relation in record.relations:
+        first, second = (covered(record, record.spans[i]) for i in (relation.head, relation.tail))
+        lines.append(f"\n{'relation':12} ", "bold")
+        lines.append(f"{first!r} -- {record.categories[relation.category].name} --> {second!r}")
+    for event in record.events:
+        trigger = "" if event.trigger is None else repr(covered(record, record.spans[event.trigger]))
+        lines.append(f"\n{'event':12} ", "bold").append(f"{record.categories[event.category].name} {trigger}")
+        for argument in event.arguments:
+            filler = f"event {argument.event}" if argument.span is None else f"span {argument.span}"
+            lines.append(f"\n{'':12} {record.categories[argument.role].name}: {filler}")
+    return lines.append("\n")
+
+
+def _clusters(record: Record) -> dict[int, list[str]]:
+    """The words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
+    found: dict[int, list[str]] = {}
+    for span in record.spans:
+        if span.group is not None:
+            found.setdefault(span.group, []).append(repr(covered(record, span)))
+    return found
+
+
+def _clusters(record: Record) -> dict[int, list[str]]:
+    """The words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
+    found: dict[int, list[str]] = {}
+    for span in record.spans:
+        if span.group is not None:
+            found.setdefault(span.group, []).append(repr(covered(record, span)))
+    return found
+
+
+def _marked(record: Record, side: str) -> Text:
+    text = Text(record.text if side == "text" else record.pair or "")
+    for span in record.spans:
+        if span.side == side:
+            text.stylize(colour(span.category), span.start, span.end)
+    return text
+
+
+def colour(category: int | None) -> str:
+    """The style of a category."""
+    return "underline" if category is None else COLOURS[category % len(COLOURS)]
+
+
+def few(names: Sequence[str], most: int = 12) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,63 @@
+"""The categories of a spec against those of its data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.drafting.categories import Labels, counter
+from pipelines.drafting.sample import spec_rows
+from pipelines.source_files import source_files
+from pipelines.sources import RawRow
+from ubert.schema.spec import DatasetSpec
+
+
+class Difference(NamedTuple):
+    """A category that one side lacks: `count` is how often the data has it."""
+
+    kind: str
+    label: str
+    lacking: str  # spec or data
+    count: int
+
+
+def differences(spec: DatasetSpec, folder: Path) -> tuple[list[Difference], int]:
+    """Categories that the spec has and the data lacks, and the other way round; and how many rows were read.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    found, rows = Labels(), 0
+    add = counter(spec.task, spec.map, found)
+    for entry, paths in zip(spec.files, source_files(spec, folder), strict=True):
+        for path in paths:
+            for row in spec_rows(spec, entry, folder, path, None):
+                rows += 1
+                if isinstance(row, RawRow):
+                    add(row.content)
+    return [difference for kind in _sides(spec, found) for difference in kind], rows
+
+
+def _sides(spec: DatasetSpec, found: Labels) -> list[list[Difference]]:
+    given = spec.categories
+    triggers = {*given.event, *found.event}
+    entities = Counter({label: count for label, count in found.entity.items() if label not in triggers})
+    sides = [
+        _compared("label", [*given.label], found.label),
+        _compared("entity", [*given.entity], entities),
+        _compared("relation", [relation.label for relation in given.relation], found.relation),
+        _compared("event", [*given.event], found.event),
+    ]
+    for label, event in given.event.items():
+        roles = found.role.get(label, Counter())
+        numbered = Counter({role: count for role, count in roles.items() if role})
+        sides.append(_compared(f"role of {label}", [*event.roles], numbered))
+    return sides
+
+
+def _compared(kind: str, given: list[str], found: Counter[str]) -> list[Difference]:
+    return [
+        *(Difference(kind, label, "spec", count) for label, count in found.most_common() if label not in given),
+        *(Difference(kind, label, "data", 0) for label in dict.fromkeys(given) if label not in found),
+    ]

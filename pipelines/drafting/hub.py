@@ -1,0 +1,72 @@
+"""Drafts of datasets of the Hugging Face hub, from their features and a few rows of each split."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pipelines.drafting.draft import Draft, draft
+from pipelines.drafting.sample import ROWS
+from ubert.schema.errors import UserError
+
+
+def drafted(address: str, config: str | None, name: str | None, specs: Path) -> Draft:
+    """Draft a spec for hf://owner/name, or for hf:path, a local folder of that form. Its rows come as Parquet files, as
+    `fetch` of the spec brings them.
+
+    Raises:
+        UserError: there is no such dataset or config, or no row becomes a record.
+    """
+    remote = address.startswith("hf://")
+    called = name or re.sub(r"[^a-z0-9_.-]+", "_", address.rstrip("/").rpartition("/")[2].removeprefix("hf:").lower())
+    with TemporaryDirectory(prefix="ubert-draft-") as scratch:
+        folder = Path(scratch) / called
+        try:
+            splits = _write_samples(address, config, folder)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UserError(f"{address}: {' '.join(str(error).split())[:500]}") from None
+        made = draft([folder], called)
+    place = Path(address.removeprefix("hf:"))
+    url = address if remote else f"hf:{Path(os.path.relpath(place, specs)).as_posix()}"
+    revision = _revision(address) if remote else None
+    wanted = {"url": url, "config": config, "revision": revision, "splits": splits}
+    made.fetch = {key: item for key, item in wanted.items() if item is not None}
+    made.whole = False
+    return made
+
+
+def _write_samples(address: str, config: str | None, folder: Path) -> list[str]:
+    """Write the first rows of each split, with its features; the names of the splits."""
+    import datasets
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    # Without this beginning a local folder of the dataset's name would be taken instead.
+    path = (
+        address.replace("hf://", "hf://datasets/")
+        if address.startswith("hf://")
+        else str(Path(address.removeprefix("hf:")).absolute())
+    )
+    loaded = datasets.load_dataset(path, config, streaming=True)
+    for split, rows in loaded.items():
+        some: list[dict[str, Any]] = list(islice(rows, ROWS))
+        target = folder / (f"{config}/{split}.parquet" if config else f"{split}.parquet")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        datasets.Dataset.from_list(some, features=rows.features).to_parquet(target)
+    return list(loaded)
+
+
+def _revision(address: str) -> str | None:
+    """The commit that the hub has now."""
+    import huggingface_hub
+
+    try:
+        sha: str | None = huggingface_hub.HfApi().dataset_info(address.removeprefix("hf://")).sha
+    except (OSError, ValueError):
+        return None
+    return sha

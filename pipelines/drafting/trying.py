@@ -1,0 +1,75 @@
+"""A few rows of a dataset, as they are and as they become; without Ray."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.drafting.sample import spec_rows
+from pipelines.mapping.mapper import mapper
+from pipelines.mapping.refused import as_json
+from pipelines.source_files import source_files
+from pipelines.sources import END, RawRow, Slice
+from ubert.schema.record import Record, Reject
+from ubert.schema.spec import DatasetSpec
+
+ROWS, SECONDS = 1_000, 0.7  # of a file that are counted; in which all files are
+
+
+@dataclass
+class Tried:
+    """The first rows with what becomes of them, and counts over more."""
+
+    first: list[tuple[str, Record | Reject]] = field(default_factory=list)
+    kept: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    categories: Counter[tuple[str, str]] = field(default_factory=Counter)  # kind and name
+
+
+def tried(spec: DatasetSpec, folder: Path, n: int) -> Tried:
+    """Read and map the first rows of each file, in turns while there is time; at least the first `n`.
+
+    Raises:
+        UserError: a file is missing or cannot be read.
+    """
+    found, until = Tried(), time.monotonic() + SECONDS
+    for raw, row in _rows(spec, folder):
+        if len(found.first) < n:
+            found.first.append((raw, row))
+        if isinstance(row, Reject):
+            found.reasons[row.reason] += 1
+        else:
+            found.kept += 1
+            found.categories.update(_named(row))
+        if time.monotonic() > until and len(found.first) >= n:
+            break
+    return found
+
+
+def _rows(spec: DatasetSpec, folder: Path) -> Iterator[tuple[str, Record | Reject]]:
+    for entry, paths in zip(spec.files, source_files(spec, folder), strict=True):
+        to_record = mapper(spec, entry.split)
+        for path in paths:
+            piece = Slice(str(folder), path, 0, END, 1, entry.encoding, "0" * 64)
+            for row in spec_rows(spec, entry, folder, path, ROWS):
+                if isinstance(row, RawRow):
+                    yield as_json(row.content), to_record(piece, row)
+                else:
+                    yield row.raw, row
+
+
+def _named(record: Record) -> Iterator[tuple[str, str]]:
+    """The kind and name of each annotation."""
+    categories = record.categories
+    places = [
+        *record.labels,
+        *(span.category for span in record.spans if span.category is not None),
+        *(relation.category for relation in record.relations),
+        *(event.category for event in record.events),
+        *(argument.role for event in record.events for argument in event.arguments),
+    ]
+    named = (categories[place] for place in places)
+    yield from ((one.kind, one.name) for one in named if one.kind != "question")

@@ -1,0 +1,198 @@
+"""A draft as YAML in the house style: each guess with a comment that says what it was told by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pipelines.drafting.draft import Candidate, Draft
+from pipelines.drafting.names import is_code
+from pipelines.drafting.yaml_text import comments, line, scalar
+from pipelines.sources import content_hash, reader
+from pipelines.specs import file_options
+from pipelines.visible import visible
+from ubert.schema.checks import covered
+from ubert.schema.record import Record, Task
+from ubert.schema.spec import DatasetSpec
+
+SHOWN = 60  # characters of a text
+_ASKED: dict[Task, str] = {
+    "classification": "class of the text", "multilabel": "classes of the text", "pair": "relation of two texts",
+    "choice": "choose the right answer", "regression": "score of the text", "ner": "named entities",
+    "relation": "relations between entities", "event": "events and their arguments", "qa": "answer the question",
+    "coref": "mentions of the same entity", "seq2seq": "write the text", "text": "running text",
+}  # fmt: skip
+
+
+def text_of(made: Draft) -> str:
+    """The whole file."""
+    spec = made.best.trial.spec
+    lines = [
+        "# yaml-language-server: $schema=../schemas/dataset.json",
+        *_preface(made),
+        f"name: {scalar(spec.name)}",
+        *([f"dataset: {scalar(spec.dataset)}"] if spec.dataset else []),
+        *_said(made),
+        *_files(made),
+        *_map(made),
+        *_categories(made),
+        *_others(made),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _preface(made: Draft) -> Iterator[str]:
+    yield "# Drafted by `ubert draft`: read each comment, mend what is wrong, and delete the comments."
+    for reason in made.best.reasons:
+        yield from comments(f"For this reading: {reason}.")
+    yield from comments(f"The first record: {summary(made.first)}")
+    refused = sum(made.reasons.values())
+    extent = "all rows" if made.whole else "the first rows; a rarer category may be missing"
+    yield from comments(f"Counted in {extent}: {made.kept:,} records, {refused:,} refused.")
+    for reason, count in sorted(made.reasons.items(), key=lambda item: -item[1])[:5]:
+        yield f"#   refused: {count:,} ({reason})"
+    for path, why in made.best.arranged.left_out.items():
+        yield from comments(f"Left out: {path}: {why}.")
+
+
+def _said(made: Draft) -> Iterator[str]:
+    spec, (language, told) = made.best.trial.spec, made.language
+    yield from line(
+        f"description: {scalar(_ASKED[spec.task].capitalize() + '.')}", "could not tell: what it is, of whom, from when"
+    )
+    why = "; ".join(made.best.trial.guess.reasons)
+    yield from line(f"task: {spec.task}", f"guess: {why}")
+    yield from line(f"language: {language}", f"guess: {told}")
+    beside = sorted(p.name for p in made.gathered.folder.glob("*") if p.name.lower().startswith(("licen", "copying")))
+    where = f"; see {beside[0]}" if beside else ""
+    yield from line("licence: not stated", f"could not tell: put it as its publisher words it{where}")
+    yield from line(f"instruction: {scalar(asked(spec))}", "guess: the task in words, in the data's language")
+    for entry in [made.fetch] if made.fetch else []:
+        yield "fetch:"
+        yield from line(f"  - {scalar(entry)}", "`ubert fetch` prints the blake3 that pins it")
+    yield from line(f"format: {spec.format}", f"guess: {made.best.arranged.reading.why}")
+    if spec.options:
+        yield "options:"
+        yield from (f"  {scalar(key)}: {scalar(item)}" for key, item in spec.options.items())
+
+
+def asked(spec: DatasetSpec) -> str:
+    """A guess at the instruction: the name of the label's field where that says something."""
+    field = (spec.map.label or "").rpartition(".")[2].replace("_", " ").lower()
+    usual = {"label", "labels", "class", "category", "gold label", "target", "answer", "y", ""}
+    if spec.task in ("classification", "multilabel") and field not in usual and not field[-1:].isdigit():
+        return field
+    names = {name.lower() for name in spec.categories.label.values()}
+    if spec.task == "pair" and any("entail" in name for name in names):
+        return "textual entailment"
+    return _ASKED[spec.task]
+
+
+def _files(made: Draft) -> Iterator[str]:
+    spec, one = made.best.trial.spec, made.best.arranged
+    yield "files:"
+    for place, entry in enumerate(spec.files):
+        paths = one.paths[place]
+        told = one.whys[place]
+        why = f"guess: by {told!r}" if told and " " not in told else told or "could not tell: no split is in its name"
+        yield from line(f"  - split: {entry.split}", why)
+        yield f"    path: {scalar(entry.path)}"
+        if not made.fetch:  # of the hub there is a sample alone
+            form, options = reader(spec.format), file_options(spec, entry)
+            beside = [name for path in paths for name in form.companions(one.folder, path, options)]
+            yield f"    blake3: {scalar(content_hash(one.folder, sorted({*paths, *beside})))}"
+        if entry.encoding != "utf-8":
+            yield from line(f"    encoding: {entry.encoding}", "guess: the file is not UTF-8")
+        if entry.options:
+            yield f"    options: {scalar(entry.options)}"
+
+
+def _map(made: Draft) -> Iterator[str]:
+    yield "map:"
+    for key, item in made.best.trial.guess.map.items():
+        why = "guess: the strictest way in which nearly all mentions are found" if key == "offsets" else ""
+        yield from line(f"  {key}: {scalar(item)}", why)
+
+
+def _categories(made: Draft) -> Iterator[str]:
+    trial = made.best.trial
+    given, counts = trial.labels.categories(), trial.labels
+    if not given:
+        return
+    yield from line("categories:", "source label: name in plain words, which the model reads; then how often it occurs")
+    for kind in ("label", "entity"):
+        if kind in given:
+            yield f"  {kind}:"
+            yield from _named(given[kind], getattr(counts, kind), "    ")
+    for relation in given.get("relation", [])[:1]:
+        yield "  relation:"
+    for relation in given.get("relation", []):
+        yield from line(f"    - {scalar(relation)}", _count(relation["name"], counts.relation[relation["label"]]))
+    for label, event in given.get("event", {}).items():
+        if label == next(iter(given["event"])):
+            yield "  event:"
+        yield from line(f"    {scalar(label)}:", f"{counts.event[label]:,}")
+        yield f"      name: {scalar(event['name'])}"
+        if "roles" in event:
+            yield "      roles:"
+            yield from _named(event["roles"], counts.role[label], "        ")
+    if "value" in given:
+        low, high = min(counts.values), max(counts.values)
+        yield from line(f"  value: {scalar(given['value'])}", f"guess: numbers go from {low:g} to {high:g}")
+
+
+def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator[str]:
+    for label, name in names.items():
+        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]))
+
+
+def _count(name: str, count: int) -> str:
+    return f"{count:,}" + ("; could not tell: a code, say in plain words what it means" if is_code(name) else "")
+
+
+def _others(made: Draft) -> Iterator[str]:
+    """The candidates after the first."""
+    for number, candidate in enumerate(made.candidates[1:4], 2):
+        if number == 2:
+            yield "#"
+            yield "# Other candidates, by how likely they are:"
+        yield from outlined(candidate, number)
+
+
+def outlined(candidate: Candidate, number: int) -> Iterator[str]:
+    """A candidate as a comment: task, format and map, what speaks for it, and its first record."""
+    trial, reading = candidate.trial, candidate.arranged.reading
+    options = f" {scalar(reading.options)}" if reading.options else ""
+    yield from comments(f"{number}. {trial.spec.task}, {candidate.score:.2f}: format {reading.format}{options}")
+    yield from comments(f"map: {scalar(trial.guess.map)}")
+    yield from comments("for it: " + "; ".join(candidate.reasons))
+    yield from comments(f"first record: {summary(trial.kept[0])}")
+
+
+def summary(record: Record) -> str:
+    """A record on one line."""
+    parts = [_short(record.text)]
+    if record.pair is not None:
+        parts.append(f"pair {_short(record.pair)}")
+    parts += [f"label {record.categories[label].name}" for label in record.labels]
+    if record.value is not None:
+        parts.append(f"value {record.value:g}")
+    if record.target is not None:
+        parts.append(f"target {_short(record.target)}")
+    for span in record.spans[:4]:
+        kind = "" if span.category is None else f" ({record.categories[span.category].name})"
+        parts.append(f"span {_short(covered(record, span))}{kind}")
+    for relation in record.relations[:2]:
+        ends = [_short(covered(record, record.spans[i])) for i in (relation.head, relation.tail)]
+        parts.append(f"relation {ends[0]} {record.categories[relation.category].name} {ends[1]}")
+    for event in record.events[:2]:
+        roles = ", ".join(record.categories[argument.role].name for argument in event.arguments)
+        parts.append(f"event {record.categories[event.category].name} ({roles})")
+    return "; ".join(parts)
+
+
+def _short(text: str) -> str:
+    """A text in quotes, on one line and not too long."""
+    flat = " ".join(visible(text).split())
+    return f'"{flat}"' if len(flat) <= SHOWN else f'"{flat[: SHOWN - 1]}…"'
+

@@ -1,0 +1,47 @@
+"""Values as YAML in the style of the project's specs: blocks outside, flow inside, comments at the ends of lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+WIDTH = 115
+
+
+def scalar(value: Any) -> str:
+    """A value on one line, in flow style; strings in double quotes where they need any."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{scalar(key)}: {scalar(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(scalar, value)) + "]"
+    plain = str(yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=1 << 20)).strip()[1:-1]
+    if isinstance(value, str) and (plain[:1] in "'\"?" or "\n" in plain or plain.startswith("[")):
+        quoted = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=1 << 20)
+        return str(quoted).removesuffix("\n")
+    return plain
+
+
+def line(text: str, comment: str = "") -> list[str]:
+    """A line with its comment: at its end, or above it where that is too long."""
+    if not comment:
+        return [text]
+    comment = " ".join(comment.split())
+    if len(text) + len(comment) + 4 <= WIDTH:
+        return [f"{text}  # {comment}"]
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    if text.lstrip().startswith("- "):
+        indent += "  "
+    return [*comments(comment, indent), text]
+
+
+def comments(text: str, indent: str = "") -> list[str]:
+    """A comment of as many lines as it takes."""
+    found, current = [], ""
+    for word in text.split():
+        if current and len(indent) + len(current) + len(word) + 3 > WIDTH:
+            found.append(f"{indent}# {current}")
+            current = word
+        else:
+            current = f"{current} {word}".strip()
+    return [*found, *([f"{indent}# {current}"] if current else [])]
