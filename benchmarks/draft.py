@@ -138,7 +138,9 @@ def _first(reasons: dict[str, int]) -> str:
 
 def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
     def of(one: DatasetSpec) -> set[tuple[str, str]]:
-        return {(path, entry.split) for entry in one.files for path in matches(folder, entry.path)}
+        brat = one.format == "brat"  # named by the text or by the annotations
+        named = ((path, entry.split) for entry in one.files for path in matches(folder, entry.path))
+        return {(str(Path(path).with_suffix("")) if brat else path, split) for path, split in named}
 
     missing = sorted(of(spec) - of(drafted))
     return f"{missing[0][0]} is {missing[0][1]}" if missing else ""
@@ -156,7 +158,8 @@ def _records(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Key, Record]]:
                         break
                     record = to_record(piece, row) if isinstance(row, RawRow) else row
                     if isinstance(record, Record) and isinstance(row, RawRow):
-                        yield (path, row.locator.removeprefix(path)), record
+                        name = str(Path(path).with_suffix("")) if spec.format == "brat" else path
+                        yield (name, row.locator.removeprefix(path)), record
             except UserError:
                 continue
 

@@ -14,7 +14,7 @@ from pipelines.drafting.files import Entry, Gathered, encoding_of, entries, spli
 from pipelines.drafting.readings import File, Reading, readings
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
-from ubert.schema.record import Reject, Split
+from ubert.schema.record import SPLITS, Reject, Split
 
 BINARY = (".parquet", ".arrow")
 TRIED = 3  # files of a glob
@@ -130,7 +130,7 @@ def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
     if any(len(group) < 2 or len(group) > 6 for group in groups.values()):
         return
     one = Arranged(folder, Reading("parallel", {}, 0.97, "files beside each other have as many lines as each other"))
-    for group in groups.values():
+    for group in sorted(groups.values(), key=lambda group: SPLITS.index(split_of(group[0])[0])):
         texts = {path: _lines(folder / path) for path in group}
         counts = {len(found) for found in texts.values()}
         if len(counts) != 1 or counts == {0} or any(line[:1] in "{[<" for t in texts.values() for line in t[:1]):

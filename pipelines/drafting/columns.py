@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +25,11 @@ def conll(text: str) -> Iterator[Proposal]:
         if width < 2 or count < 0.6 * len(filled):
             continue
         rows = [line.split(sign) for line in filled if len(line.split(sign)) == width]
-        comments = _comments([line for line in filled if len(line.split(sign)) != width], rows)
+        others = [line for line in filled if len(line.split(sign)) != width]
+        if sum(row[0].isdigit() for row in rows) > 0.8 * len(rows):  # tokens are numbered
+            others += [line for line in filled if line.startswith("#") and len(line.split(sign)) == width]
+            rows = [row for row in rows if not row[0].startswith("#")]
+        comments = _comments(others, rows)
         if comments is None:
             continue
         yield from _proposal(list(zip(*rows, strict=True)), separator, comments, blank, filled)
@@ -33,7 +38,7 @@ def conll(text: str) -> Iterator[Proposal]:
 
 def _comments(others: list[str], rows: list[list[str]]) -> list[str] | None:
     """What lines begin with that are no rows; None where that isn't to be told from tokens."""
-    comments = {_beginning(line) for line in others}
+    comments = _footers(others, rows) or {_beginning(line) for line in others}
     if any(row[0] == "-DOCSTART-" for row in rows):
         comments.add("-DOCSTART-")
     kept = [comment for comment in comments if comment]
@@ -42,6 +47,16 @@ def _comments(others: list[str], rows: list[list[str]]) -> list[str] | None:
     if any(row[0].startswith(tuple(kept)) and row[0] not in kept for row in rows) and kept:
         return None
     return sorted(kept)
+
+
+def _footers(others: list[str], rows: list[list[str]]) -> set[str]:
+    """What lines of one word begin with, where they are labels of sentences: a, b or a#b."""
+    if not others or any(len(line.split()) > 1 for line in others):
+        return set()
+    firsts = {line.split("#")[0] for line in others}
+    shared = os.path.commonprefix(sorted(firsts))
+    found = {shared} if len(shared) >= 4 else firsts
+    return found if len(found) <= 12 and len(others) * 4 < len(rows) else set()
 
 
 def _beginning(line: str) -> str:
@@ -95,4 +110,5 @@ def _tokens(columns: list[tuple[str, ...]], tags: list[int]) -> int | None:
 
 def _is_word_like(column: tuple[str, ...]) -> bool:
     """Whether a column may hold a label of each sentence: few values, and more than one."""
-    return 1 < len(set(column)) <= 200 and len(set(column)) < len(column) / 8 and "_" not in column
+    kinds = set(column)
+    return 1 < len(kinds) <= 200 and len(kinds) < len(column) / 8 and not any(kind.isdigit() for kind in kinds)

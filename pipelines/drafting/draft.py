@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.drafting import sample
 from pipelines.drafting.arrange import Arranged, arranged
-from pipelines.drafting.categories import counter
+from pipelines.drafting.categories import Labels, counter
 from pipelines.drafting.files import Gathered, gather
 from pipelines.drafting.language import guess_language
 from pipelines.drafting.maps import guesses
@@ -19,7 +19,7 @@ from pipelines.drafting.trial import Rows, Trial, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
-from ubert.schema.spec import NAME
+from ubert.schema.spec import NAME, Categories
 
 SAMPLE = 400  # rows that guesses are tried on,
 LOOKED_AT = 4_000  # taken evenly from as many of each file
@@ -42,7 +42,7 @@ class Candidate:
     @property
     def reasons(self) -> list[str]:
         """What speaks for it."""
-        share = f"{len(self.trial.kept):,} of {len(self.trial.kept) + self.trial.reasons.total():,} sample rows"
+        share = f"{len(self.trial.kept):,} of {self.trial.rows.total():,} rows"
         return [self.arranged.reading.why, *self.trial.guess.reasons, f"{share} become records"]
 
 
@@ -158,15 +158,19 @@ def _count(made: Draft, seconds: float) -> None:
                 else:
                     made.reasons[row.reason] = made.reasons.get(row.reason, 0) + 1
             made.whole &= best.arranged.is_small(path)
-    trial.labels.__init__()  # type: ignore[misc]
-    add = counter(trial.spec.task, trial.spec.map, trial.labels)
+    labels = Labels()
+    add = counter(trial.spec.task, trial.spec.map, labels)
     for _, row in rows:
         add(row.content)
-    categories = type(trial.spec.categories).model_validate(trial.labels.categories())
-    trial.spec = trial.spec.model_copy(update={"categories": categories})
-    trial.kept, trial.by_entry = [], type(trial.by_entry)()
-    trial.reasons.clear()
-    run(trial, rows)
+    unlabelled = trial.unlabelled
+    files = [
+        entry.model_copy(update={"labelled": False}) if place in unlabelled else entry
+        for place, entry in enumerate(trial.spec.files)
+    ]
+    categories = Categories.model_validate(labels.categories())
+    spec = trial.spec.model_copy(update={"categories": categories, "files": files})
+    made.best.trial = trial = Trial(trial.guess, spec, labels)
+    run(trial, [(place, row) for place, row in rows if place not in unlabelled])
     made.rows, made.kept = len(rows), len(trial.kept)
     for reason, count in trial.reasons.items():
         made.reasons[reason] = made.reasons.get(reason, 0) + count

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pipelines.sources._glob import glob
 from ubert.schema.errors import UserError
-from ubert.schema.record import Split
+from ubert.schema.record import SPLITS, Split
 
 _SPLITS: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
@@ -89,9 +89,13 @@ def _folder(files: list[Path], data: Path | None) -> Path:
 def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
     """Entries of a spec: many files of one kind in one folder become a glob, where it names no other."""
     alike: defaultdict[tuple[str, str, Split, str], list[str]] = defaultdict(list)
-    for path in paths:
-        split, why = split_of(path)
+    listed = [*paths]
+    for path in listed:
         at = PurePosixPath(path)
+        split, why = split_of(path)
+        if not why:  # by what its name has beyond those beside it: FLUTEfinaltrain, FLUTEfinalval
+            names = [other.name for other in map(PurePosixPath, listed) if other.parent == at.parent]
+            split, why = split_of(at.name.removeprefix(os.path.commonprefix(names)))
         alike[at.parent.as_posix(), at.suffix, split, why].append(path)
     found = []
     for (parent, suffix, split, why), files in alike.items():
@@ -100,8 +104,7 @@ def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
             found.append(Entry(pattern, sorted(files), split, why))
         else:
             found += [Entry(path, [path], split, why) for path in files]
-    order = ("train", "validation", "test")
-    return sorted(found, key=lambda entry: (order.index(entry.split), entry.path))
+    return sorted(found, key=lambda entry: (SPLITS.index(entry.split), entry.path))
 
 
 def split_of(path: str) -> tuple[Split, str]:

@@ -29,7 +29,8 @@ def mentions(fields: Fields) -> Iterator[Guess]:
     for body, unit in bodies[:2]:
         less = 0.0 if (body, unit) == bodies[0] else 0.05
         for guess in (*_spans(fields, body), *_events(fields, body), *_clusters(fields, body)):
-            yield guess._replace(map={**guess.map, "offsets": {"unit": unit}}, score=guess.score - less)
+            offsets = {**guess.map.get("offsets", {}), "unit": unit}
+            yield guess._replace(map={**guess.map, "offsets": offsets}, score=guess.score - less)
 
 
 def _standoff(fields: Fields) -> Iterator[Guess]:
@@ -171,6 +172,9 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         score = (0.6 if both else 0.35) + 0.12 * name + (0.15 if label or keys else 0) + (0.05 if "words" in place else 0)
         spans: Map = {"each": each, **({"id": own} if own else {}), **place, **kind}
         found.append((base, spans, own, score))
+        start, end = inside.get(place.get("start", "")), inside.get(place.get("end", ""))
+        if start and end and len(start.values) < len(end.values):
+            body = {**body, "offsets": {"absent_start": 0}}
         plain = {key: value for key, value in spans.items() if key != "id"}
         why = (f"each of {base} has a place ({', '.join(place.values())})",)
         yield Guess("ner", {**body, "spans": plain}, min(0.9, score), why)
@@ -287,6 +291,8 @@ def _arguments(fields: Fields, base: str, path: str) -> Map | None:
         target = named
     if not target:
         return None
+    if isinstance(target, dict) and (kind := label_of(ends, {*target.values()}, "entity_type type label kind")):
+        target["label"] = kind
     first = inner.split("[]")[0]
     some = fields.get(f"{base}.{first}")
     whole = fields.get(base)

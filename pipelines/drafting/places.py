@@ -37,12 +37,12 @@ def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
     end = _best({path: field for path, field in numbers.items() if path != start}, END, prefix)
     words = _words(inside, prefix)
     if start and end and _ascend(numbers[start], numbers[end]):
-        return {"start": start, "end": end, **words}
+        return {"start": start, "end": end, **words, **_sentence(numbers)}
     for path, field in inside.items():
         if prefix and not path.lower().startswith(prefix):
             continue
         if pair := _pair(field, path):
-            return {**pair, **words}
+            return {**pair, **words, **_sentence(numbers)}
     if start and words:
         return {"start": start, **words}
     if not prefix and _is_listed_pair(inside):
@@ -57,6 +57,9 @@ def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> s
         for path, field in inside.items()
         if path not in taken and field.all(str, int, bool) and not _is_whole(field) and _is_few(field)
     }
+    strings = [path for path in inside if path.isdigit() and path not in taken and inside[path].all(str)]
+    if len(strings) == 1 and {"0", "1"} < {*inside} and not few:
+        return strings[0]  # [start, end, label] of many labels
     best = _best(few, words)
     if best:
         return best
@@ -91,6 +94,12 @@ def _words(inside: dict[str, Field], prefix: str) -> dict[str, str]:
     return {"words": best} if best and field and (field.distinct > 3 or len(field.values) < 8) else {}
 
 
+def _sentence(numbers: dict[str, Field]) -> dict[str, str]:
+    """The number of the sentence that tokens count in."""
+    named = [path for path in numbers if hint(path, "sent_id sentence_id sent_idx sentence_index sent_num") >= 0.5]
+    return {"sentence": named[0]} if named else {}
+
+
 def _is_whole(field: Field) -> bool:
     return field.all(int) or (field.all(str) and all(re.fullmatch(r"-?\d{1,9}", v) for v in field.values))
 
@@ -101,7 +110,9 @@ def _is_few(field: Field) -> bool:
 
 
 def _ascend(start: Field, end: Field) -> bool:
-    both = list(zip(start.values, end.values, strict=False))
+    if len(start.values) != len(end.values):  # a start of 0 may be left out
+        return len(start.values) < len(end.values)
+    both = list(zip(start.values, end.values, strict=True))
     return all(int(a) <= int(b) for a, b in both)
 
 

@@ -70,9 +70,11 @@ def readings(file: File) -> list[Reading]:
     found = [*_binary(file)]
     if not found:
         text = sample.head(file.place, file.encoding, LOOK)
-        for sniff in _SNIFFERS:
-            found += sniff(file, text)
-    return sorted((one for one in found if file.fits(one)), key=lambda one: -one.score)
+        for sniffers in (_MARKED, _LINES):  # what has marks of its own is no table
+            found = [one for sniff in sniffers for one in sniff(file, text) if file.fits(one)]
+            if found:
+                break
+    return sorted(found, key=lambda one: -one.score)
 
 
 def _binary(file: File) -> Iterator[Reading]:
@@ -188,16 +190,21 @@ def _blocks(file: File, text: str) -> Iterator[Reading]:
     if len(blocks) < 5 or not 2 <= width <= 12 or any(len(block) != width for block in blocks):
         return
     lines = list(zip(*blocks, strict=True))
-    columns = [f"line{number}" for number in range(1, width + 1)]
-    starts = {column: _mark(values) for column, values in zip(columns, lines, strict=True)}
-    marks = {column: mark for column, mark in starts.items() if mark}
+    starts = [_mark(values) for values in lines]
+    columns = [  # options that are marked are called by their marks
+        mark.strip("(.): ").lower() if mark else f"line{number}" for number, mark in enumerate(starts, 1)
+    ]
+    if len(set(columns)) < width:
+        columns = [f"line{number}" for number in range(1, width + 1)]
+    marks = {column: mark for column, mark in zip(columns, starts, strict=True) if mark}
     options = {"columns": columns, **({"marks": marks} if marks else {})}
     yield Reading("blocks", options, 0.85, f"blank lines part blocks of {width} lines each")
 
 
 def _mark(values: tuple[str, ...]) -> str | None:
     found = re.match(r"\(?[A-Za-z0-9]{1,2}[.):]\s?", values[0])
-    return found[0] if found and all(value.startswith(found[0]) for value in values) else None
+    marked = found and sum(value.startswith(found[0]) for value in values)
+    return found[0] if found and marked and marked >= 0.95 * len(values) else None
 
 
 def _plain(file: File, text: str) -> Iterator[Reading]:
@@ -209,6 +216,6 @@ def _plain(file: File, text: str) -> Iterator[Reading]:
     yield Reading("text", {}, 0.15, "it is text; a file a record")
 
 
-_SNIFFERS: list[Callable[[File, str], Iterator[Reading]]] = [
-    _standoff, _json, _xml, _own_signs, _columns, _tables, _blocks, _plain,
-]  # fmt: skip
+Sniffers = list[Callable[[File, str], Iterator[Reading]]]
+_MARKED: Sniffers = [_standoff, _json, _xml, _own_signs]
+_LINES: Sniffers = [_columns, _tables, _blocks, _plain]

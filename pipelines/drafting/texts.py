@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
 from pipelines.drafting.columns import TAG
@@ -14,14 +16,14 @@ Fields = dict[str, Field]
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
 LABEL = (
     "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
-    "decision relation classification type is"
+    "rating stars decision relation classification value type is"
 )
 VALUE = "score label value similarity complexity valence intensity rating relatedness gold v"
 PAIRS = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence0", "sentence1"), ("question1", "question2"),
     ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("context", "hypothesis"),
     ("ori_sentence", "new_sentence"), ("story", "query"), ("text", "text2"), ("passage", "question"),
-    ("context", "question"), ("argument", "topic"), ("claim", "perspective"), ("body", "headline"),
+    ("context", "question"), ("contexts", "question"), ("argument", "topic"), ("claim", "perspective"), ("body", "headline"),
     ("sentence", "question"), ("chq", "faq"), ("argument", "key_point"), ("text", "target"), ("text", "topic"),
 )  # fmt: skip
 WRITTEN = (
@@ -51,10 +53,10 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
     """Fields that may be the label, with how likely each is."""
     found = []
     for field in fields.values():
-        if not field.is_label or field.rows < 0.9 * field.of or hint(field.name, "id idx split source url pmid"):
-            continue
+        if not field.is_label or field.rows < 0.3 * field.of or hint(field.name, "id idx split source url pmid"):
+            continue  # a split may have been published without labels
         named = hint(field.name, LABEL)
-        few = 0.15 if field.distinct <= 20 else 0.05
+        few = 0.2 * (1 - math.log(field.distinct + 1) / math.log(300))
         binary = 0.05 if field.all(int, bool) and field.distinct <= 3 and named else 0
         depth = 0.03 * field.path.count(".")
         found.append((field, 0.35 + 0.4 * named + few + binary - depth))
@@ -72,6 +74,12 @@ def whole_texts(fields: Fields) -> Iterator[Guess]:
     if texts:
         text = texts[0]
         yield Guess("text", {"text": text.path}, 0.15, (f"{text.path} is text",))
+        return
+    for tokens in [field for field in fields.values() if field.words and field.flat][:2]:
+        for label, likely in labels[:2]:
+            why = (f"{label.path} has {label.distinct} values in {len(label.values):,} rows", "the text is in tokens")
+            yield Guess("classification", {"tokens": tokens.path, "label": label.path}, likely - 0.1, why)
+        yield Guess("text", {"tokens": tokens.path}, 0.14, (f"{tokens.path} are the tokens of a text",))
 
 
 def _labelled(fields: Fields, texts: list[Field], labels: list[tuple[Field, float]]) -> Iterator[Guess]:
@@ -101,7 +109,7 @@ def _m(text: str | list[str], label: Field, **more: Any) -> dict[str, Any]:
 
 def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field, str, bool]]:
     """Two texts, the first and the path of the second; those of usual names first."""
-    by_name = {_bare(text.name): text for text in texts}
+    by_name = {_bare(text.name): text for text in reversed(texts)}
     short = {_bare(f.name): f for f in fields.values() if f.flat and f.all(str) and f.path != label.path}
     found = []
     for first, second in PAIRS:
@@ -109,6 +117,10 @@ def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field
         if a and b and a.path != b.path:
             found.append((a, b.path, True))
     flat = [text for text in texts if text.flat]
+    for a, b in permutations(flat, 2):
+        numbered = re.sub(r"(1|a)$", "", _bare(a.name)) == re.sub(r"(2|b)$", "", _bare(b.name))
+        if not found and numbered and a.name != b.name:
+            found.append((a, b.path, True))
     if not found and len(flat) >= 2:
         in_order = sorted(flat[:2], key=lambda text: list(fields).index(text.path))
         found.append((in_order[0], in_order[1].path, False))
@@ -129,6 +141,10 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             if field.flat and field.rows == field.of and len({w for v in words for w in v}) <= max(3, len(words) / 2):
                 why = f"{field.path} is a list of one or more of few labels"
                 yield Guess("multilabel", _m(texts[0].path, field), 0.5 + 0.4 * named, (why,))
+        elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
+            if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
+                why = f"{field.path} leads to one or more of few labels"
+                yield Guess("multilabel", _m(texts[0].path, field), 0.4 + 0.3 * named, (why,))
         elif field.flat and field.all(str) and field.path != texts[0].path:
             for sign in (",", "|", ";", "#"):
                 parts = {part for value in field.values for part in value.split(sign)}

@@ -32,13 +32,20 @@ class Trial:
     labels: Labels
     kept: list[Record] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
+    rows: Counter[int] = field(default_factory=Counter)  # by entry of `files`
     by_entry: Counter[int] = field(default_factory=Counter)  # records
 
     @property
+    def unlabelled(self) -> set[int]:
+        """Entries of which no row becomes a record, though rows of others do: published without labels."""
+        return {place for place in self.rows if not self.by_entry[place]} if self.kept else set()
+
+    @property
     def share(self) -> float:
-        """How many of the rows became records."""
-        rows = len(self.kept) + self.reasons.total()
-        return len(self.kept) / rows if rows else 0.0
+        """How many of the rows of entries with labels became records."""
+        unlabelled = self.unlabelled
+        rows = sum(count for place, count in self.rows.items() if place not in unlabelled)
+        return len(self.kept) / rows * 0.95 ** len(unlabelled) if rows else 0.0
 
     @property
     def score(self) -> float:
@@ -95,9 +102,11 @@ def _ways(guess: Guess) -> Iterator[dict[str, str]]:
         yield given
         return
     ends: list[dict[str, str]] = [{}, {"end": "inclusive"}] if "'end'" in written else [{}]
-    for lax in ({}, {"compare": "folded"}, {"locate": "unique"}, {"locate": "nearest"}, {"locate": "first"}):
-        for end in ends:
-            yield {**given, **end, **lax}
+    folded = {"compare": "folded"}
+    for locate in ({}, {"locate": "unique"}, {"locate": "nearest"}, {"locate": "first"}):
+        for compare in ({}, folded):
+            for end in ends:
+                yield {**given, **end, **compare, **locate}
 
 
 def _tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
@@ -123,6 +132,7 @@ def run(trial: Trial, rows: Rows) -> None:
         if place not in to_record:
             to_record[place] = mapper(spec, spec.files[place].split)
         path = row.locator.split("#")[0].rpartition(":")[0] or row.locator
+        trial.rows[place] += 1
         record = to_record[place](Slice("", path, 0, END, 1, "utf-8", "0" * 64), row)
         if isinstance(record, Reject):
             trial.reasons[record.reason] += 1

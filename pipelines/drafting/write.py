@@ -103,6 +103,8 @@ def _files(made: Draft) -> Iterator[str]:
             yield f"    blake3: {scalar(content_hash(one.folder, sorted({*paths, *beside})))}"
         if entry.encoding != "utf-8":
             yield from line(f"    encoding: {entry.encoding}", "guess: the file is not UTF-8")
+        if not entry.labelled:
+            yield from line("    labelled: false", "guess: none of its rows has what `map` needs")
         if entry.options:
             yield f"    options: {scalar(entry.options)}"
 

@@ -1,0 +1,388 @@
+"""Specs drafted from strange files: what is drafted is a spec that loads, and that makes of the data what it means."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+
+from pipelines.drafting import sample
+from pipelines.drafting.check import differences
+from pipelines.drafting.draft import draft
+from pipelines.drafting.hub import drafted
+from pipelines.drafting.names import is_code, plain_name, plain_names
+from pipelines.drafting.trying import tried
+from pipelines.drafting.write import text_of
+from pipelines.source_files import source_folder
+from pipelines.sources import content_hash
+from pipelines.specs import dataset_spec
+from ubert.schema.checks import covered
+from ubert.schema.errors import UserError
+from ubert.schema.record import Record
+from ubert.schema.spec import DatasetSpec
+
+NOUNS = "kettle garden lamp river harbour engine window market bridge piano".split()
+PLACES = "Ostrava Quillfen Brno Leeds Turin Malmö Porto".split()
+PEOPLE = "Ada Bela Cyril Dora Edgar Flora".split()
+
+
+def sentence(rng: random.Random) -> str:
+    return f"{rng.choice(PEOPLE)} left the {rng.choice(NOUNS)} in {rng.choice(PLACES)} on a rainy day"
+
+
+def put(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def mirror(tmp_path: Path) -> Path:
+    return tmp_path / "raw" / "odd"
+
+
+def spec_of(tmp_path: Path, *paths: Path, **given: Any) -> DatasetSpec:
+    """The spec that is drafted, written and loaded as any other."""
+    made = draft([*paths], **given)
+    place = tmp_path / "specs" / "datasets" / f"{made.name}.yaml"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text_of(made), encoding="utf-8")
+    return dataset_spec(made.name, tmp_path / "specs")
+
+
+def records(spec: DatasetSpec, folder: Path, n: int = 1_000) -> list[Record]:
+    rows = [row for _, row in tried(spec, folder, n).first]
+    assert not [row for row in rows if not isinstance(row, Record)]
+    return [row for row in rows if isinstance(row, Record)]
+
+
+def reviews(tmp_path: Path) -> list[Path]:
+    """Semicolons, quotes with line ends in them, Latin-1, and a column of ids."""
+    rng = random.Random(1)
+    paths = []
+    for split, count in (("training", 60), ("dev", 20)):
+        rows = ["ReviewNo;Überschrift;Body;Star_Rating"]
+        for n in range(count):
+            star = rng.choice(["ONE_STAR", "FIVE_STARS"])
+            rows.append(f'{n};Zu {rng.choice(NOUNS)};"{sentence(rng)};\n""quoted"" größer";{star}')
+        paths.append(put(mirror(tmp_path), f"reviews_{split}.csv", "\n".join(rows).encode("latin-1")))
+    return paths
+
+
+def test_csv_with_semicolons_line_ends_in_quotes_and_latin_1(tmp_path: Path) -> None:
+    paths = reviews(tmp_path)
+    spec = spec_of(tmp_path, *paths)
+    assert (spec.format, spec.task) == ("table", "classification")
+    assert spec.options == {"separator": ";", "quoting": "csv", "header": True}
+    assert [(entry.split, entry.path, entry.encoding) for entry in spec.files] == [
+        ("train", "reviews_training.csv", "latin-1"),
+        ("validation", "reviews_dev.csv", "latin-1"),
+    ]
+    assert [entry.blake3 for entry in spec.files] == [content_hash(paths[0].parent, [path.name]) for path in paths]
+    assert spec.map.label == "Star_Rating"
+    assert spec.categories.label in (
+        {"ONE_STAR": "one star", "FIVE_STARS": "five stars"},
+        {"FIVE_STARS": "five stars", "ONE_STAR": "one star"},
+    )
+    found = records(spec, mirror(tmp_path))
+    assert len(found) == 80
+    assert all('\n"quoted" größer' in record.text for record in found)
+
+
+def test_json_lines_with_mentions_in_objects_of_objects(tmp_path: Path) -> None:
+    rng, lines = random.Random(2), []
+    for n in range(50):
+        text = sentence(rng)
+        mentions = []
+        for kind, words in (("PersonName", PEOPLE), ("PLACE_NAME", PLACES)):
+            word = next(word for word in words if word in text)
+            at = text.index(word)
+            mentions.append({"kind": kind, "position": {"begin": at, "last": at, "to": at + len(word)}, "w": word})
+        lines.append(json.dumps({"no": n, "payload": {"utterance": text}, "marks": mentions}))
+    path = put(mirror(tmp_path), "test/part.jsonl", "\n".join(lines) + "\n")
+    spec = spec_of(tmp_path, path)
+    assert (spec.format, spec.task, spec.files[0].split) == ("jsonl", "ner", "test")
+    assert spec.categories.entity == {"PLACE_NAME": "place name", "PersonName": "person name"}
+    for record in records(spec, mirror(tmp_path)):
+        assert [covered(record, span) in PEOPLE + PLACES for span in record.spans] == [True, True]
+
+
+def test_inclusive_ends_are_seen(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"We saw {word} there.", "ents": [[7, 6 + len(word), "animal"]]}) for word in NOUNS * 3]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "a.jsonl", "\n".join(lines)))
+    assert spec.map.offsets.end == "inclusive"
+    assert {covered(record, record.spans[0]) for record in records(spec, mirror(tmp_path))} == set(NOUNS)
+
+
+def test_conll_with_comments_numbers_and_mentions_that_begin_with_i(tmp_path: Path) -> None:
+    rng, blocks = random.Random(3), []
+    for n in range(40):
+        words = sentence(rng).split()
+        tags = ["I-per" if word in PEOPLE else "I-geo-loc" if word in PLACES else "O" for word in words]
+        lines = [f"{i}\t{word}\tX\t{tag}" for i, (word, tag) in enumerate(zip(words, tags, strict=True), 1)]
+        blocks.append("\n".join([f"# sent_id = {n}", *lines]))
+    path = put(mirror(tmp_path), "odd.trial.conll", "\n\n".join(blocks) + "\n")
+    spec = spec_of(tmp_path, path)
+    assert (spec.format, spec.task, spec.map.scheme) == ("conll", "ner", "IOB")
+    assert spec.options["columns"] == ["_", "token", "_", "tag"]
+    assert spec.files[0].split == "validation"
+    assert spec.categories.entity == {"geo-loc": "geo location", "per": "person"}
+    assert len(records(spec, mirror(tmp_path))) == 40
+
+
+def test_a_folder_of_brat_with_events(tmp_path: Path) -> None:
+    for n, (person, place) in enumerate(zip(PEOPLE, PLACES, strict=False)):
+        text = f"{person} moved to {place}."
+        at = text.index(place)
+        put(mirror(tmp_path), f"train/{n}.txt", text)
+        lines = [
+            f"T1\tPerson 0 {len(person)}\t{person}",
+            f"T2\tCity {at} {at + len(place)}\t{place}",
+            f"T3\tMove_To {len(person) + 1} {len(person) + 6}\tmoved",
+            "E1\tMove_To:T3 Agent:T1 EndPoint2:T2",
+        ]
+        put(mirror(tmp_path), f"train/{n}.ann", "\n".join(lines) + "\n")
+    put(mirror(tmp_path), "README.md", "# no data")
+    spec = spec_of(tmp_path, mirror(tmp_path))
+    assert (spec.format, spec.task) == ("brat", "event")
+    assert [(entry.split, entry.path) for entry in spec.files] == [("train", "train/*.txt")]
+    assert spec.categories.event["Move_To"].name == "move to"
+    assert spec.categories.event["Move_To"].roles == {"Agent": "agent", "EndPoint": "end point"}
+    assert len(records(spec, mirror(tmp_path))) == len(PEOPLE)
+
+
+def parquet(tmp_path: Path) -> Path:
+    features = Features(
+        {
+            "tokens": Sequence(Value("string")),
+            "ner_tags": Sequence(ClassLabel(names=["O", "B-CREATURE", "I-CREATURE"])),
+            "doc": Value("int64"),
+        }
+    )
+    rows = [{"tokens": ["A", word, "ran", "off", "."], "ner_tags": [0, 1, 0, 0, 0], "doc": n} for n, word in enumerate(NOUNS)]
+    path = mirror(tmp_path) / "validation-00000-of-00001.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Dataset.from_list(rows, features=features).to_parquet(path)
+    return path
+
+
+def test_parquet_whose_features_name_the_tags(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, parquet(tmp_path))
+    assert (spec.format, spec.task, spec.options) == ("parquet", "ner", {"class_names": True})
+    assert spec.files[0].split == "validation"
+    assert spec.categories.entity == {"CREATURE": "creature"}
+    assert {covered(record, record.spans[0]) for record in records(spec, mirror(tmp_path))} == set(NOUNS)
+
+
+def test_parquet_of_another_writer(tmp_path: Path) -> None:
+    path = mirror(tmp_path) / "pairs.parquet"
+    path.parent.mkdir(parents=True)
+    rng = random.Random(4)
+    rows = [
+        {"q1": sentence(rng), "q2": sentence(rng), "is_duplicate": rng.random() < 0.5, "uid": f"u{n}"} for n in range(40)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    spec = spec_of(tmp_path, path)
+    assert (spec.format, spec.task, spec.map.label) == ("parquet", "pair", "is_duplicate")
+    assert {*spec.categories.label} == {"true", "false"}
+
+
+def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["even_number", "oddNumber"])})
+    rows = [{"text": sentence(rng), "label": n % 2} for n in range(40)]
+    whole = DatasetDict(
+        {split: Dataset.from_list(rows, features=features) for split in ("train", "test")}  # type: ignore[misc]
+    )
+    whole.save_to_disk(mirror(tmp_path))
+    spec = spec_of(tmp_path, mirror(tmp_path))
+    assert (spec.format, spec.task) == ("arrow", "classification")
+    assert {entry.split for entry in spec.files} == {"train", "test"}
+    assert sorted(spec.categories.label.values()) == ["even number", "odd number"]
+
+
+def test_parallel_files(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    paths = []
+    for split in ("train", "test"):
+        paths.append(put(mirror(tmp_path), f"{split}_text.txt", "".join(sentence(rng) + "\n" for _ in range(30))))
+        paths.append(put(mirror(tmp_path), f"{split}_labels.txt", "".join(f"{rng.randrange(2)}\n" for _ in range(30))))
+    spec = spec_of(tmp_path, *paths)
+    assert (spec.format, spec.task) == ("parallel", "classification")
+    assert [(entry.split, entry.path) for entry in spec.files] == [("train", "train_text.txt"), ("test", "test_text.txt")]
+    assert len(records(spec, mirror(tmp_path))) == 60
+
+
+def test_json_with_a_list_for_each_split(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    content = {
+        split: [[sentence(rng), rng.choice(["pay_bill", "book_flight"])] for _ in range(20)]
+        for split in ("train", "val", "oos_test")
+    }
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "all.json", json.dumps(content)))
+    assert {entry.split: entry.options["rows"] for entry in spec.files} == {
+        "train": ["train[]"],
+        "validation": ["val[]"],
+        "test": ["oos_test[]"],
+    }
+    assert sorted(spec.categories.label.values()) == ["book flight", "pay bill"]
+
+
+def test_a_file_of_any_size_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(8)
+    rows = [{"text": sentence(rng), "label": f"kind_{n % 3}", "pad": "x" * 300} for n in range(2_000)]
+    paths = {
+        "jsonl": put(mirror(tmp_path) / "lines", "a.jsonl", "\n".join(map(json.dumps, rows))),
+        "json": put(mirror(tmp_path) / "list", "a.json", json.dumps({"version": 1, "data": rows})),
+    }
+    monkeypatch.setattr(sample, "MOST", 50_000)
+    monkeypatch.setattr(sample, "ALL", 500)
+    for form, path in paths.items():
+        made = draft([path])
+        assert made.best.trial.spec.format == form
+        assert not made.whole
+        assert {*made.best.trial.spec.categories.label} == {"kind_0", "kind_1", "kind_2"}
+        assert "a rarer category may be missing" in text_of(made)
+
+
+def test_the_file_says_what_was_guessed_and_what_could_not_be_told(tmp_path: Path) -> None:
+    paths = reviews(tmp_path)
+    put(mirror(tmp_path), "LICENSE.txt", "do as you please")
+    text = text_of(draft(paths))
+    assert text.startswith("# yaml-language-server: $schema=../schemas/dataset.json\n")
+    assert "licence: not stated  # could not tell: put it as its publisher words it; see LICENSE.txt" in text
+    assert "# guess: by 'training'" in text
+    assert "# The first record: " in text
+    assert "# Other candidates, by how likely they are:\n# 2. " in text
+    assert all(len(line) <= 115 for line in text.splitlines() if line.startswith("#"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16; save it as UTF-8"),
+        (b"\x00\x01\x02" * 50, "no format makes records of"),
+    ],
+)
+def test_what_cannot_be_drafted_is_a_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        draft([put(mirror(tmp_path), "a.bin", content)])
+
+
+def test_a_missing_file_and_a_bad_name_are_sentences(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file or folder"):
+        draft([tmp_path / "nothing.csv"])
+    with pytest.raises(UserError, match="rename it"):
+        draft([put(tmp_path / "My Data", "a.jsonl", '{"text": "a b c d", "label": 1}\n' * 3)])
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("B-geo_location", "geo location"),
+        ("I-PER", "person"),
+        ("__label__Sci_Fi", "sci fi"),
+        ("QuestionAnswer", "question answer"),
+        ("HTTPServerError", "HTTP server error"),
+        ("arrive_date.day_name", "arrive date: day name"),
+        ("SPORTS_NEWS", "sports news"),
+        ("Theme2", "theme"),
+        ("03_harbour", "harbour"),
+        ("DNA", "DNA"),
+        ("地址", "地址"),
+        ("1", "1"),
+    ],
+)
+def test_names_in_plain_words(label: str, name: str) -> None:
+    assert plain_name(label) == name
+
+
+def test_no_two_labels_have_one_name_and_codes_are_told() -> None:
+    assert plain_names(["Theme", "theme_2", "atis"]) == {"Theme": "theme", "theme_2": "theme_2", "atis": "atis"}
+    assert plain_names(["atis_meal", "atis_flight", "atis_fare"])["atis_meal"] == "meal"
+    assert [is_code(name) for name in ("1", "F", "person", "地址")] == [True, True, False, False]
+
+
+def test_check_tells_what_either_side_lacks(tmp_path: Path) -> None:
+    paths = reviews(tmp_path)
+    spec = spec_of(tmp_path, *paths)
+    assert differences(spec, mirror(tmp_path))[0] == []
+    label = {"FIVE_STARS": "five stars", "TWO_STARS": "two stars"}
+    wrong = spec.model_copy(update={"categories": spec.categories.model_copy(update={"label": label})})
+    found, rows = differences(wrong, mirror(tmp_path))
+    assert rows == 80
+    assert [(one.kind, one.label, one.lacking) for one in found] == [
+        ("label", "ONE_STAR", "spec"),
+        ("label", "TWO_STARS", "data"),
+    ]
+    assert found[0].count > 0
+
+
+def test_try_shows_rows_and_counts_in_time(tmp_path: Path) -> None:
+    paths = reviews(tmp_path)
+    spec = spec_of(tmp_path, *paths)
+    started = time.monotonic()
+    found = tried(spec, source_folder(spec, tmp_path / "raw", tmp_path / "specs"), 2)
+    assert time.monotonic() - started < 2
+    assert len(found.first) == 2
+    raw, record = found.first[0]
+    assert isinstance(record, Record)
+    assert json.loads(raw)["Body"] == record.text
+    assert found.kept == found.categories.total() == 80
+
+
+def hub(tmp_path: Path, features: Features, rows: Callable[[int], dict[str, Any]]) -> str:
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    for split in ("train", "test"):
+        some = [rows(n) for n in range(30)]
+        Dataset.from_list(some, features=features).to_parquet(folder / f"{split}-00000-of-00001.parquet")
+    return f"hf:{folder}"
+
+
+def test_a_dataset_of_the_hub_by_its_features(tmp_path: Path) -> None:
+    features = Features({"text": Value("string"), "feeling": ClassLabel(names=["very_sad", "veryGlad"])})
+    rng = random.Random(9)
+    address = hub(tmp_path, features, lambda n: {"text": sentence(rng), "feeling": n % 2})
+    specs = tmp_path / "specs"
+    (specs / "datasets").mkdir(parents=True)
+    made = drafted(address, None, "feelings", specs)
+    (specs / "datasets" / "feelings.yaml").write_text(text_of(made))
+    spec = dataset_spec("feelings", specs)
+    assert (spec.task, spec.instruction, spec.options) == ("classification", "feeling", {"class_names": True})
+    assert sorted(spec.categories.label.values()) == ["very glad", "very sad"]
+    assert [(entry.split, entry.path, entry.blake3) for entry in spec.files] == [
+        ("train", "train.parquet", None),
+        ("test", "test.parquet", None),
+    ]
+    assert (spec.fetch[0].url, spec.fetch[0].splits) == ("hf:../hub", ["train", "test"])
+    folder = source_folder(spec, tmp_path / "raw", specs)  # fetches as the spec says
+    assert len(records(spec, folder)) == 60
+
+
+def test_translations_of_the_hub_are_written(tmp_path: Path) -> None:
+    from datasets import Translation
+
+    features = Features({"id": Value("string"), "translation": Translation(languages=["de", "en"])})
+    rng = random.Random(10)
+
+    def row(n: int) -> dict[str, Any]:
+        return {"id": str(n), "translation": {"en": sentence(rng), "de": f"Heute ist {sentence(rng)}"}}
+
+    made = drafted(hub(tmp_path, features, row), None, None, tmp_path)
+    assert made.best.trial.guess.task == "seq2seq"
+    assert made.best.trial.guess.map == {"text": "translation.en", "target": "translation.de"}
+
+
+def test_no_such_dataset_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="hf:"):
+        drafted(f"hf:{tmp_path / 'nothing'}", None, None, tmp_path)
