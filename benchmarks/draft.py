@@ -37,7 +37,7 @@ from ubert.schema.record import Record
 from ubert.schema.spec import DatasetSpec
 
 PARTS = ("ingests", "format", "splits", "text", "labels")
-ROWS = 300  # of a file, which are compared
+FILES, ROWS = 40, 300  # of an entry, and of a file, which are compared
 ALIKE = {"jsonl", "json_stream", "json"}  # where the rows are the same
 Key = tuple[str, str]  # path, and place in it
 
@@ -63,7 +63,10 @@ def main() -> None:
             break
         results.append(_case(given.data, files, specs))
         if given.failures and not all(results[-1].right.values()):
-            print(json.dumps({"case": results[-1].specs, "causes": results[-1].causes}, ensure_ascii=False), flush=True)
+            print(
+                json.dumps({"case": results[-1].specs, "causes": results[-1].causes}, ensure_ascii=False),
+                flush=True,
+            )
     _report(results, time.monotonic() - started)
 
 
@@ -139,8 +142,9 @@ def _first(reasons: dict[str, int]) -> str:
 def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
     def of(one: DatasetSpec) -> set[tuple[str, str]]:
         brat = one.format == "brat"  # named by the text or by the annotations
-        named = ((path, entry.split) for entry in one.files for path in matches(folder, entry.path))
-        return {(str(Path(path).with_suffix("")) if brat else path, split) for path, split in named}
+        named = ((Path(path), entry.split) for entry in one.files for path in matches(folder, entry.path))
+        there = ((p, s) for p, s in named if not brat or (folder / p).with_suffix(".txt").exists())
+        return {(str(path.with_suffix("") if brat else path), split) for path, split in there}
 
     missing = sorted(of(spec) - of(drafted))
     return f"{missing[0][0]} is {missing[0][1]}" if missing else ""
@@ -150,7 +154,7 @@ def _records(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Key, Record]]:
     """Records by where they are: of each file the first, whatever their split."""
     for entry in spec.files:
         to_record, options = mapper(spec, entry.split), file_options(spec, entry)
-        for path in matches(folder, entry.path)[:5]:
+        for path in matches(folder, entry.path)[:FILES]:
             piece = Slice(str(folder), path, 0, END, 1, entry.encoding, "0" * 64)
             try:
                 for number, row in enumerate(reader(spec.format).read(piece, options)):
@@ -177,8 +181,9 @@ def _content(
     wrong = [(a, b) for a, b in pairs if (a.text, a.pair) != (b.text, b.pair)]
     text = ""
     if len(wrong) > 0.01 * len(pairs):
-        (a, b), *_ = wrong
-        text = f"{drafted.map.text or drafted.map.tokens} + {drafted.map.pair} is not {spec.map.text or spec.map.tokens} + {spec.map.pair}"
+        (_a, _b), *_ = wrong
+        said = [f"{one.map.text or one.map.tokens} + {one.map.pair}" for one in (drafted, spec)]
+        text = " is not ".join(said)
     if drafted.task != spec.task:
         return text, f"{drafted.task} for {spec.task}"
     return text, _labels(pairs)
@@ -247,9 +252,17 @@ def _report(results: list[Result], seconds: float) -> None:
     right = ("format", "splits", "text", "labels")
     cases["all but ingests"] = _mean(by_dataset, lambda r: all(r.right[part] for part in right))
     cases["all"] = _mean(by_dataset, lambda r: all(r.right.values()))
-    cases["all, or among the next three candidates"] = _mean(by_dataset, lambda r: all(r.right.values()) or r.among)
+    cases["all, or among the next three candidates"] = _mean(
+        by_dataset, lambda r: all(r.right.values()) or r.among
+    )
     for case, found in cases.items():
-        line = {"benchmark": "draft", "case": case, "ours": round(found, 3), "theirs": 1.0, "ratio": round(found, 3)}
+        line = {
+            "benchmark": "draft",
+            "case": case,
+            "ours": round(found, 3),
+            "theirs": 1.0,
+            "ratio": round(found, 3),
+        }
         print(json.dumps({**line, "unit": "share of datasets", "n": size}))
     causes = Counter((part, _kind(cause)) for r in results for part, cause in r.causes.items())
     for (part, cause), count in causes.most_common(25):
@@ -264,7 +277,9 @@ def _mean(by_dataset: dict[str, list[Result]], good: Any) -> float:
 def _kind(cause: str) -> str:
     """A cause without what is its dataset's own."""
     if " is " in cause:
-        return cause.rpartition(" is ")[0].split("/")[-1][-25:] + " is ..." if cause.startswith("'") else cause[-40:]
+        return (
+            cause.rpartition(" is ")[0].split("/")[-1][-25:] + " is ..." if cause.startswith("'") else cause[-40:]
+        )
     return cause.split(" in ")[0].split(": ")[-1][:60]
 
 

@@ -1,4 +1,4 @@
-"""Specs drafted from strange files: what is drafted is a spec that loads, and that makes of the data what it means."""
+"""Specs drafted from strange files: each is a spec that loads, and that makes the right records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+from typer.testing import CliRunner
 
+from pipelines.cli import app
 from pipelines.drafting import sample
 from pipelines.drafting.check import differences
 from pipelines.drafting.draft import draft
@@ -29,9 +31,9 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.schema.spec import DatasetSpec
 
-NOUNS = "kettle garden lamp river harbour engine window market bridge piano".split()
-PLACES = "Ostrava Quillfen Brno Leeds Turin Malmö Porto".split()
-PEOPLE = "Ada Bela Cyril Dora Edgar Flora".split()
+NOUNS = ["kettle", "garden", "lamp", "river", "harbour", "engine", "window", "market", "bridge", "piano"]
+PLACES = ["Ostrava", "Quillfen", "Brno", "Leeds", "Turin", "Malmö", "Porto"]
+PEOPLE = ["Ada", "Bela", "Cyril", "Dora", "Edgar", "Flora"]
 
 
 def sentence(rng: random.Random) -> str:
@@ -116,7 +118,9 @@ def test_json_lines_with_mentions_in_objects_of_objects(tmp_path: Path) -> None:
 
 
 def test_inclusive_ends_are_seen(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": f"We saw {word} there.", "ents": [[7, 6 + len(word), "animal"]]}) for word in NOUNS * 3]
+    lines = [
+        json.dumps({"text": f"We saw {word} there.", "ents": [[7, 6 + len(word), "animal"]]}) for word in NOUNS * 3
+    ]
     spec = spec_of(tmp_path, put(mirror(tmp_path), "a.jsonl", "\n".join(lines)))
     assert spec.map.offsets.end == "inclusive"
     assert {covered(record, record.spans[0]) for record in records(spec, mirror(tmp_path))} == set(NOUNS)
@@ -167,7 +171,10 @@ def parquet(tmp_path: Path) -> Path:
             "doc": Value("int64"),
         }
     )
-    rows = [{"tokens": ["A", word, "ran", "off", "."], "ner_tags": [0, 1, 0, 0, 0], "doc": n} for n, word in enumerate(NOUNS)]
+    rows = [
+        {"tokens": ["A", word, "ran", "off", "."], "ner_tags": [0, 1, 0, 0, 0], "doc": n}
+        for n, word in enumerate(NOUNS)
+    ]
     path = mirror(tmp_path) / "validation-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     Dataset.from_list(rows, features=features).to_parquet(path)
@@ -187,7 +194,8 @@ def test_parquet_of_another_writer(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     rng = random.Random(4)
     rows = [
-        {"q1": sentence(rng), "q2": sentence(rng), "is_duplicate": rng.random() < 0.5, "uid": f"u{n}"} for n in range(40)
+        {"q1": sentence(rng), "q2": sentence(rng), "is_duplicate": rng.random() < 0.5, "uid": f"u{n}"}
+        for n in range(40)
     ]
     pq.write_table(pa.Table.from_pylist(rows), path)
     spec = spec_of(tmp_path, path)
@@ -214,10 +222,15 @@ def test_parallel_files(tmp_path: Path) -> None:
     paths = []
     for split in ("train", "test"):
         paths.append(put(mirror(tmp_path), f"{split}_text.txt", "".join(sentence(rng) + "\n" for _ in range(30))))
-        paths.append(put(mirror(tmp_path), f"{split}_labels.txt", "".join(f"{rng.randrange(2)}\n" for _ in range(30))))
+        paths.append(
+            put(mirror(tmp_path), f"{split}_labels.txt", "".join(f"{rng.randrange(2)}\n" for _ in range(30)))
+        )
     spec = spec_of(tmp_path, *paths)
     assert (spec.format, spec.task) == ("parallel", "classification")
-    assert [(entry.split, entry.path) for entry in spec.files] == [("train", "train_text.txt"), ("test", "test_text.txt")]
+    assert [(entry.split, entry.path) for entry in spec.files] == [
+        ("train", "train_text.txt"),
+        ("test", "test_text.txt"),
+    ]
     assert len(records(spec, mirror(tmp_path))) == 60
 
 
@@ -386,3 +399,53 @@ def test_translations_of_the_hub_are_written(tmp_path: Path) -> None:
 def test_no_such_dataset_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="hf:"):
         drafted(f"hf:{tmp_path / 'nothing'}", None, None, tmp_path)
+
+
+def unknown(tmp_path: Path) -> dict[str, list[Path]]:
+    """A dataset of each kind, in a folder of its own."""
+    raw, rng = tmp_path / "raw", random.Random(11)
+    texts = [sentence(rng) for _ in range(30)]
+    table = "body,mood\n" + "".join(f'"{text}, or so",{("Glad", "Sad")[n % 2]}\n' for n, text in enumerate(texts))
+    lines = "".join(
+        json.dumps({"a": text, "b": text[::-1], "verdict": n % 2}) + "\n" for n, text in enumerate(texts)
+    )
+    blocks = "\n\n".join(
+        "\n".join(f"{word} {'B-Town' if word in PLACES else 'O'}" for word in text.split()) for text in texts
+    )
+    for n, text in enumerate(texts[:5]):
+        put(raw / "d_brat", f"{n}.txt", text)
+        put(raw / "d_brat", f"{n}.ann", f"T1\tPerson 0 {text.index(' ')}\t{text.split()[0]}\n")
+    rows = [{"text": text, "label": n % 2} for n, text in enumerate(texts)]
+    columns = put(raw / "e_parquet", "train.parquet", "")
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no_fault", "BadFault"])})
+    Dataset.from_list(rows, features=features).to_parquet(columns)
+    return {
+        "a_csv": [put(raw / "a_csv", "all.csv", table)],
+        "b_jsonl": [put(raw / "b_jsonl", "all.jsonl", lines)],
+        "c_conll": [put(raw / "c_conll", "all.txt", blocks + "\n")],
+        "d_brat": [raw / "d_brat"],
+        "e_parquet": [columns],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_from_unknown_files_to_records_in_two_commands(tmp_path: Path) -> None:
+    specs, root, datasets = tmp_path / "specs", str(tmp_path / "store"), unknown(tmp_path)
+
+    def ubert(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    for name, paths in datasets.items():
+        said = ubert("draft", *map(str, paths), "--out", str(specs / "datasets" / f"{name}.yaml"))
+        assert f"ubert ingest {name} --data {tmp_path / 'raw'} --specs {specs}" in said.replace("\n", "")
+    ubert("ingest", *datasets, "--data", str(tmp_path / "raw"), "--specs", str(specs), "--root", root)
+    for name in datasets:
+        assert name in ubert("peek", "corpus", name, "--root", root)
+    said = ubert("try", "a_csv", "-n", "1", "--data", str(tmp_path / "raw"), "--specs", str(specs))
+    assert "glad" in said
+    said = ubert("draft", "--check", "a_csv", "--data", str(tmp_path / "raw"), "--specs", str(specs))
+    assert "the same categories (30 rows)" in said

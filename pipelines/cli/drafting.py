@@ -20,7 +20,9 @@ def draft(
         list[str] | None,
         typer.Argument(help="Files or folders of one dataset, or hf://owner/name.", show_default=False),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the dataset; default: of --out, or its folder.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the dataset; default: of --out, or its folder.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the spec to this file.")] = None,
     config: Annotated[str | None, typer.Option(help="Config of a dataset of the hub.")] = None,
     check: Annotated[
@@ -67,7 +69,9 @@ def draft(
     console.print(f"{out}: read its comments, then: ubert ingest {out.stem}{where}{folder}", soft_wrap=True)
 
 
-def _drafted(files: list[str], name: str | None, config: str | None, data: Path | None, specs: Path | None) -> Draft:
+def _drafted(
+    files: list[str], name: str | None, config: str | None, data: Path | None, specs: Path | None
+) -> Draft:
     from pipelines.drafting.draft import draft as job
 
     if any(file.startswith("hf:") for file in files):

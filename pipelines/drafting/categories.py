@@ -18,6 +18,7 @@ from pipelines.mapping.tags import tagged_spans
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
 
+NO_LABEL = ("-", "", "null")  # which rows without a label have in its place
 LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")
 
 
@@ -35,8 +36,8 @@ class Labels:
     def categories(self) -> dict[str, Any]:
         """`categories` of a spec: source label to a plain name."""
         found: dict[str, Any] = {}
-        if self.label:
-            found["label"] = plain_names(_sorted(self.label))
+        if labels := [label for label in _sorted(self.label) if label not in NO_LABEL]:
+            found["label"] = plain_names(labels)
         if entity := [label for label in _sorted(self.entity) if label not in self.event]:
             found["entity"] = plain_names(entity)
         if self.relation:
@@ -44,7 +45,10 @@ class Labels:
             found["relation"] = [{"label": label, "name": name} for label, name in named.items()]
         if self.event:
             found["event"] = {
-                label: {"name": name, **({"roles": plain_names(roles)} if (roles := _sorted(self.role[label])) else {})}
+                label: {
+                    "name": name,
+                    **({"roles": plain_names(roles)} if (roles := _sorted(self.role[label])) else {}),
+                }
                 for label, name in plain_names(_sorted(self.event)).items()
             }
         if self.values:
@@ -131,7 +135,11 @@ def _labels(given: Mapping, into: Labels) -> Callable[[Scope], None]:
 
 
 def _tags(given: Mapping, into: Labels) -> Callable[[Scope], None]:
-    columns, scheme, ignored = [words_field(path) for path in given.tags or []], given.scheme, {*given.ignore_labels}
+    columns, scheme, ignored = (
+        [words_field(path) for path in given.tags or []],
+        given.scheme,
+        {*given.ignore_labels},
+    )
 
     def count(scope: Scope) -> None:
         for column in columns:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from os.path import commonpath
 from typing import Any
 
 TAG = re.compile(r"O|[BIESMUL][-_]\S+")
@@ -54,7 +54,7 @@ def _footers(others: list[str], rows: list[list[str]]) -> set[str]:
     if not others or any(len(line.split()) > 1 for line in others):
         return set()
     firsts = {line.split("#")[0] for line in others}
-    shared = os.path.commonprefix(sorted(firsts))
+    shared = commonpath(sorted(firsts))
     found = {shared} if len(shared) >= 4 else firsts
     return found if len(found) <= 12 and len(others) * 4 < len(rows) else set()
 
@@ -90,7 +90,11 @@ def _proposal(
     if comments:
         options["comments"] = comments
     why = f"blank lines part runs of lines of {len(names)} columns"
-    yield options, (0.97 if tags else 0.6), f"{why}, {'of which some hold tags such as B-...' if tags else 'few tags'}"
+    yield (
+        options,
+        (0.97 if tags else 0.6),
+        f"{why}, {'of which some hold tags such as B-...' if tags else 'few tags'}",
+    )
 
 
 def _is_tags(column: tuple[str, ...]) -> bool:

@@ -139,7 +139,9 @@ def _open_paths(rows: Sequence[dict[str, Any]]) -> set[str]:
         more = {path for path, seen in keys.items() if _is_open(seen, count[path])}
         if not more:
             return found
-        found |= {path for path in more if not any(path.startswith(f"{outer}.") for outer in more if outer != path)}
+        found |= {
+            path for path in more if not any(path.startswith(f"{outer}.") for outer in more if outer != path)
+        }
     return found
 
 

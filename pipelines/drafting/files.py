@@ -7,6 +7,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from os.path import commonpath
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
         split, why = split_of(path)
         if not why:  # by what its name has beyond those beside it: FLUTEfinaltrain, FLUTEfinalval
             names = [other.name for other in map(PurePosixPath, listed) if other.parent == at.parent]
-            split, why = split_of(at.name.removeprefix(os.path.commonprefix(names)))
+            split, why = split_of(at.name.removeprefix(commonpath(names)))
         alike[at.parent.as_posix(), at.suffix, split, why].append(path)
     found = []
     for (parent, suffix, split, why), files in alike.items():

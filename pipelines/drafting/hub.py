@@ -16,14 +16,16 @@ from ubert.schema.errors import UserError
 
 
 def drafted(address: str, config: str | None, name: str | None, specs: Path) -> Draft:
-    """Draft a spec for hf://owner/name, or for hf:path, a local folder of that form. Its rows come as Parquet files, as
-    `fetch` of the spec brings them.
+    """Draft a spec for hf://owner/name, or for hf:path, a local folder of that form. Its rows are read from
+    Parquet files, as `fetch` of the spec will bring them.
 
     Raises:
         UserError: there is no such dataset or config, or no row becomes a record.
     """
     remote = address.startswith("hf://")
-    called = name or re.sub(r"[^a-z0-9_.-]+", "_", address.rstrip("/").rpartition("/")[2].removeprefix("hf:").lower())
+    called = name or re.sub(
+        r"[^a-z0-9_.-]+", "_", address.rstrip("/").rpartition("/")[2].removeprefix("hf:").lower()
+    )
     with TemporaryDirectory(prefix="ubert-draft-") as scratch:
         folder = Path(scratch) / called
         try:

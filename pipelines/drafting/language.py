@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 _SCRIPTS = {
     "ja": "\u3040-\u30ff", "ko": "\uac00-\ud7af", "zh": "\u4e00-\u9fff", "ru": "\u0400-\u04ff",
-    "ar": "\u0600-\u06ff", "he": "\u0590-\u05ff", "el": "\u0370-\u03ff", "hi": "\u0900-\u097f", "th": "\u0e00-\u0e7f",
+    "ar": "\u0600-\u06ff",
+    "he": "\u0590-\u05ff", "el": "\u0370-\u03ff", "hi": "\u0900-\u097f", "th": "\u0e00-\u0e7f",
 }  # fmt: skip
 _WORDS = {
     "en": "the of and to is in that for it was with on this you not are",

@@ -25,6 +25,8 @@ def mentions(fields: Fields) -> Iterator[Guess]:
         yield from _standoff(fields)
         return
     yield from _tagged(fields)
+    yield from _chunked(fields)
+    yield from _sentences(fields)
     bodies = _bodies(fields)
     for body, unit in bodies[:2]:
         less = 0.0 if (body, unit) == bodies[0] else 0.05
@@ -35,7 +37,9 @@ def mentions(fields: Fields) -> Iterator[Guess]:
 
 def _standoff(fields: Fields) -> Iterator[Guess]:
     kinds = ("relations", "events", "attributes", "equivalences", "notes")
-    there = [kind for kind in kinds if any(fields[f"standoff.{kind}"].values)] if "standoff.notes" in fields else []
+    there = (
+        [kind for kind in kinds if any(fields[f"standoff.{kind}"].values)] if "standoff.notes" in fields else []
+    )
     there = [kind for kind in kinds if any((fields.get(f"standoff.{kind}") or _NONE).values)] or there
     unheld = [kind for kind in there if kind not in ("relations", "events")]
     for task, held, score in (("event", ("events",), 0.97), ("relation", ("relations",), 0.93), ("ner", (), 0.9)):
@@ -78,6 +82,29 @@ def _glue(words: list[str]) -> Map:
     return {"glue": ""} if unspaced > 0.5 * len(words) else {}
 
 
+def _chunked(fields: Fields) -> Iterator[Guess]:
+    """Pieces of a text, of which some are mentions."""
+    for path in [path for path in fields if f"{path}[].text" in fields and f"{path}[].entity" in fields]:
+        why = (f"each of {path} is a piece of the text, and some have an entity",)
+        yield Guess("ner", {"chunks": path}, 0.96, why)
+        for label in [field for field in fields.values() if field.is_label and field.rows == field.of]:
+            yield Guess("classification", {"chunks": path, "label": label.path}, 0.6, why)
+
+
+def _sentences(fields: Fields) -> Iterator[Guess]:
+    """A label for each sentence of a list."""
+    lists = {path: field.words for path, field in fields.items() if field.flat and field.words}
+    for path, texts in lists.items():
+        if sum(text.count(" ") for text in texts[0]) < 3 * len(texts[0]):
+            continue
+        for other, labels in lists.items():
+            if other != path and _as_long(labels, texts) and _kinds(labels) <= 100:
+                number = {"each": f"{path}.{{sentence}}", "start": "{sentence}", "end": "{sentence}"}
+                spans = {**number, "label": f"/{other}.{{sentence}}"}
+                mapping = {"tokens": path, "spans": spans, "offsets": {"unit": "token", "end": "inclusive"}}
+                yield Guess("ner", mapping, 0.93, (f"{other} labels each sentence of {path}",))
+
+
 def _tagged(fields: Fields) -> Iterator[Guess]:
     """A tag for each token."""
     lists = {path: words for path, field in fields.items() if field.flat and (words := _listed(field))}
@@ -110,7 +137,9 @@ def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Gu
             kinds = {tag for listed in tags for tag in listed}
             if other != path and "O" in kinds and len(kinds) <= 60 and _as_long(tags, words):
                 body = {"tokens": path, **_glue([word for listed in words[:50] for word in listed])}
-                yield Guess("ner", {**body, "tags": other, "scheme": "IO"}, 0.85, (f"{other} labels each of {path}",))
+                yield Guess(
+                    "ner", {**body, "tags": other, "scheme": "IO"}, 0.85, (f"{other} labels each of {path}",)
+                )
                 return
 
 
@@ -167,14 +196,23 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         kind = {"label": label} if label else {"label": keys[0]} if keys else {"as": "mention"}
         each = _optional(fields, base)
         own = id_of(inside)
-        name = hint(base.replace("[]", "").rpartition(".")[2], "entities ner spans labels mentions entity aspects slots")
+        name = hint(
+            base.replace("[]", "").rpartition(".")[2], "entities ner spans labels mentions entity aspects slots"
+        )
         both = "start" in place or "indices" in place
-        score = (0.6 if both else 0.35) + 0.12 * name + (0.15 if label or keys else 0) + (0.05 if "words" in place else 0)
+        score = (
+            (0.6 if both else 0.35)
+            + 0.12 * name
+            + (0.15 if label or keys else 0)
+            + (0.05 if "words" in place else 0)
+        )
         spans: Map = {"each": each, **({"id": own} if own else {}), **place, **kind}
         found.append((base, spans, own, score))
         start, end = inside.get(place.get("start", "")), inside.get(place.get("end", ""))
         if start and end and len(start.values) < len(end.values):
             body = {**body, "offsets": {"absent_start": 0}}
+        if any(path.startswith(("trigger", "nugget", "cause")) for path in place.values()):
+            score -= 0.15  # of events there is more to be had
         plain = {key: value for key, value in spans.items() if key != "id"}
         why = (f"each of {base} has a place ({', '.join(place.values())})",)
         yield Guess("ner", {**body, "spans": plain}, min(0.9, score), why)
@@ -279,7 +317,9 @@ def _trigger(inside: Fields, name: str) -> dict[str, str]:
 
 def _arguments(fields: Fields, base: str, path: str) -> Map | None:
     inside = below(fields, path)
-    roles = [p for p in inside if hint(p.replace(".", "_"), "role role_type type label") >= 0.7 and inside[p].all(str)]
+    roles = [
+        p for p in inside if hint(p.replace(".", "_"), "role role_type type label") >= 0.7 and inside[p].all(str)
+    ]
     role = max(roles, key=lambda p: hint(p.replace(".", "_"), "role role_type type label"), default=None)
     inner = f"{path[len(base) + 1 :]}"
     if not role:

@@ -10,8 +10,12 @@ from pipelines.drafting.guess import hint
 
 START = "start begin from startoffset start_offset offset startindex start_index start_pos char_start b"
 END = "end to stop endoffset end_offset endindex end_index end_pos finish char_end e"
-WORDS = "text words word name mention entity entity_text span value term string surface form tokens argument trigger"
-LABEL = "label type entity_type tag category class kind subtype event_type relation role slot ner polarity sentiment"
+WORDS = (
+    "text words word name mention entity entity_text span value term string surface form tokens argument trigger"
+)
+LABEL = (
+    "label type entity_type tag category class kind subtype event_type relation role slot ner polarity sentiment"
+)
 
 
 def below(fields: dict[str, Field], base: str) -> dict[str, Field]:

@@ -135,7 +135,9 @@ def _is_object(line: str) -> bool:
 def _one_line_row(line: str) -> bool:
     """Whether the only line of a file is a row, and no list of rows."""
     content = json.loads(line)
-    return not any(len(item) > 1 and isinstance(item[0], dict | list) for item in content.values() if _is_list(item))
+    return not any(
+        len(item) > 1 and isinstance(item[0], dict | list) for item in content.values() if _is_list(item)
+    )
 
 
 def _is_list(item: Any) -> bool:

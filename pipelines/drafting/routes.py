@@ -33,7 +33,8 @@ def routes(content: Any) -> list[Route]:
     if parts := _parts(content):
         found.append(parts)
     if isinstance(content, dict):
-        found.append(Route({"rows": ["."]}, 0.5, "the file is one object"))
+        document = any(isinstance(item, str) and item.count(" ") >= 15 for item in content.values())
+        found.append(Route({"rows": ["."]}, 0.85 if document else 0.5, "the file is one object"))
     return sorted(found, key=lambda route: -route.score)[:5]
 
 
@@ -50,7 +51,9 @@ def _parts(content: Any) -> Route | None:
     parts: dict[Split, dict[str, Any]] = {}
     for key, (split, _) in splits.items():
         parts.setdefault(split, {"rows": []})["rows"].append(f"{key}[]")
-    return Route({**first.options, **next(iter(parts.values()))}, 0.98, "the file has a list for each split", parts)
+    return Route(
+        {**first.options, **next(iter(parts.values()))}, 0.98, "the file has a list for each split", parts
+    )
 
 
 def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[_Found]:

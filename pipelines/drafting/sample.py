@@ -63,7 +63,9 @@ def _piece(
         (scratch / path).write_text(closed_json(folder / path, encoding), encoding=encoding)
         return Slice(str(scratch), path, 0, END, 1, encoding, "0" * 64)
     if whole.place.stat().st_size > WHOLE:
-        raise UserError(f"{whole.place}: format {form} is read whole, and more than {WHOLE >> 20} MiB are too many")
+        raise UserError(
+            f"{whole.place}: format {form} is read whole, and more than {WHOLE >> 20} MiB are too many"
+        )
     return whole
 
 

@@ -117,7 +117,9 @@ def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
             continue
         name = _kind([row[i] for row in rows])
         taken = sum(re.fullmatch(rf"{name}\d*", other) is not None for other in names)
-        names.append(name if not taken and name != "column" else f"{name}{taken + 1 if name != 'column' else i + 1}")
+        names.append(
+            name if not taken and name != "column" else f"{name}{taken + 1 if name != 'column' else i + 1}"
+        )
     return names
 
 

@@ -22,8 +22,8 @@ VALUE = "score label value similarity complexity valence intensity rating relate
 PAIRS = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence0", "sentence1"), ("question1", "question2"),
     ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("context", "hypothesis"),
-    ("ori_sentence", "new_sentence"), ("story", "query"), ("text", "text2"), ("passage", "question"),
-    ("context", "question"), ("contexts", "question"), ("argument", "topic"), ("claim", "perspective"), ("body", "headline"),
+    ("ori_sentence", "new_sentence"), ("story", "query"), ("passage", "question"), ("context", "question"),
+    ("contexts", "question"), ("argument", "topic"), ("claim", "perspective"), ("body", "headline"),
     ("sentence", "question"), ("chq", "faq"), ("argument", "key_point"), ("text", "target"), ("text", "topic"),
 )  # fmt: skip
 WRITTEN = (
@@ -77,7 +77,10 @@ def whole_texts(fields: Fields) -> Iterator[Guess]:
         return
     for tokens in [field for field in fields.values() if field.words and field.flat][:2]:
         for label, likely in labels[:2]:
-            why = (f"{label.path} has {label.distinct} values in {len(label.values):,} rows", "the text is in tokens")
+            why = (
+                f"{label.path} has {label.distinct} values in {len(label.values):,} rows",
+                "the text is in tokens",
+            )
             yield Guess("classification", {"tokens": tokens.path, "label": label.path}, likely - 0.1, why)
         yield Guess("text", {"tokens": tokens.path}, 0.14, (f"{tokens.path} are the tokens of a text",))
 
@@ -87,8 +90,10 @@ def _labelled(fields: Fields, texts: list[Field], labels: list[tuple[Field, floa
         others = [text for text in texts if text.path != label.path]
         why = f"{label.path} has {label.distinct} values in {len(label.values):,} rows"
         for text, pair, named in _pairs(others, fields, label)[:3]:
-            score = min(0.99, likely + (0.25 if named else -0.1))
-            yield Guess("pair", _m(text.path, label, pair=pair), score, (why, f"{text.path} and {pair} are two texts"))
+            score = min(0.99, likely + (0.25 if named else 0.1 if label.distinct <= 3 else -0.1))
+            yield Guess(
+                "pair", _m(text.path, label, pair=pair), score, (why, f"{text.path} and {pair} are two texts")
+            )
         for place, text in enumerate(others[:2]):
             fewer = 0.12 * (len([t for t in others if t.flat]) - 1) if len(others) < 4 else 0.1
             score = likely - 0.15 * place - 0.3 * fewer
@@ -119,7 +124,7 @@ def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field
     flat = [text for text in texts if text.flat]
     for a, b in permutations(flat, 2):
         numbered = re.sub(r"(1|a)$", "", _bare(a.name)) == re.sub(r"(2|b)$", "", _bare(b.name))
-        if not found and numbered and a.name != b.name:
+        if not found and numbered and _bare(a.name)[-1:] in "1a":
             found.append((a, b.path, True))
     if not found and len(flat) >= 2:
         in_order = sorted(flat[:2], key=lambda text: list(fields).index(text.path))
@@ -138,7 +143,11 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     for field in fields.values():
         named = hint(field.name, LABEL + " tags categories emotions topics")
         if words := field.words:
-            if field.flat and field.rows == field.of and len({w for v in words for w in v}) <= max(3, len(words) / 2):
+            if (
+                field.flat
+                and field.rows == field.of
+                and len({w for v in words for w in v}) <= max(3, len(words) / 2)
+            ):
                 why = f"{field.path} is a list of one or more of few labels"
                 yield Guess("multilabel", _m(texts[0].path, field), 0.5 + 0.4 * named, (why,))
         elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
@@ -176,11 +185,16 @@ def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
 
 def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     """Questions that are answered by words of a text."""
-    asked = [f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4]
+    asked = [
+        f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4
+    ]
     contexts = [text for text in texts if text.flat and text not in asked and _length(text) > 60]
     for question in asked[:1]:
         for answers in fields.values():
-            if not hint(answers.name, "answers answer answer_text orig_answer_texts") or answers.path == question.path:
+            if (
+                not hint(answers.name, "answers answer answer_text orig_answer_texts")
+                or answers.path == question.path
+            ):
                 continue
             for context in contexts[:1]:
                 if found := _answer(fields, answers):
@@ -227,18 +241,26 @@ def _choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     marked = "label answer answerkey gold correct answer_idx correct_answer_idx solution answerid ans"
     labels = [f for f in fields.values() if f.flat and f.all(str, int) and hint(f.name, marked)]
     labels = sorted((f for f in labels if f.rows >= 0.9 * f.of), key=lambda f: -hint(f.name, marked))
+    if not labels:  # a letter or a number may say which
+        labels = [f for f in fields.values() if f.flat and f.all(str, int) and f.distinct <= 6]
+        labels = [f for f in labels if all(len(str(value)) == 1 for value in f.values)]
     for options, own in _options(fields):
         for label in labels[:2]:
             if label.path in own or not _points(fields, label, options):
                 continue
             others = [text for text in texts if text.path.split("[]")[0] not in own]
-            asked = [text for text in others if hint(text.name, "question query stem")]
+            asked = [text for text in others if hint(text.name, "question query stem") or _asks(text)]
             rest = [text for text in others if text not in asked]
             why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
             body = [text.path for text in [*rest[:1], *asked[:1]]]
             if body:
                 pair: dict[str, Any] = {"pair": body[1]} if len(body) > 1 else {}
                 yield Guess("choice", {"text": body[0], **pair, **options, "label": label.path}, 0.92, why)
+
+
+def _asks(text: Field) -> bool:
+    """Whether most values are questions."""
+    return sum(value.rstrip().endswith(("?", "？")) for value in text.values) > 0.6 * len(text.values)
 
 
 def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:

@@ -58,12 +58,15 @@ def _preface(made: Draft) -> Iterator[str]:
 def _said(made: Draft) -> Iterator[str]:
     spec, (language, told) = made.best.trial.spec, made.language
     yield from line(
-        f"description: {scalar(_ASKED[spec.task].capitalize() + '.')}", "could not tell: what it is, of whom, from when"
+        f"description: {scalar(_ASKED[spec.task].capitalize() + '.')}",
+        "could not tell: what it is, of whom, from when",
     )
     why = "; ".join(made.best.trial.guess.reasons)
     yield from line(f"task: {spec.task}", f"guess: {why}")
     yield from line(f"language: {language}", f"guess: {told}")
-    beside = sorted(p.name for p in made.gathered.folder.glob("*") if p.name.lower().startswith(("licen", "copying")))
+    beside = sorted(
+        p.name for p in made.gathered.folder.glob("*") if p.name.lower().startswith(("licen", "copying"))
+    )
     where = f"; see {beside[0]}" if beside else ""
     yield from line("licence: not stated", f"could not tell: put it as its publisher words it{where}")
     yield from line(f"instruction: {scalar(asked(spec))}", "guess: the task in words, in the data's language")
@@ -94,7 +97,11 @@ def _files(made: Draft) -> Iterator[str]:
     for place, entry in enumerate(spec.files):
         paths = one.paths[place]
         told = one.whys[place]
-        why = f"guess: by {told!r}" if told and " " not in told else told or "could not tell: no split is in its name"
+        why = (
+            f"guess: by {told!r}"
+            if told and " " not in told
+            else told or "could not tell: no split is in its name"
+        )
         yield from line(f"  - split: {entry.split}", why)
         yield f"    path: {scalar(entry.path)}"
         if not made.fetch:  # of the hub there is a sample alone
@@ -121,12 +128,14 @@ def _categories(made: Draft) -> Iterator[str]:
     given, counts = trial.labels.categories(), trial.labels
     if not given:
         return
-    yield from line("categories:", "source label: name in plain words, which the model reads; then how often it occurs")
+    yield from line(
+        "categories:", "source label: name in plain words, which the model reads; then how often it occurs"
+    )
     for kind in ("label", "entity"):
         if kind in given:
             yield f"  {kind}:"
             yield from _named(given[kind], getattr(counts, kind), "    ")
-    for relation in given.get("relation", [])[:1]:
+    if "relation" in given:
         yield "  relation:"
     for relation in given.get("relation", []):
         yield from line(f"    - {scalar(relation)}", _count(relation["name"], counts.relation[relation["label"]]))
@@ -197,4 +206,3 @@ def _short(text: str) -> str:
     """A text in quotes, on one line and not too long."""
     flat = " ".join(visible(text).split())
     return f'"{flat}"' if len(flat) <= SHOWN else f'"{flat[: SHOWN - 1]}…"'
-

@@ -1,4 +1,4 @@
-"""Values as YAML in the style of the project's specs: blocks outside, flow inside, comments at the ends of lines."""
+"""Values as YAML in the style of the project's specs: flow style within lines, comments at their ends."""
 
 from __future__ import annotations
 
