@@ -23,7 +23,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,11 +244,7 @@ def _report(results: list[Result], seconds: float) -> None:
     for result in results:
         by_dataset[result.dataset].append(result)
     size = len(by_dataset)
-
-    def share(of: str) -> float:
-        return sum(sum(r.right[of] for r in some) / len(some) for some in by_dataset.values()) / size
-
-    cases = {part: share(part) for part in PARTS}
+    cases = {part: _mean(by_dataset, lambda r, part=part: r.right[part]) for part in PARTS}  # type: ignore[misc]
     right = ("format", "splits", "text", "labels")
     cases["all but ingests"] = _mean(by_dataset, lambda r: all(r.right[part] for part in right))
     cases["all"] = _mean(by_dataset, lambda r: all(r.right.values()))
@@ -270,8 +266,10 @@ def _report(results: list[Result], seconds: float) -> None:
     print(json.dumps({"benchmark": "draft", "case": "seconds", "ours": round(seconds, 1), "n": len(results)}))
 
 
-def _mean(by_dataset: dict[str, list[Result]], good: Any) -> float:
-    return sum(sum(map(good, some)) / len(some) for some in by_dataset.values()) / len(by_dataset)
+def _mean(by_dataset: dict[str, list[Result]], good: Callable[[Result], bool]) -> float:
+    """The mean over datasets of the share of their cases that are good."""
+    shares = [sum(map(good, some)) / len(some) for some in by_dataset.values()]
+    return sum(shares) / len(shares)
 
 
 def _kind(cause: str) -> str:

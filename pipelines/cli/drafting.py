@@ -113,7 +113,7 @@ def _check(name: str, data: Path | None, root: Root, specs: Path | None) -> None
     table(
         pa.Table.from_pylist(
             [
-                {"kind": one.kind, "label": one.label, "difference": sides[one.lacking], "occurs": one.count}
+                {"kind": one.kind, "label": one.label, "difference": sides[one.lacking], "occurs": one.occurs}
                 for one in found
             ]
         )

@@ -177,5 +177,6 @@ def _column(path: str, lines: list[str], main: list[str]) -> str:
     name = PurePosixPath(path).name.lower()
     words = [word for word in re.findall(r"[a-z]+", name) if word not in ("txt", "tsv", split_of(name)[1].lower())]
     if any(word.startswith(("label", "intent", "class", "target")) for word in words):
-        return next(w.rstrip("s") for w in words if w.startswith(("label", "intent", "class", "target")))
+        named = [word for word in words if word.startswith(("label", "intent", "class", "target"))]
+        return str(named[0]).rstrip("s")
     return "label" if len(set(lines)) < len(lines) / 3 else "_".join(words) or "other"

@@ -14,12 +14,12 @@ from ubert.schema.spec import DatasetSpec
 
 
 class Difference(NamedTuple):
-    """A category that one side lacks: `count` is how often the data has it."""
+    """A category that one side lacks: `occurs` is how often the data has it."""
 
     kind: str
     label: str
     lacking: str  # spec or data
-    count: int
+    occurs: int
 
 
 def differences(spec: DatasetSpec, folder: Path) -> tuple[list[Difference], int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from os.path import commonpath
 from typing import Any
+
+from pipelines.drafting.names import beginning
 
 TAG = re.compile(r"O|[BIESMUL][-_]\S+")
 Proposal = tuple[dict[str, Any], float, str]
@@ -54,7 +55,7 @@ def _footers(others: list[str], rows: list[list[str]]) -> set[str]:
     if not others or any(len(line.split()) > 1 for line in others):
         return set()
     firsts = {line.split("#")[0] for line in others}
-    shared = commonpath(sorted(firsts))
+    shared = beginning(firsts)
     found = {shared} if len(shared) >= 4 else firsts
     return found if len(found) <= 12 and len(others) * 4 < len(rows) else set()
 

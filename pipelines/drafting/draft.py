@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from ubert.schema.record import Record
 from ubert.schema.spec import NAME, Categories
 
 SAMPLE = 400  # rows that guesses are tried on,
-LOOKED_AT = 4_000  # taken evenly from as many of each file
+LOOKED_AT = 4_000  # drawn from as many of each file
 FILES = 60  # of a glob
 READINGS, SHOWN = 4, 4  # that are tried; candidates that are shown
 SECONDS = 20.0  # in which labels are counted beyond the sample
@@ -131,14 +132,16 @@ def shared_keys(name: str, folder: str, arranged_as: Arranged) -> dict[str, Any]
 
 def _sample(one: Arranged) -> Rows:
     """The first rows of each entry, in turns: as many of each as there is room for."""
-    share = max(40, SAMPLE // len(one.files))
+    share, drawn = max(40, SAMPLE // len(one.files)), random.Random(0)
     found: list[tuple[int, RawRow]] = []
     for place, paths in enumerate(one.paths):
         some = paths[:: max(1, len(paths) // FILES)]
         for path in some:
             rows = [row for row in one.rows(place, path, LOOKED_AT) if isinstance(row, RawRow)]
-            step = max(1, len(rows) * len(some) // share)  # rows are often in the order of their labels
-            found += [(place, row) for row in rows[::step]]
+            chance = share / (len(rows) * len(some)) if rows else 0  # rows are often in the order of their labels
+            found += [(place, row) for row in rows if drawn.random() < chance] or [
+                (place, row) for row in rows[:1]
+            ]
     return found
 
 

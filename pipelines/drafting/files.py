@@ -7,10 +7,10 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from os.path import commonpath
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from pipelines.drafting.names import beginning
 from pipelines.sources._glob import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Split
@@ -96,7 +96,7 @@ def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
         split, why = split_of(path)
         if not why:  # by what its name has beyond those beside it: FLUTEfinaltrain, FLUTEfinalval
             names = [other.name for other in map(PurePosixPath, listed) if other.parent == at.parent]
-            split, why = split_of(at.name.removeprefix(commonpath(names)))
+            split, why = split_of(at.name.removeprefix(beginning(names)))
         alike[at.parent.as_posix(), at.suffix, split, why].append(path)
     found = []
     for (parent, suffix, split, why), files in alike.items():
@@ -158,4 +158,8 @@ def _other_encoding(block: bytes) -> str:
             except UnicodeDecodeError:
                 continue
             return name
+    try:
+        block.decode("cp1252")
+    except UnicodeDecodeError:
+        return "latin-1"
     return "cp1252" if any(0x80 <= byte < 0xA0 for byte in block) else "latin-1"

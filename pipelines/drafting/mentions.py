@@ -102,7 +102,7 @@ def _sentences(fields: Fields) -> Iterator[Guess]:
                 number = {"each": f"{path}.{{sentence}}", "start": "{sentence}", "end": "{sentence}"}
                 spans = {**number, "label": f"/{other}.{{sentence}}"}
                 mapping = {"tokens": path, "spans": spans, "offsets": {"unit": "token", "end": "inclusive"}}
-                yield Guess("ner", mapping, 0.93, (f"{other} labels each sentence of {path}",))
+                yield Guess("ner", mapping, 0.87, (f"{other} labels each sentence of {path}",))
 
 
 def _tagged(fields: Fields) -> Iterator[Guess]:
@@ -299,10 +299,24 @@ def _events(fields: Fields, body: Map) -> Iterator[Guess]:
                 continue
             parts = [part for other in lists if (part := _arguments(fields, base, other))]
             event: Map = {"each": _optional(fields, base), "label": label, "trigger": at}
+            spans: Map = {}
             if parts:
                 event["arguments"] = parts[0]
+                if isinstance(parts[0]["target"], str):  # the id of a mention that is elsewhere in the row
+                    spans = {"spans": found} if (found := _named(fields, base)) else {}
             why = (f"each of {base} has a {trigger}" + (" and arguments" if parts else ""),)
-            yield Guess("event", {**body, "events": event}, 0.97 if parts else 0.8, why)
+            yield Guess("event", {**body, **spans, "events": event}, 0.97 if parts else 0.8, why)
+
+
+def _named(fields: Fields, other: str) -> Map | None:
+    """A list of mentions with ids."""
+    for base in _bases(fields):
+        inside = below(fields, base)
+        place, own = place_of(inside), id_of(inside)
+        if base != other and own and ("start" in place or "indices" in place):
+            label = label_of(inside, {*place.values(), own})
+            return {"each": _optional(fields, base), "id": own, **place, **({"label": label} if label else {})}
+    return None
 
 
 def _trigger(inside: Fields, name: str) -> dict[str, str]:

@@ -36,6 +36,15 @@ def plain_names(labels: Iterable[str]) -> dict[str, str]:
     return names
 
 
+def beginning(names: Iterable[str]) -> str:
+    """What all names begin with."""
+    first, last = min(names := [*names]), max(names)
+    same = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[:same]
+
+
 def _shared(labels: list[str]) -> str:
     """What all labels begin with, up to an underscore or the like: `atis_` of atis_flight and atis_meal."""
     beginning = re.match(r"[^\W\d]+?[_:/.]", labels[0]) if len(labels) > 2 else None

@@ -181,7 +181,7 @@ def _columns(file: File, text: str) -> Iterator[Reading]:
 
 
 def _tables(file: File, text: str) -> Iterator[Reading]:
-    for options, score, why in tables(text):
+    for options, score, why in tables(sample.ends(file.place, file.encoding, 8 * LOOK)):
         yield Reading("table", options, score, why)
 
 

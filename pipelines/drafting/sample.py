@@ -33,6 +33,17 @@ def head(path: Path, encoding: str, most: int = MOST) -> str:
     return data.decode(encoding, "replace").removeprefix("\ufeff")
 
 
+def ends(path: Path, encoding: str, most: int) -> str:
+    """The beginning of a file and lines from its end, which may be of another form."""
+    start, size = head(path, encoding, most), path.stat().st_size
+    if size <= most:
+        return start
+    with path.open("rb") as file:
+        file.seek(max(most, size - most // 4))
+        rest = file.read(most)
+    return start + rest[rest.find(b"\n") + 1 :].decode(encoding, "replace")
+
+
 def rows(
     spec_format: str, options: Strict, folder: Path, path: str, encoding: str, most: int | None = ROWS
 ) -> Iterator[RawRow | Reject]:

@@ -14,7 +14,7 @@ from pipelines.sources._csv import records
 Proposal = tuple[dict[str, Any], float, str]
 Rows = list[list[str]]
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
-LINES = 2_000
+LINES = 20_000
 _USUAL = re.compile(
     r"(gold_?)?(text|label|sentence\d?|sentence_?[ab12]|id|idx|index|premise|hypothesis|question\d?|answer|context"
     r"|class|category|intent|target|tweet|body|title|content|comment|score|quality|split|source|document|review)s?",
@@ -111,11 +111,15 @@ def _is_number(value: str) -> bool:
 def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
     """Names of columns by what they hold: texts, labels, numbers; names that are given stay."""
     names: list[str] = []
+    labels = sum(_kind([row[i] for row in rows]) == "label" for i in range(len(rows[0])))
     for i in range(len(rows[0])):
         if given and given[i] and given[i] not in names:
             names.append(given[i])
             continue
         name = _kind([row[i] for row in rows])
+        if name == "label" and labels > 1:  # none of them is the label more than another
+            names.append(f"label{sum(other.startswith('label') for other in names) + 1}")
+            continue
         taken = sum(re.fullmatch(rf"{name}\d*", other) is not None for other in names)
         names.append(
             name if not taken and name != "column" else f"{name}{taken + 1 if name != 'column' else i + 1}"

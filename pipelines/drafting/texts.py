@@ -165,6 +165,13 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     break
 
 
+def _beside(fields: Fields, text: Field, labels: list[list[str]]) -> bool:
+    """Whether labels are those of the parts of a text, one each."""
+    whole = fields.get(text.path.removesuffix("[]"))
+    parts = whole.words if whole and "[]" in text.path else None
+    return parts is not None and list(map(len, parts)) == list(map(len, labels))
+
+
 def _are_short(parts: set[str]) -> bool:
     return all(0 < len(part) <= 40 and part.count(" ") <= 2 and not part.startswith(" ") for part in parts)
 
@@ -252,6 +259,8 @@ def _choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             asked = [text for text in others if hint(text.name, "question query stem") or _asks(text)]
             rest = [text for text in others if text not in asked]
             why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
+            if not asked and len(rest) == 2:
+                rest, asked = sorted(rest, key=_length, reverse=True)[:1], sorted(rest, key=_length)[:1]
             body = [text.path for text in [*rest[:1], *asked[:1]]]
             if body:
                 pair: dict[str, Any] = {"pair": body[1]} if len(body) > 1 else {}
@@ -260,7 +269,8 @@ def _choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
 
 def _asks(text: Field) -> bool:
     """Whether most values are questions."""
-    return sum(value.rstrip().endswith(("?", "？")) for value in text.values) > 0.6 * len(text.values)
+    asking = [value for value in text.values if value.rstrip().endswith(("?", "？"))]
+    return len(asking) > 0.6 * len(text.values)
 
 
 def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +81,7 @@ def _at_words(text: str, start: int, end: int) -> bool:
 def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     """The best of the ways to read the offsets of a guess; None where no row becomes a record."""
     best: Trial | None = None
-    few = rows[:: max(1, len(rows) // FEW)]
+    few = random.Random(0).sample(rows, min(FEW, len(rows)))
     for offsets in _ways(guess):
         mapping = {key: item for key, item in guess.map.items() if key != "offsets"}
         way = guess._replace(map={**mapping, **({"offsets": offsets} if offsets else {})})
