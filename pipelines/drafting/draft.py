@@ -107,7 +107,7 @@ def _candidates(gathered: Gathered, name: str) -> list[Candidate]:
         rows = _sample(one)
         contents = [row.content for _, row in rows]
         for guess in guesses(one.reading.format, contents) if rows else []:
-            if len(found) >= SHOWN and one.reading.score * guess.score < found[SHOWN - 1].score:
+            if len(found) >= SHOWN and one.reading.score * guess.score <= found[SHOWN - 1].score:
                 break
             trial = tried(guess, shared, rows)
             if trial is not None:

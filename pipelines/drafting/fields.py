@@ -44,14 +44,20 @@ class Field(NamedTuple):
         return len(set(map(str, self.values)))
 
     @property
+    def length(self) -> float:
+        """The mean length of strings or lists."""
+        return sum(map(len, self.values)) / len(self.values)
+
+    @property
     def is_text(self) -> bool:
         """Strings of several words."""
         if not self.all(str):
             return False
-        letters = sum(map(len, self.values)) / len(self.values)
         words = sum(value.count(" ") for value in self.values) / len(self.values)
         ascii_ = all(value.isascii() for value in self.values[:30])
-        return words >= 2 or (not ascii_ and letters >= 5 and words < 1 and self.distinct > 0.5 * len(self.values))
+        return words >= 2 or (
+            not ascii_ and self.length >= 5 and words < 1 and self.distinct > 0.5 * len(self.values)
+        )
 
     @property
     def is_label(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from pipelines.drafting.fields import Field
 from pipelines.drafting.guess import hint
@@ -135,8 +134,17 @@ def _is_listed_pair(inside: dict[str, Field]) -> bool:
     return bool(first and second and first.all(int) and second.all(int) and _ascend(first, second))
 
 
-def relative(fields: dict[str, Field], base: str, names: str) -> tuple[str, Any] | None:
-    """The child of an item that has one of these names, and its field."""
-    inside = below(fields, base)
-    best = max(inside, key=lambda path: hint(path, names), default=None)
-    return (best, inside[best]) if best and hint(best, names) >= 0.5 else None
+def bases(fields: dict[str, Field]) -> list[str]:
+    """Paths to the items of lists and open objects, which may be mentions."""
+    found = {}
+    for path in fields:
+        for match in re.finditer(r"\[\](?=\.|$)|\{\w+\}(?=\.|$)", path):
+            found[path[: match.end()]] = True
+    return list(found)
+
+
+def optional(fields: dict[str, Field], base: str) -> str:
+    """A path with `?` at its first key where some rows lack it."""
+    first = re.match(r"[^.\[{]+", base)
+    field = fields.get(first[0]) if first else None
+    return f"{first[0]}?{base[first.end() :]}" if first and field and field.rows < field.of else base

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipelines.drafting.files import split_of
 from ubert.schema.record import Split
 
-DEEPEST, MANY = 4, 6
+DEEPEST, MANY, WIDEST = 4, 6, 12
 OPEN_KEYS = 8  # an object of as many keys alike is one of rows, by key
 
 
@@ -108,7 +108,8 @@ def _route(found: _Found) -> Route | None:
         score = (0.75 if own else 0.6 if around else 0.4) + many - 0.05 * (depth - 1)
         return Route({"rows": [path], **enclosing}, score, f"{why}, each an object")
     widths = {len(item) for item in items[:100] if isinstance(item, list)}
-    if isinstance(first, list) and len(widths) == 1 and widths != {0} and any(map(_is_text, first)):
+    texts = [item for item in first if isinstance(item, str) and _is_text(item)] if isinstance(first, list) else []
+    if len(widths) == 1 and max(widths) <= WIDEST and texts:
         columns = [f"column{number}" for number in range(1, widths.pop() + 1)]
         return Route({"rows": [path], "columns": columns, **enclosing}, 0.6 + many, f"{why}, each a list")
     return None
