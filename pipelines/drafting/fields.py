@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-DEEPEST, VALUES = 12, 4_000
+DEEPEST, VALUES, MOST = 12, 4_000, 300  # levels, values of a path, paths
 _CODE = re.compile(r"[\d\W_]*")
 
 
@@ -95,7 +95,7 @@ def fields_of(rows: Sequence[dict[str, Any]]) -> dict[str, Field]:
     for row in rows:
         seen: set[str] = set()
         for path, value in _walk(row, "", open_paths, 0):
-            if value is not None and value != "":
+            if value is not None and value != "" and (path in values or len(values) < MOST):
                 if len(values[path]) < VALUES:
                     values[path].append(value)
                 seen.add(path)

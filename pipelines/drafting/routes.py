@@ -32,7 +32,7 @@ def routes(content: Any) -> list[Route]:
     found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
     if parts := _parts(content):
         found.append(parts)
-    if isinstance(content, dict):
+    if isinstance(content, dict) and not _is_open(content):
         document = any(isinstance(item, str) and item.count(" ") >= 15 for item in content.values())
         found.append(Route({"rows": ["."]}, 0.85 if document else 0.5, "the file is one object"))
     return sorted(found, key=lambda route: -route.score)[:5]
