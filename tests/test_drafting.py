@@ -234,6 +234,36 @@ def test_parallel_files(tmp_path: Path) -> None:
     assert len(records(spec, mirror(tmp_path))) == 60
 
 
+def test_files_whose_names_say_the_label(tmp_path: Path) -> None:
+    rng = random.Random(12)
+    paths = [
+        put(mirror(tmp_path), f"notes.{mood}", "".join(f"{sentence(rng)} or so.\n\n" for _ in range(30)))
+        for mood in ("veryGlad", "so_sad")
+    ]
+    spec = spec_of(tmp_path, *paths)
+    assert (spec.format, spec.task) == ("table", "classification")
+    assert [entry.options["constants"] for entry in spec.files] == [{"label": "so_sad"}, {"label": "veryGlad"}]
+    assert sorted(spec.categories.label.values()) == ["so sad", "very glad"]
+    assert len(records(spec, mirror(tmp_path))) == 60
+
+
+def test_options_that_a_letter_chooses(tmp_path: Path) -> None:
+    rng = random.Random(13)
+    rows = [
+        {
+            "question": f"Where is {rng.choice(PEOPLE)} now?",
+            "options": rng.sample(PLACES, 3),
+            "correct": rng.choice("ABC"),
+        }
+        for _ in range(30)
+    ]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "dev.jsonl", "\n".join(map(json.dumps, rows))))
+    assert spec.task == "choice"
+    assert spec.map.candidates == {"A": "options.0", "B": "options.1", "C": "options.2"}
+    for record, row in zip(records(spec, mirror(tmp_path)), rows, strict=True):
+        assert record.categories[record.labels[0]].name == row["options"]["ABC".index(row["correct"])]
+
+
 def test_json_with_a_list_for_each_split(tmp_path: Path) -> None:
     rng = random.Random(7)
     content = {

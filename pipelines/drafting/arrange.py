@@ -11,6 +11,7 @@ from typing import Any
 
 from pipelines.drafting import sample
 from pipelines.drafting.files import Entry, Gathered, encoding_of, entries, split_of
+from pipelines.drafting.names import beginning
 from pipelines.drafting.readings import File, Reading, readings
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
@@ -72,6 +73,8 @@ def arranged(gathered: Gathered) -> list[Arranged]:
     encodings = {path: _encoding(gathered.folder / path) for entry in listed for path in entry.files[:TRIED]}
     main = max(listed, key=lambda entry: (gathered.folder / entry.files[0]).stat().st_size)
     first = main.files[0]
+    if by_file := _labels_of_files(gathered.folder, listed, encodings):
+        found.append(by_file)
     for reading in readings(File(gathered.folder, first, encodings[first], frozenset(beside))):
         one = Arranged(gathered.folder, _without_parts(reading))
         for entry in listed:
@@ -85,6 +88,26 @@ def _without_parts(reading: Reading) -> Reading:
     """A reading whose `rows` are for its entries to state."""
     own = {key for options in reading.parts.values() for key in options}
     return reading._replace(options={key: item for key, item in reading.options.items() if key not in own})
+
+
+def _labels_of_files(folder: Path, listed: list[Entry], encodings: dict[str, str]) -> Arranged | None:
+    """Lines of text whose label their file's name says, as in `reviews.pos` and `reviews.neg`."""
+    paths = [path for entry in listed for path in entry.files]
+    if not 2 <= len(paths) <= 20 or len({entry.split for entry in listed}) > 1 or len(listed) < len(paths):
+        return None
+    names = [PurePosixPath(path).name for path in paths]
+    start, stop = len(beginning(names)), len(beginning(name[::-1] for name in names))
+    labels = [name[start : len(name) - stop].strip("._-") for name in names]
+    if not all(any(map(str.isalpha, label)) for label in labels):
+        labels = [PurePosixPath(name).stem for name in names]
+    found = [readings(File(folder, path, encodings[path])) for path in paths]
+    if len({*labels}) < len(labels) or any(not all(one.format == "text" for one in some) for some in found):
+        return None
+    options = {"columns": ["text"], "rest": True}
+    one = Arranged(folder, Reading("table", options, 0.6, "lines of text, whose label the names of files may say"))
+    for entry, label in zip(listed, labels, strict=True):
+        one.add(entry, encodings[entry.files[0]], {**options, "constants": {"label": label}})
+    return one
 
 
 def _used(one: Arranged) -> int:

@@ -60,7 +60,7 @@ def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
         if field.flat and field.all(str) and numbered:
             series.setdefault(numbered[1].lower(), []).append(field.path)
     for stem, paths in series.items():
-        usual = hint(stem, "choice option ending answer sol solution ans alternative") or stem == ""
+        usual = hint(stem, "choice option ending answer sol solution ans alternative warrant") or stem == ""
         if len(paths) >= 2 and (usual or len(paths) > 2):
             yield {"candidates": {path: path for path in paths}}, set(paths)
 
@@ -78,6 +78,11 @@ def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
     if "candidate_keys" in options:
         return True
     field = fields[candidates]
+    longest = max(map(len, field.values))
+    letters = "ABCDEFGHIJKL"[:longest]
+    if label.all(str) and said <= {*letters} and {*map(len, field.values)} == {longest}:
+        options["candidates"] = {letter: f"{candidates}.{i}" for i, letter in enumerate(letters)}
+        return True
     if label.all(int):
         return all(0 <= value < 12 for value in label.values)
     return any(label.values[i] in field.values[i] for i in range(min(len(label.values), len(field.values))))
