@@ -237,7 +237,7 @@ def test_parallel_files(tmp_path: Path) -> None:
 def test_files_whose_names_say_the_label(tmp_path: Path) -> None:
     rng = random.Random(12)
     paths = [
-        put(mirror(tmp_path), f"notes.{mood}", "".join(f"{sentence(rng)} or so.\n\n" for _ in range(30)))
+        put(mirror(tmp_path), f"notes.{mood}", "".join(f"Note {n} says {sentence(rng)}.\n\n" for n in range(30)))
         for mood in ("veryGlad", "so_sad")
     ]
     spec = spec_of(tmp_path, *paths)

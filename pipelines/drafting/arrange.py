@@ -96,7 +96,10 @@ def _labels_of_files(folder: Path, listed: list[Entry], encodings: dict[str, str
     if not 2 <= len(paths) <= 20 or len({entry.split for entry in listed}) > 1 or len(listed) < len(paths):
         return None
     names = [PurePosixPath(path).name for path in paths]
-    start, stop = len(beginning(names)), len(beginning(name[::-1] for name in names))
+    start, stop = (
+        len(re.sub(r"[^\W_]+$", "", shared))  # whole words
+        for shared in (beginning(names), beginning(name[::-1] for name in names))
+    )
     labels = [name[start : len(name) - stop].strip("._-") for name in names]
     if not all(any(map(str.isalpha, label)) for label in labels):
         labels = [PurePosixPath(name).stem for name in names]

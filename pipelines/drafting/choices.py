@@ -10,6 +10,7 @@ from pipelines.drafting.fields import Field
 from pipelines.drafting.guess import Guess, hint
 
 Fields = dict[str, Field]
+OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # what options are called
 
 
 def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
@@ -34,7 +35,7 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             body = [text.path for text in [*rest[:1], *asked[:1]]]
             if body:
                 pair: dict[str, Any] = {"pair": body[1]} if len(body) > 1 else {}
-                yield Guess("choice", {"text": body[0], **pair, **options, "label": label.path}, 0.92, why)
+                yield Guess("choice", {"text": body[0], **pair, **options, "label": label.path}, 0.995, why)
 
 
 def _asks(text: Field) -> bool:
@@ -60,7 +61,7 @@ def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
         if field.flat and field.all(str) and numbered:
             series.setdefault(numbered[1].lower(), []).append(field.path)
     for stem, paths in series.items():
-        usual = hint(stem, "choice option ending answer sol solution ans alternative warrant") or stem == ""
+        usual = hint(stem, OPTIONS) or stem == ""
         if len(paths) >= 2 and (usual or len(paths) > 2):
             yield {"candidates": {path: path for path in paths}}, set(paths)
 

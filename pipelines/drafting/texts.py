@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
-from pipelines.drafting.choices import choices
+from pipelines.drafting.choices import OPTIONS, choices
 from pipelines.drafting.columns import TAG
 from pipelines.drafting.fields import Field
 from pipelines.drafting.guess import Guess, hint
@@ -118,7 +118,7 @@ def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field
         a, b = by_name.get(first), by_name.get(second) or short.get(second)
         if a and b and a.path != b.path:
             found.append((a, b.path, True))
-    flat = [text for text in texts if text.flat]
+    flat = [text for text in texts if text.flat and not hint(text.name, OPTIONS)]
     for a, b in permutations(flat, 2):
         numbered = re.sub(r"(1|a)$", "", _bare(a.name)) == re.sub(r"(2|b)$", "", _bare(b.name))
         if not found and numbered and _bare(a.name)[-1:] in "1a":
