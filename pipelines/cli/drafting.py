@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Data, Root, Specs, app, console, errors, write
+from pipelines.cli.shared import STORE, Data, Root, Specs, app, console, write
 
 if TYPE_CHECKING:
     from pipelines.drafting.draft import Draft
@@ -169,4 +169,4 @@ def try_(
         if rows:
             table(pa.Table.from_pylist(rows))
     total = found.kept + found.reasons.total()
-    errors.print(f"{name}: {found.kept:,} of the first {total:,} rows become records", highlight=False)
+    console.print(f"{name}: {found.kept:,} of the first {total:,} rows become records", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,7 @@ class Draft:
     language: tuple[str, str]
     rows: int = 0  # that labels were counted in
     whole: bool = True  # whether these are all rows
-    reasons: dict[str, int] = field(default_factory=dict)  # of refused rows among them
+    reasons: Counter[str] = field(default_factory=Counter)  # of refused rows among them
     kept: int = 0
     fetch: dict[str, Any] = field(default_factory=dict)
 
@@ -139,41 +140,41 @@ def _sample(one: Arranged) -> Rows:
         for path in some:
             rows = [row for row in one.rows(place, path, LOOKED_AT) if isinstance(row, RawRow)]
             chance = share / (len(rows) * len(some)) if rows else 0  # rows are often in the order of their labels
-            found += [(place, row) for row in rows if drawn.random() < chance] or [
-                (place, row) for row in rows[:1]
-            ]
+            some_rows = [row for row in rows if drawn.random() < chance] or rows[:1]
+            found += [(place, row) for row in some_rows]
     return found
 
 
 def _count(made: Draft, seconds: float) -> None:
     """Count the labels in all rows of the first candidate, or in those that are read in time, and map these."""
-    best, until = made.best, time.monotonic() + seconds
-    trial = best.trial
-    rows: list[tuple[int, RawRow]] = []
-    for place, paths in enumerate(best.arranged.paths):
-        for path in paths:
-            if time.monotonic() > until or len(rows) > sample.ALL:
-                made.whole = False
-                break
-            for row in best.arranged.rows(place, path, sample.ALL - len(rows)):
-                if isinstance(row, RawRow):
-                    rows.append((place, row))
-                else:
-                    made.reasons[row.reason] = made.reasons.get(row.reason, 0) + 1
-            made.whole &= best.arranged.is_small(path)
-    labels = Labels()
+    trial, rows, labels = made.best.trial, _rows(made, time.monotonic() + seconds), Labels()
     add = counter(trial.spec.task, trial.spec.map, labels)
     for _, row in rows:
         add(row.content)
-    unlabelled = trial.unlabelled
     files = [
-        entry.model_copy(update={"labelled": False}) if place in unlabelled else entry
+        entry.model_copy(update={"labelled": place not in trial.unlabelled})
         for place, entry in enumerate(trial.spec.files)
     ]
     categories = Categories.model_validate(labels.categories())
     spec = trial.spec.model_copy(update={"categories": categories, "files": files})
-    made.best.trial = trial = Trial(trial.guess, spec, labels)
-    run(trial, [(place, row) for place, row in rows if place not in unlabelled])
-    made.rows, made.kept = len(rows), len(trial.kept)
-    for reason, count in trial.reasons.items():
-        made.reasons[reason] = made.reasons.get(reason, 0) + count
+    made.best.trial = whole = Trial(trial.guess, spec, labels)
+    run(whole, [(place, row) for place, row in rows if files[place].labelled])
+    made.rows, made.kept = len(rows), len(whole.kept)
+    made.reasons.update(whole.reasons)
+
+
+def _rows(made: Draft, until: float) -> list[tuple[int, RawRow]]:
+    """The rows of all files, of large ones the first; rows that can't be read are counted by their reason."""
+    one, found = made.best.arranged, list[tuple[int, RawRow]]()
+    for place, paths in enumerate(one.paths):
+        for path in paths:
+            if time.monotonic() > until or len(found) >= sample.ALL:
+                made.whole = False
+                return found
+            for row in one.rows(place, path, sample.ALL - len(found)):
+                if isinstance(row, RawRow):
+                    found.append((place, row))
+                else:
+                    made.reasons[row.reason] += 1
+            made.whole &= one.is_small(path)
+    return found
