@@ -42,8 +42,6 @@ def described(record: Record) -> Text:
         lines.append(f"[{span.start}, {span.end}) {category}: {covered(record, span)!r}", colour(span.category))
     for group, mentions in _clusters(record).items():
         lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
-    for group, mentions in _clusters(record).items():
-        lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
     for relation in record.relations:
         first, second = (covered(record, record.spans[i]) for i in (relation.head, relation.tail))
         lines.append(f"\n{'relation':12} ", "bold")
@@ -55,15 +53,6 @@ def described(record: Record) -> Text:
             filler = f"event {argument.event}" if argument.span is None else f"span {argument.span}"
             lines.append(f"\n{'':12} {record.categories[argument.role].name}: {filler}")
     return lines.append("\n")
-
-
-def _clusters(record: Record) -> dict[int, list[str]]:
-    """The words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
-    found: dict[int, list[str]] = {}
-    for span in record.spans:
-        if span.group is not None:
-            found.setdefault(span.group, []).append(repr(covered(record, span)))
-    return found
 
 
 def _clusters(record: Record) -> dict[int, list[str]]:
