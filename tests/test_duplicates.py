@@ -97,6 +97,18 @@ def test_a_text_of_which_something_else_is_asked_is_no_duplicate(other: dict[str
     assert found(tmp_path) == []
 
 
+def test_two_scores_of_one_text_are_no_duplicates(tmp_path: Path) -> None:
+    scale = [Category("0", "value"), Category("1", "value")]
+    asked = ["how positive", "how calm", "How positive"]
+    records = [
+        record("a", i, "The cat sat.", task="regression", labels=[], value=0.5, categories=scale, instruction=one)
+        for i, one in enumerate(asked)
+    ]
+    put_corpus(tmp_path, "a", records)
+    duplicates(root=tmp_path)
+    assert matches(tmp_path) == {"a/train/2": ("a/train/0", "exact")}
+
+
 def test_two_questions_on_one_page_are_no_duplicates(tmp_path: Path) -> None:
     page, ask = "The cat sat on the mat.", {"task": "qa", "labels": []}
     questions = ["Who sat?", "Where did it sit?", "who sat?"]
