@@ -44,6 +44,10 @@ NAMES = {
 COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "ingest": ["ingest", "NAME"],
     "fetch": ["fetch", "NAME"],
+    "draft": ["draft", "NAME", "absent.csv"],
+    "draft name": ["draft", "absent.csv", "--name", "NAME"],
+    "draft check": ["draft", "--check", "NAME"],
+    "try": ["try", "NAME"],
     "rejects": ["rejects", "NAME"],
     "duplicates": ["duplicates", "NAME"],
     "contamination": ["contamination", "NAME"],

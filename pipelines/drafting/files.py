@@ -56,7 +56,7 @@ def gather(given: Sequence[Path], data: Path | None) -> Gathered:
     """
     found: dict[Path, bool] = {}
     for path in given:
-        if not path.exists():
+        if not os.path.exists(path):  # noqa: PTH110  (a name that is too long is of no file, either)
             raise UserError(f"{path}: no such file or folder; name the files of one dataset")
         inside = _below(path) if path.is_dir() else [path]
         if not inside:
