@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import ubert
-from pipelines.predict import CHUNK, Input, pairs_of
+from pipelines.inputs import ANSWERS, Input
+from pipelines.predict import CHUNK, pairs_of
 from ubert.inference.beam import Search
 from ubert.schema.recipe import Precision
 
@@ -31,8 +32,8 @@ def generate(
         best: so many texts for each one.
 
     Yields:
-        For each text {"text", "pair" where it has one, "predictions": [{"text", "score"}, ...]}, best first, in
-        the order of the texts; for chunk after chunk of them.
+        For each text the fields of its row and {"predictions": [{"text", "score"}, ...]}, best first, in the order
+        of the texts; for chunk after chunk of them.
 
     Raises:
         UserError: whatever is wrong with the checkpoint, the texts or the arguments.
@@ -44,8 +45,8 @@ def generate(
         found = predictor.generate(texts, pairs=pairs_of(asked), instruction=instruction, search=search)
         yield [
             {
-                **{name: value for name, value in one._asdict().items() if value is not None},
-                "predictions": [asdict(prediction) for prediction in predictions[:best]],
+                **one.row,
+                ANSWERS: [asdict(prediction) for prediction in predictions[:best]],
             }
             for one, predictions in zip(asked, found, strict=True)
         ]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Required, TypedDict, Unpack, get_args
 
 import ubert
-from ubert.inference.candidates import NOTHING, Events, Relations, check_string
+from pipelines.inputs import Input, Inputs, read_inputs
+from pipelines.json_lines import resumable
+from pipelines.progress import meter
+from ubert.inference.candidates import Events, Relations
+from ubert.inference.predictor import Predictor
+from ubert.inference.questions import questions
 from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
@@ -19,34 +22,40 @@ from ubert.schema.recipe import Precision
 CHUNK = 512  # texts that are sorted by length together; their predictions come out together
 
 
-class Input(NamedTuple):
-    """A text, and the second one of a pair."""
+class Ask(TypedDict, total=False):
+    """What is asked of texts: arguments of `ubert.inference.predictor.Predictor.predict`."""
 
-    text: str
-    pair: str | None = None
+    task: Required[str]
+    categories: Sequence[str]
+    relations: Relations
+    events: Events
+    instruction: str | None
+    threshold: float | None
+    overlap: Overlaps
+    discontinuous: bool
+
+
+class Chunk(NamedTuple):
+    """Texts that are predicted together. `done`: how much of the input has been read with them."""
+
+    texts: list[Input]
+    done: int
 
 
 def predict(
     checkpoint: Path,
     inputs: Iterable[Input],
     *,
-    task: str,
-    categories: Sequence[str] = (),
-    relations: Relations = NOTHING,
-    events: Events = NOTHING,
-    instruction: str | None = None,
-    threshold: float | None = None,
-    overlap: Overlaps = "highest",
-    discontinuous: bool = False,
     precision: Precision = "auto",
     verify: bool = True,
     chunk: int = CHUNK,
+    **ask: Unpack[Ask],
 ) -> Iterator[list[dict[str, Any]]]:
-    """Predict `chunk` texts at a time; see `ubert.inference.predictor.Predictor.predict` for the arguments.
+    """Predict `chunk` texts at a time.
 
     Yields:
-        For each text {"text", "pair" where it has one, "predictions": [...]}, in the order of the texts; for chunk
-        after chunk of them. A prediction has the fields of its class in `ubert.objectives`: {"category", "score"},
+        For each text the fields of its row and {"predictions": [...]}, in the order of the texts; for chunk after
+        chunk of them. A prediction has the fields of its class in `ubert.objectives`: {"category", "score"},
         {"value"}, {"start", "end", "category", "text", "score"}, {"category", "fragments", "score"},
         {"category", "head", "tail", "score"}, {"category", "trigger", "arguments"} or {"mentions"}.
 
@@ -56,25 +65,82 @@ def predict(
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)
     while asked := list(islice(remaining, chunk)):
-        found = predictor.predict(
-            [one.text for one in asked],
-            task=task,
-            categories=categories,
-            relations=relations,
-            events=events,
-            pairs=pairs_of(asked),
-            instruction=instruction,
-            threshold=threshold,
-            overlap=overlap,
-            discontinuous=discontinuous,
-        )
-        yield [
-            {
-                **{name: value for name, value in one._asdict().items() if value is not None},
-                "predictions": [asdict(prediction) for prediction in predictions],
-            }
-            for one, predictions in zip(asked, found, strict=True)
-        ]
+        yield answered(predictor, asked, ask)
+
+
+def predict_file(
+    checkpoint: Path,
+    source: Path,
+    output: Path,
+    *,
+    precision: Precision = "auto",
+    verify: bool = True,
+    workers: int = 1,
+    address: str | None = None,
+    **ask: Unpack[Ask],
+) -> int:
+    """Predict the texts of a file into a file of JSON lines. What was written before it was stopped stays: the
+    same call goes on behind it, and the output is the same as if it had not been stopped.
+
+    Args:
+        workers: processes that predict; more than one are Ray's, and write the same output.
+        address: a Ray cluster whose machines see `source`; None: a local Ray.
+
+    Returns:
+        How many texts the output has.
+
+    Raises:
+        UserError: `output` exists, was begun with other arguments or can't be written, or whatever is wrong with
+            the checkpoint, the texts or the arguments.
+    """
+    checkpoint = ubert.checkpoint(checkpoint)
+    questions([], **ask)
+    inputs = read_inputs(source)
+    same = {
+        "checkpoint": str(checkpoint.resolve()),
+        "input": f"{source.resolve()}, {source.stat().st_size} bytes",
+        "precision": precision,
+        **ask,
+    }
+    with (
+        resumable(output, same, every=CHUNK) as (written, write),
+        meter(source.name, inputs.size, "texts") as advance,
+    ):
+        if workers > 1:
+            from pipelines.predict_pool import predict_on_workers
+
+            chunks = predict_on_workers(
+                checkpoint,
+                source,
+                written,
+                ask,
+                precision=precision,
+                verify=verify,
+                workers=workers,
+                address=address,
+            )
+        else:
+            predictor = ubert.load(checkpoint, precision=precision, verify=verify)
+            chunks = ((answered(predictor, texts, ask), done) for texts, done in chunks_of(inputs, written))
+        before = 0
+        for rows, done in chunks:
+            write(rows)
+            advance(done - before, len(rows))
+            before, written = done, written + len(rows)
+    return written
+
+
+def chunks_of(inputs: Inputs, skip: int) -> Iterator[Chunk]:
+    """The texts behind the first `skip`, `CHUNK` at a time."""
+    remaining = islice(inputs.texts, skip, None)
+    while texts := list(islice(remaining, CHUNK)):
+        yield Chunk(texts, inputs.done())
+
+
+def answered(predictor: Predictor, asked: Sequence[Input], ask: Ask) -> list[dict[str, Any]]:
+    """The rows of texts with their predictions."""
+    found = predictor.predict([one.text for one in asked], pairs=pairs_of(asked), **ask)
+    return [{**one.row, **result.to_dict()} for one, result in zip(asked, found, strict=True)]
 
 
 def pairs_of(asked: Sequence[Input]) -> list[str] | None:
@@ -149,56 +215,3 @@ def overlap_policies(given: Sequence[str]) -> Overlaps:
             )
         found[name] = policy
     return found.get("", found) or "highest"
-
-
-def json_lines(path: Path) -> Iterator[Input]:
-    """Texts of a file of JSON lines, {"text": ..., "pair"?: ...}; other keys are an error.
-
-    Raises:
-        UserError: no such file, it can't be read, is not UTF-8, a line is not such an object, or its text is empty
-            or holds half of a surrogate pair.
-    """
-    for number, line in _lines(path):
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: not valid JSON: {error}") from None
-        match content:
-            case {"text": str(text), **rest} if text.strip() and set(rest) <= {"pair"}:
-                pair = rest.get("pair")
-                if pair is None or isinstance(pair, str):
-                    check_string(f"{path}:{number}: text", text)
-                    check_string(f"{path}:{number}: pair", pair or "")
-                    yield Input(text, pair)
-                    continue
-        raise UserError(
-            f'{path}:{number}: {line[:80]!r}; expected {{"text": "..."}} or {{"text": "...", "pair": "..."}}, '
-            "with a text that is not empty"
-        )
-
-
-def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
-    """A text a line, as on the standard input.
-
-    Raises:
-        UserError: a line is empty, or not UTF-8.
-    """
-    try:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                raise UserError(f"line {number} of the standard input is empty; leave it out")
-            yield Input(line.rstrip("\r\n"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"the standard input: not UTF-8 ({error.reason}); convert it to UTF-8") from None
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            yield from enumerate(file, 1)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a file of JSON lines") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert it to UTF-8") from None

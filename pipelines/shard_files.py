@@ -18,7 +18,7 @@ from blake3 import blake3
 from pipelines.place import Place
 from pipelines.rows import LOST_SCHEMA, Rows, lists
 from pipelines.store import atomic
-from ubert.inference.predictor import INSTRUCTIONS
+from ubert.inference.questions import INSTRUCTIONS
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile

@@ -60,12 +60,12 @@ def completed(
             try:
                 yield index, ray.get(done)
             except RayTaskError as error:
-                yield index, _explained(error)
+                yield index, explained(error)
             except (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, ObjectLostError, OutOfMemoryError):
                 yield index, DiedError("a worker died here again and again, most likely for want of memory")
 
 
-def _explained(error: Any) -> UserError:
+def explained(error: Any) -> UserError:
     """What a job raised, where it is no fault of ours: a `UserError`, or that of a file or an object store."""
     match error.cause:
         case UserError() as cause:

@@ -21,7 +21,8 @@ from waiting import HANGS
 import ubert
 from pipelines.cli import app
 from pipelines.evaluate import evaluate, find_checkpoint
-from pipelines.predict import comma_separated, json_lines, plain_lines
+from pipelines.inputs import plain_lines, read_inputs
+from pipelines.predict import comma_separated
 from pipelines.round_trip import markdown, round_trip
 from pipelines.store import Store, now
 from ubert.evaluation import metric
@@ -235,7 +236,8 @@ def test_predict_takes_pairs_and_questions(root: Path, tmp_path: Path) -> None:
     [
         (b'{"text": "good"}\n{"text": \n', ":2: not valid JSON"),
         (b'{"text": "good"}\n{"words": "x"}\n', ':2: .* expected {"text": "..."}'),
-        (b'{"text": "good", "label": 1}\n', ":1: .* expected"),
+        (b'{"text": "good", "predictions": []}\n', ":1: has a field 'predictions' already; rename it"),
+        (b'{"text": "good", "score": NaN}\n', ":1: not valid JSON: NaN is not JSON"),
         (b'{"text": " "}\n', ":1: .* not empty"),
         (b'{"text": "caf\xe9"}\n', "not UTF-8"),
         (b'{"text": "x"}\n{"text": "a \\ud800 b"}\n', ":2: text holds .* half of a surrogate pair"),
@@ -247,14 +249,14 @@ def test_a_wrong_line_is_named(tmp_path: Path, content: bytes, sentence: str) ->
     file = tmp_path / "texts.jsonl"
     file.write_bytes(content)
     with pytest.raises(UserError, match=sentence):
-        list(json_lines(file))
+        list(read_inputs(file).texts)
 
 
 def test_missing_and_empty_input_say_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
-        list(json_lines(tmp_path / "absent"))
-    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); give a file of JSON lines"):
-        list(json_lines(tmp_path))
+        read_inputs(tmp_path / "absent")
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); give JSON lines, CSV or Parquet"):
+        read_inputs(tmp_path)
     with pytest.raises(UserError, match="line 2 of the standard input is empty"):
         list(plain_lines(io.StringIO("one\n\ntwo\n")))
     with pytest.raises(UserError, match=r"the standard input: not UTF-8 .invalid start byte.; convert it"):

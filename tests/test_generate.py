@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import ubert
 from pipelines.cli import app
 from pipelines.generate import generate as generate_job
-from pipelines.predict import Input
+from pipelines.inputs import Input
 from ubert.inference import generation
 from ubert.inference.beam import Search
 from ubert.inference.predictor import Predictor
@@ -141,7 +141,7 @@ def test_no_more_words_than_asked_in_a_row_repeat_but_pauses(checkpoint: Path) -
 
 
 def test_the_job_yields_rows_with_the_best_texts(checkpoint: Path) -> None:
-    inputs = [Input(text, "Monday") for text in TEXTS]
+    inputs = [Input(text, "Monday", {"text": text, "pair": "Monday"}) for text in TEXTS]
     chunks = list(generate_job(checkpoint, inputs, search=SHORT, best=2, precision="fp32", chunk=2))
     assert [len(chunk) for chunk in chunks] == [2, 1]
     rows = [row for chunk in chunks for row in chunk]

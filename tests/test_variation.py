@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_loader import SPECIAL, recipe, same
 
 from pipelines.specs import paraphrases
-from ubert.inference.predictor import INSTRUCTIONS
+from ubert.inference.questions import INSTRUCTIONS
 from ubert.model.batch import Batch
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Checkpoint, Computing, Root, Verify, app, given_texts, print_rows
+from pipelines.cli.shared import STORE, Checkpoint, Computing, Root, Texts, Verify, app, given_texts, print_rows
 
 
 @app.command()
@@ -17,9 +16,7 @@ def generate(
         str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
     ] = None,
     pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", help='JSON lines: {"text": ...} or {"text": ..., "pair": ...}.')
-    ] = None,
+    source: Texts = None,
     instruction: Annotated[str | None, typer.Option(help="What to write, as its corpus says it.")] = None,
     beams: Annotated[int, typer.Option(min=1, help="Texts that are kept at each word.")] = 4,
     longest: Annotated[int, typer.Option(min=1, help="Tokens of a written text.")] = 64,

@@ -16,29 +16,19 @@ from pipelines.cli.shared import (
     Checkpoint,
     Computing,
     Encoder,
+    OverlapOption,
     Root,
     Specs,
+    Threshold,
     Verify,
     app,
     console,
     errors,
-    given_texts,
-    print_rows,
     write,
 )
 from pipelines.render import table
 from ubert.schema.record import Split
 
-Threshold = Annotated[
-    float | None, typer.Option(help="Probability from which a mention holds; default: the fitted one, else 0.5.")
-]
-OverlapOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Of two mentions that share a token: highest (score), longest or nested (both); "
-        '"CATEGORY=longest" for one category, may be repeated.'
-    ),
-]
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
 
@@ -253,78 +243,6 @@ def threshold(
         ]
         table(pa.Table.from_pylist(rows), f"{', '.join(corpora)}/{split}: {chosen.records:,} records")
         console.print(f"threshold of {task}: {chosen.threshold:g}, stored in the checkpoint", highlight=False)
-
-
-@app.command()
-def predict(
-    checkpoint: Checkpoint,
-    text: Annotated[
-        str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
-    ] = None,
-    task: Annotated[
-        str,
-        typer.Option(
-            help="classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa."
-        ),
-    ] = "ner",
-    categories: Annotated[
-        str,
-        typer.Option(
-            help="Labels, entity types, or numbers of a scale, with commas between; one with a comma in quotes."
-        ),
-    ] = "",
-    relation: Annotated[
-        list[str] | None, typer.Option(help='"NAME" or "NAME:HEAD TYPE:TAIL TYPE"; may be repeated.')
-    ] = None,
-    event: Annotated[list[str] | None, typer.Option(help='"TYPE:ROLE,ROLE"; may be repeated.')] = None,
-    question: Annotated[list[str] | None, typer.Option(help="A question, for qa; may be repeated.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", help='JSON lines: {"text": ...} or {"text": ..., "pair": ...}.')
-    ] = None,
-    instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
-    threshold: Threshold = None,
-    overlap: OverlapOption = None,
-    discontinuous: Annotated[bool, typer.Option(help="For ner: mentions may have several fragments.")] = False,
-    precision: Computing = "auto",
-    verify: Verify = True,
-    root: Root = STORE,
-) -> None:
-    """Predict texts: JSON lines, in the order of the texts.
-
-    Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
-
-    Example: ubert predict deals --task relation --relation "works for:person:organisation" "Ada joined Quillfen."
-
-    Example: ubert predict deals --task event --event "hiring:employer,employee" "Ada joined Quillfen."
-
-    Example: ubert predict mit_movie --categories actor,title --overlap title=longest --input texts.jsonl
-
-    Example: ubert predict squad --task qa --question "Who wrote it?" --input texts.jsonl
-
-    Example: ubert predict quiz --task choice --categories '"yes, it is",no' --pair "Is it shut?" "No light."
-    """
-    from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import comma_separated, event_types, overlap_policies, relation_types
-    from pipelines.predict import predict as job
-
-    inputs, chunk = given_texts(text, pair, source)
-    chunks = job(
-        find_checkpoint(checkpoint, root),
-        inputs,
-        task=task,
-        categories=[*comma_separated(categories), *(question or [])],
-        relations=relation_types(relation or []),
-        events=event_types(event or []),
-        instruction=instruction,
-        threshold=threshold,
-        overlap=overlap_policies(overlap or []),
-        discontinuous=discontinuous,
-        precision=precision,
-        verify=verify,
-        chunk=chunk,
-    )
-    print_rows(chunks)
 
 
 @app.command()

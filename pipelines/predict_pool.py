@@ -1,0 +1,85 @@
+"""Predict a large file on several processes: Ray Data reads it in one, and answers chunks of it in the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ubert
+from pipelines.inputs import read_inputs, to_input
+from pipelines.json_lines import utf8_line
+from pipelines.predict import Ask, answered, chunks_of
+from pipelines.tasks import explained, session
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Precision
+
+Batch = dict[str, list[Any]]
+
+
+def predict_on_workers(
+    checkpoint: Path,
+    source: Path,
+    skip: int,
+    ask: Ask,
+    *,
+    precision: Precision,
+    verify: bool,
+    workers: int,
+    address: str | None,
+) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """Predict the texts behind the first `skip` by workers on Ray, in chunks as one process predicts them.
+
+    Yields:
+        The rows of each chunk, in the order of the texts, and how much of the source has been read with them.
+
+    Raises:
+        UserError: whatever is wrong with the checkpoint, the texts or the arguments.
+    """
+    import ray
+    from ray.exceptions import RayTaskError
+
+    with session(address):
+        processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        if workers > processors:
+            raise UserError(
+                f"{workers} workers need as many processors, and Ray has {processors}; give fewer --workers"
+            )
+        context = ray.data.DataContext.get_current()
+        context.execution_options.preserve_order = True
+        context.enable_progress_bars = False
+        context.target_max_block_size = 1  # a chunk is a block: it goes to the worker that is free
+        chunks = ray.data.from_items([{"source": str(source.resolve())}]).map_batches(
+            _read, fn_args=[skip], batch_size=1, num_cpus=0
+        )
+        found = chunks.map_batches(
+            _Worker,
+            fn_constructor_args=[checkpoint.resolve(), precision, ask, verify],
+            batch_size=1,
+            concurrency=workers,
+            num_cpus=1,
+        )
+        try:
+            for row in found.iter_rows():
+                yield [json.loads(line) for line in row["rows"].split("\n")[:-1]], row["done"]
+        except RayTaskError as error:
+            raise explained(error) from None
+
+
+def _read(batch: Batch, skip: int) -> Iterator[Batch]:
+    """The chunks of a source, one by one."""
+    for texts, done in chunks_of(read_inputs(Path(str(batch["source"][0]))), skip):
+        yield {"texts": ["".join(utf8_line(one.row) for one in texts)], "done": [done]}
+
+
+class _Worker:
+    """A process with a model, which answers chunk after chunk."""
+
+    def __init__(self, checkpoint: Path, precision: Precision, ask: Ask, verify: bool) -> None:
+        self.predictor, self.ask = ubert.load(checkpoint, precision=precision, verify=verify), ask
+
+    def __call__(self, batch: Batch) -> Batch:
+        [texts], done = batch["texts"], batch["done"]
+        inputs = [to_input("", json.loads(line)) for line in texts.split("\n")[:-1]]
+        return {"rows": ["".join(map(utf8_line, answered(self.predictor, inputs, self.ask)))], "done": list(done)}

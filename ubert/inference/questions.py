@@ -1,0 +1,91 @@
+"""Check what a person asks of texts, and make a query of each text. No model is needed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap, check_string, short
+from ubert.objectives import Overlaps, Query, objective
+from ubert.schema.errors import UserError
+
+INSTRUCTIONS = {
+    "classification": "text classification",
+    "multilabel": "multi-label classification",
+    "pair": "relation between two texts",
+    "choice": "multiple choice",
+    "regression": "a number of a text",
+    "ner": "named entity recognition",
+    "relation": "relation extraction",
+    "event": "event extraction",
+    "coref": "coreference resolution",
+    "qa": "question answering",
+    "seq2seq": "write a text",
+}
+"""Natural-language task names where none is given; a corpus brings its own."""
+
+
+def questions(
+    texts: Sequence[str],
+    *,
+    task: str,
+    categories: Sequence[str] = (),
+    relations: Relations = NOTHING,
+    events: Events = NOTHING,
+    pairs: Sequence[str] | None = None,
+    instruction: str | None = None,
+    threshold: float | None = None,
+    overlap: Overlaps = "highest",
+    discontinuous: bool = False,
+) -> list[Query]:
+    """Make the query of each text; see `ubert.inference.predictor.Predictor.predict` for the arguments.
+
+    Raises:
+        UserError: an argument is wrong.
+    """
+    texts, categories = listed("texts", texts), listed("categories", categories)
+    pairs = None if pairs is None else listed("pairs", pairs)
+    objective(task)
+    check_texts(texts, pairs, instruction)
+    if task in ("pair", "choice") and pairs is None:
+        raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
+    if threshold is not None and not 0 < threshold < 1:
+        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
+    asked = instruction or INSTRUCTIONS.get(task, task)
+    wanted = candidates(task, categories, relations, events, discontinuous)
+    queries = [
+        objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
+        for i, text in enumerate(texts)
+    ]
+    check_overlap(task, overlap, queries[0].categories if queries else wanted)
+    return queries
+
+
+def listed(name: str, given: Iterable[str]) -> list[str]:
+    """The strings of a list, an array, a column or whatever yields them.
+
+    Raises:
+        UserError: `given` is one string, or no list.
+    """
+    if isinstance(given, str):
+        raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
+    try:
+        return list(given)
+    except TypeError:
+        raise UserError(f"{name} is {given!r}; expected a list of strings") from None
+
+
+def check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: str | None) -> None:
+    """Check the strings that a model reads.
+
+    Raises:
+        UserError: a text is empty, a string is not UTF-8, or there are more or fewer second texts than texts.
+    """
+    for i, text in enumerate(texts):
+        check_string(f"text {i + 1} of {len(texts)}", text)
+        if not text.strip():
+            raise UserError(f"text {i + 1} of {len(texts)} is empty; leave it out")
+    if pairs is not None and len(pairs) != len(texts):
+        raise UserError(f"{len(pairs)} second texts for {len(texts)} texts; give one for each")
+    for i, pair in enumerate(pairs or ()):
+        check_string(f"second text {i + 1} of {len(texts)}", pair)
+    check_string("instruction", "" if instruction is None else instruction)

@@ -1,0 +1,98 @@
+"""The spaCy component `ubert`: `nlp.add_pipe("ubert", config={"model": ..., "categories": [...]})`.
+
+spaCy finds it by an entry point of this package, and loads this file when the component is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import ubert
+from ubert.inference.results import Result
+from ubert.objectives import LabelPrediction, SpanPrediction
+from ubert.schema.errors import UserError
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
+TASKS = ("ner", "classification", "multilabel")
+KEY = "ubert"  # of doc.spans
+
+
+class UbertComponent:
+    """Predict the mentions of a document (`doc.spans["ubert"]`; `doc.ents` has those that don't overlap), or its
+    labels (`doc.cats`)."""
+
+    def __init__(self, model: str, task: str, categories: Sequence[str], asked: dict[str, Any]) -> None:
+        if task not in TASKS:
+            raise UserError(f"task {task!r} has no place in a spaCy document; expected one of {', '.join(TASKS)}")
+        self.predictor = ubert.load(model)
+        self.asked = {"task": task, "categories": categories, **asked}
+
+    def __call__(self, doc: Doc) -> Doc:
+        [found] = self.pipe([doc])
+        return found
+
+    def pipe(self, docs: Iterable[Doc], batch_size: int = 128) -> Iterator[Doc]:
+        """Annotate documents, a batch of them in one pass. Those without words stay as they are."""
+        remaining = iter(docs)
+        while batch := list(islice(remaining, batch_size)):
+            worded = [doc for doc in batch if doc.text.strip()]
+            results = self.predictor.predict([doc.text for doc in worded], **self.asked)
+            annotate = _mark if self.asked["task"] == "ner" else _label
+            for doc, result in zip(worded, results, strict=True):
+                annotate(doc, result)
+            yield from batch
+
+
+def _label(doc: Doc, result: Result) -> None:
+    doc.cats |= {label.category: label.score for label in result if isinstance(label, LabelPrediction)}
+
+
+def _mark(doc: Doc, result: Result) -> None:
+    from spacy.tokens import SpanGroup
+    from spacy.util import filter_spans
+
+    mentions = [mention for mention in result if isinstance(mention, SpanPrediction)]
+    spans = [doc.char_span(m.start, m.end, m.category, alignment_mode="expand") for m in mentions]
+    scores = [mention.score for mention in mentions]
+    doc.spans[KEY] = SpanGroup(doc, name=KEY, spans=spans, attrs={"scores": scores})
+    doc.set_ents(filter_spans(spans))
+
+
+def create(
+    nlp: Any,  # spaCy reads these types
+    name: str,
+    model: str,
+    task: str,
+    categories: list[str],
+    instruction: str | None,
+    threshold: float | None,
+    overlap: str,
+) -> UbertComponent:
+    """Make the component; see `ubert.inference.predictor.Predictor.predict` for its settings."""
+    return UbertComponent(
+        model, task, categories, {"instruction": instruction, "threshold": threshold, "overlap": overlap}
+    )
+
+
+try:
+    from spacy.language import Language as _Language
+except ImportError:  # spaCy alone asks for what follows
+    pass
+else:
+    factory = _Language.factory(
+        "ubert",
+        default_config={
+            "model": "universal-small",
+            "task": "ner",
+            "categories": [],
+            "instruction": None,
+            "threshold": None,
+            "overlap": "highest",
+        },
+        assigns=["doc.ents", "doc.spans", "doc.cats"],
+        func=create,
+    )
