@@ -1,4 +1,4 @@
-"""Commands that use a model."""
+"""Commands that use a model: on texts, and behind a web server."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pipelines.cli.shared import (
     Verify,
     app,
     console,
+    errors,
     given_texts,
     print_rows,
 )
@@ -105,3 +106,57 @@ def predict(
         found, source, output, precision=precision, verify=verify, workers=workers, address=address, **ask
     )
     console.print(f"{output}: {texts:,} texts", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def serve(
+    checkpoint: Annotated[
+        Path | None, typer.Argument(help="As in predict; default: universal-small.", show_default=False)
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to serve at; others than this machine's are open to all.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="UBERT_API_KEY", help="Require `Authorization: Bearer KEY`.", show_default=False),
+    ] = None,
+    most_texts: Annotated[int, typer.Option(min=1, help="Texts of one request.")] = 128,
+    most_categories: Annotated[int, typer.Option(min=1, help="Categories of one request.")] = 256,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one request.")] = 1 << 20,
+    most_waiting: Annotated[int, typer.Option(min=1, help="Texts that may wait before others get a 429.")] = 1024,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request gets a 503.")] = 30,
+    together: Annotated[int, typer.Option(min=1, help="Texts of one pass of the model.")] = 64,
+    precision: Computing = "auto",
+    root: Root = STORE,
+) -> None:
+    """Serve a model over HTTP, with a page to try it.
+
+    POST /v1/predict predicts texts; /openapi.json describes it. /health and /metrics are for operators.
+
+    Example: ubert serve mit_movie
+
+    Example: UBERT_API_KEY=... ubert serve store/runs/shop --host 0.0.0.0 --port 80
+    """
+    from pipelines.serving.run import serve as job
+    from pipelines.serving.wire import Limits
+
+    def announce(address: str) -> None:
+        console.print(f"{address} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+        if api_key is None and host not in ("127.0.0.1", "::1", "localhost"):
+            errors.print("whoever reaches this address can use it; UBERT_API_KEY makes them send a key")
+
+    limits = Limits(
+        body=most_bytes, texts=most_texts, categories=most_categories, waiting=most_waiting, seconds=timeout
+    )
+    job(
+        checkpoint,
+        root=root,
+        host=host,
+        port=port,
+        key=api_key,
+        limits=limits,
+        precision=precision,
+        together=together,
+        announce=announce,
+    )

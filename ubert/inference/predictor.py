@@ -267,6 +267,13 @@ class Predictor:
             found.append(kept)
         return found
 
+    def first_window(self, query: Query, threshold: float) -> tuple[Encoding, Scored]:
+        """The tokens of the first window of a query's text, and its scores above a threshold."""
+        encoded = self._encode([query])
+        (window, example), *_ = self._views(query, encoded)
+        [scored] = self._score([example], threshold)
+        return Encoding(*(column[window.start : window.stop] for column in encoded[query.text])), scored
+
     def _score(self, examples: Sequence[Example], threshold: float) -> list[Scored]:
         """Scores of examples by the model's head: its structure table, or its pointer."""
         model, special = self.model, self.tokenizer.special

@@ -1,0 +1,206 @@
+"""The ASGI app: its addresses, and how errors become sentences."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, Response
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from pipelines.serving.engine import Engine, FullError
+from pipelines.serving.guard import Guard, error_body
+from pipelines.serving.metrics import Metrics
+from pipelines.serving.wire import (
+    TASKS,
+    AskedOfText,
+    AskedOfTexts,
+    Limits,
+    Predicted,
+    Refused,
+    Served,
+    Tables,
+    TooMuchError,
+)
+from ubert.schema.errors import UserError
+
+if TYPE_CHECKING:
+    from ubert.inference.predictor import Predictor
+
+Found = TypeVar("Found")
+PAGE = Path(__file__).parent / "page"
+TOGETHER = 64  # texts of one pass
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Refused, "description": "The body is not JSON."},
+    401: {"model": Refused, "description": "The API key is missing or wrong."},
+    408: {"model": Refused, "description": "The body did not come in time."},
+    413: {"model": Refused, "description": "The request is beyond a limit."},
+    422: {"model": Refused, "description": "The request is wrong."},
+    429: {"model": Refused, "description": "Too many texts wait; Retry-After says when to come again."},
+    503: {"model": Refused, "description": "The answer took too long."},
+}
+
+
+def create_app(
+    load: Callable[[], Predictor],
+    *,
+    name: str,
+    limits: Limits,
+    key: str | None = None,
+    together: int = TOGETHER,
+    failed: Callable[[BaseException], None] = lambda error: None,
+) -> FastAPI:
+    """Make the app of a model.
+
+    Args:
+        load: makes the model, after the server has started.
+        name: of the model, as clients see it.
+        key: an API key that requests need.
+        together: texts of one pass of the model.
+        failed: is told why the model can't be loaded.
+    """
+    metrics = Metrics()
+    engine = Engine(load, most_waiting=limits.waiting, together=together, metrics=metrics)
+
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(engine.run())
+        task.add_done_callback(lambda task: None if task.cancelled() else failed(task.exception() or SystemExit()))
+        yield
+        task.cancel()
+
+    app = FastAPI(
+        title="ubert",
+        version=version("ubert"),
+        description="Classify, tag, extract and answer with one model.",
+        lifespan=running,
+        docs_url=None,  # these pages load their scripts from elsewhere
+        redoc_url=None,
+    )
+    app.add_middleware(Guard, key=key, limits=limits, metrics=metrics)
+    app.mount("/page", StaticFiles(directory=PAGE), "page")
+    _explain_errors(app)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html")
+
+    @app.get("/health", responses={503: {"model": Refused, "description": "The model is not loaded yet."}})
+    async def health() -> Response:
+        """Say whether the model is loaded."""
+        ready = engine.predictor is not None
+        return _json(
+            {"ready": ready} if ready else {"error": "the model is not loaded yet"}, 200 if ready else 503
+        )
+
+    @app.get("/metrics", responses={401: PROBLEMS[401]})
+    async def numbers() -> Response:
+        """What the server has counted, for Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/v1/model", response_model=Served, responses={401: PROBLEMS[401]})
+    async def model() -> Served:
+        """Say what is served."""
+        predictor = engine.predictor
+        return Served(
+            model=name,
+            ready=predictor is not None,
+            key=key is not None,
+            tasks=TASKS,
+            thresholds=dict(predictor.thresholds) if predictor else {},
+            limits=limits,
+        )
+
+    @app.post("/v1/predict", response_model=Predicted, responses=PROBLEMS)
+    async def predict(asked: AskedOfTexts) -> Response:
+        """Predict texts."""
+        asked.check(limits)
+        engine.check_room()
+        return _json({"model": name, "results": await _in_time(_predicted(engine, asked), limits)})
+
+    @app.post("/v1/tables", response_model=Tables, responses=PROBLEMS)
+    async def tables(asked: AskedOfText) -> Response:
+        """Score every cell of the structure tables of a short text."""
+        asked.check(limits)
+        engine.check_room()
+        return _json(await _in_time(_tables(engine, asked), limits))
+
+    return app
+
+
+async def _predicted(engine: Engine, asked: AskedOfTexts) -> list[Any]:
+    await engine.ready()
+    from ubert.inference.questions import questions  # with torch, which the model has loaded
+
+    queries = questions(asked.texts, pairs=asked.pairs, **asked.arguments())
+    return await engine.predict(queries, asked.threshold, asked.overlap)
+
+
+async def _tables(engine: Engine, asked: AskedOfText) -> Any:
+    predictor = await engine.ready()
+    from ubert.inference.questions import questions
+    from ubert.inference.tables import structure_tables
+
+    pairs = None if asked.pair is None else [asked.pair]
+    [query] = questions([asked.text], pairs=pairs, **asked.arguments())
+    return await engine.apart(partial(structure_tables, predictor, query))
+
+
+async def _in_time(answer: Coroutine[Any, Any, Found], limits: Limits) -> Found:
+    try:
+        async with asyncio.timeout(limits.seconds):
+            return await answer
+    except TimeoutError:
+        sentence = f"there is no answer within {limits.seconds:g} seconds; send fewer or shorter texts, or later"
+        raise HTTPException(503, sentence, {"retry-after": "5"}) from None
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+def _explain_errors(app: FastAPI) -> None:
+    """Every error is one sentence in JSON."""
+
+    def explained(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+        return Response(error_body(sentence), status, headers, "application/json")
+
+    @app.exception_handler(UserError)
+    async def wrong(request: Request, error: UserError) -> Response:
+        return explained(413 if isinstance(error, TooMuchError) else 422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
+        if first["type"] == "json_invalid":
+            return explained(400, f"the request is not JSON: {first['ctx']['error']}; send a JSON object")
+        return explained(422, f"{where[:100]}: {first['msg'][:500]}; see /openapi.json for what is expected")
+
+    @app.exception_handler(FullError)
+    async def full(request: Request, error: FullError) -> Response:
+        sentence = f"too many texts wait already; come again in {error.seconds} seconds"
+        return explained(429, sentence, {"retry-after": str(error.seconds)})
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        sentence = {
+            400: "the request is not JSON in UTF-8; send a JSON object",
+            404: "there is no such address; see /openapi.json for those there are",
+            405: f"this address does not take {request.method}; see /openapi.json",
+        }.get(error.status_code, str(error.detail))
+        return explained(error.status_code, sentence, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return explained(500, "the server failed at this request; its log says how")

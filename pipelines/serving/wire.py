@@ -1,0 +1,188 @@
+"""What the server takes and gives, as its OpenAPI document says it; and its limits. No torch: the server is up
+before the model is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ubert.schema.errors import UserError
+from ubert.schema.recipe import Overlap
+
+Task = Literal[
+    "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "coref", "qa"
+]
+TASKS: tuple[Task, ...] = get_args(Task)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may have, and how many texts may wait.
+
+    `body`: bytes of a request. `characters`: of one text or name. `seconds`: until a request's body has come,
+    and until it is answered.
+    """
+
+    body: int = 1 << 20
+    texts: int = 128
+    characters: int = 20_000
+    categories: int = 256
+    waiting: int = 1024
+    seconds: float = 30.0
+
+
+class TooMuchError(UserError):
+    """A request is beyond a limit."""
+
+
+class Body(BaseModel):
+    """A JSON object without other keys than these."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Asked(Body):
+    """What is asked of texts."""
+
+    task: Task
+    categories: list[str] = Field([], description="Labels, entity types, questions, or numbers of a scale.")
+    relations: dict[str, Annotated[list[str], Field(min_length=2, max_length=2)] | None] = Field(
+        {}, description="For relation: a name, and the entity types of its head and tail, or null for any."
+    )
+    events: dict[str, list[str]] = Field({}, description="For event: a type, and its roles.")
+    instruction: str | None = Field(None, description="The task in words, as the model learnt it.")
+    threshold: float | None = Field(None, gt=0, lt=1, description="Probability from which a mention holds.")
+    overlap: Overlap | dict[str, Overlap] = Field("highest", description="Which of two overlapping mentions stay.")
+    discontinuous: bool = Field(False, description="For ner: mentions may have several fragments.")
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `ubert.inference.questions.questions`."""
+        given = {name: getattr(self, name) for name in Asked.model_fields}
+        return {**given, "relations": {name: ends and tuple(ends) for name, ends in self.relations.items()}}
+
+    def check(self, limits: Limits) -> None:
+        """Raises:
+        TooMuchError: there are too many categories, or one is too long.
+        """
+        names = [
+            *self.categories,
+            *(name for relation, ends in self.relations.items() for name in (relation, *(ends or ()))),
+            *(name for event, roles in self.events.items() for name in (event, *roles)),
+        ]
+        if len(names) > limits.categories:
+            raise TooMuchError(f"{len(names):,} categories, expected at most {limits.categories:,}; ask for fewer")
+        check_lengths("a category or the instruction", [*names, self.instruction or ""], limits)
+
+
+class AskedOfTexts(Asked):
+    """Texts, and what is asked of all of them."""
+
+    texts: list[str] = Field(min_length=1)
+    pairs: list[str] | None = Field(None, description="The second text of each text.")
+
+    def check(self, limits: Limits) -> None:
+        Asked.check(self, limits)
+        if len(self.texts) > limits.texts:
+            raise TooMuchError(
+                f"{len(self.texts):,} texts, expected at most {limits.texts:,}; send several requests"
+            )
+        check_lengths("a text", [*self.texts, *(self.pairs or ())], limits)
+
+
+class AskedOfText(Asked):
+    """One text, whose structure tables are wanted."""
+
+    text: str
+    pair: str | None = None
+
+    def check(self, limits: Limits) -> None:
+        Asked.check(self, limits)
+        check_lengths("the text", [self.text, self.pair or ""], limits)
+
+
+def check_lengths(what: str, strings: list[str], limits: Limits) -> None:
+    """Raises:
+    TooMuchError: a string is too long.
+    """
+    longest = max(map(len, strings), default=0)
+    if longest > limits.characters:
+        raise TooMuchError(
+            f"{what} has {longest:,} characters, expected at most {limits.characters:,}; send it in parts"
+        )
+
+
+class Mention(BaseModel):
+    """Characters [start, end) of the text."""
+
+    start: int
+    end: int
+    category: str
+    text: str
+    score: float
+
+
+class Found(BaseModel):
+    """One prediction; it has the fields of its task. See the README's table of tasks."""
+
+    category: str | None = None
+    score: float | None = None
+    value: float | None = None
+    start: int | None = None
+    end: int | None = None
+    text: str | None = None
+    fragments: list[Mention] | None = None
+    head: Mention | None = None
+    tail: Mention | None = None
+    trigger: Mention | None = None
+    arguments: list[Mention] | None = None
+    mentions: list[Mention] | None = None
+
+
+class Predicted(BaseModel):
+    """The predictions of each text, in the order of the texts."""
+
+    model: str
+    results: list[list[Found]]
+
+
+class Token(BaseModel):
+    """Characters [start, end) of the text."""
+
+    start: int
+    end: int
+
+
+class Table(BaseModel):
+    """The structure table of one category: the probability that it holds for the whole text, and those of the
+    mentions from one token to another that have any: [first, last, probability]."""
+
+    category: str
+    kind: str
+    anchor: float | None
+    cells: list[tuple[int, int, float]]
+
+
+class Tables(BaseModel):
+    """The tokens of a text, as far as one pass of the model reads it, and its tables."""
+
+    tokens: list[Token]
+    tables: list[Table]
+
+
+class Served(BaseModel):
+    """What is served. `key`: requests need an API key."""
+
+    model: str
+    ready: bool
+    key: bool
+    tasks: tuple[Task, ...]
+    thresholds: dict[str, float]
+    limits: Limits
+
+
+class Refused(BaseModel):
+    """Why a request has no answer, in one sentence."""
+
+    error: str

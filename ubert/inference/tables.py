@@ -1,0 +1,68 @@
+"""The structure tables of a text with the probability of every cell, to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from ubert.inference.predictor import Predictor
+from ubert.model.batch import REGIONS, Region
+from ubert.objectives import Query
+
+LEAST = 0.005  # probability of a cell that is worth showing
+EVERY = -1e9  # the threshold that every cell is above
+
+
+@dataclass(slots=True, frozen=True)
+class TokenSpan:
+    """Characters [start, end) of a text."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True, frozen=True)
+class CategoryTable:
+    """The table of a category. `anchor`: the probability that it holds for the whole text, where it is asked for.
+    `cells`: first token, last token (inclusive) and probability."""
+
+    category: str
+    kind: str
+    anchor: float | None
+    cells: list[tuple[int, int, float]]
+
+
+@dataclass(slots=True, frozen=True)
+class StructureTables:
+    """The tokens of a text and the tables of its categories."""
+
+    tokens: list[TokenSpan]
+    tables: list[CategoryTable]
+
+
+def structure_tables(predictor: Predictor, query: Query) -> StructureTables:
+    """Score every cell of a query's tables, as far as the first window of its text reaches.
+
+    Raises:
+        UserError: the model has no structure table, or a category leaves no room for the text.
+    """
+    predictor.model.structure_table()
+    encoding, scored = predictor.first_window(query, EVERY)
+    anchors, probabilities = (expit(logits.astype(np.float64)) for logits in (scored.anchor, scored.cells.score))
+    tables = []
+    for i, category in enumerate(query.categories):
+        chosen = (scored.cells.category == i) & (probabilities >= LEAST)
+        columns = (scored.cells.start[chosen], scored.cells.end[chosen], np.round(probabilities[chosen], 3))
+        anchored = REGIONS[category.kind] & Region.ANCHOR
+        tables.append(
+            CategoryTable(
+                category.name,
+                category.kind,
+                round(float(anchors[i]), 3) if anchored else None,
+                list(zip(*(column.tolist() for column in columns), strict=True)),
+            )
+        )
+    starts, ends = encoding.starts.tolist(), encoding.ends.tolist()
+    return StructureTables(list(map(TokenSpan, starts, ends)), tables)
