@@ -71,13 +71,18 @@ class Page:
 
     def open(self, path: Path) -> None:
         """Open a file, with no network, and with nothing between its scripts and the test but its own escaping."""
-        for domain in ("Page", "Network", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
+        self.call("Network.enable")
         self.call(
             "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0
         )
         self.call("Page.setBypassCSP", enabled=True)
-        self.call("Page.navigate", url=path.as_uri())
+        self.visit(path.as_uri())
+
+    def visit(self, url: str) -> None:
+        """Open an address, and wait until it is loaded."""
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Page.navigate", url=url)
         while (event := self._next()).get("method") != "Page.loadEventFired":
             self._keep(event)
 
