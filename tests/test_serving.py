@@ -151,6 +151,25 @@ def test_texts_that_wait_go_together_and_the_rest_is_refused(predictor: Predicto
     assert all(answer == as_json(answers[0]) for answer in answers[1:])
 
 
+def test_a_slow_model_refuses_before_anybody_waits_in_vain(predictor: Predictor) -> None:
+    entered, go = threading.Event(), threading.Event()
+    with (
+        client_of(slow(predictor, [], entered, go), Limits(seconds=60), together=1) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        ask = partial(client.post, "/v1/predict")
+        threading.Timer(2, go.set).start()
+        assert ask(json={"texts": [TEXT], **NER}).status_code == 200  # so much in two seconds
+        go.clear()
+        entered.clear()
+        many = pool.submit(ask, json={"texts": [TEXT] * 30, **NER})
+        assert entered.wait(HANGS)
+        refused = ask(json={"texts": [TEXT], **NER})
+        assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 30
+        go.set()
+        assert many.result().status_code == 200
+
+
 def test_who_waits_too_long_is_told_and_not_computed(predictor: Predictor) -> None:
     calls, entered, go = list[int](), threading.Event(), threading.Event()
     with client_of(slow(predictor, calls, entered, go), Limits(seconds=0.3), together=1) as client:

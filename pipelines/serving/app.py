@@ -70,7 +70,7 @@ def create_app(
         failed: is told why the model can't be loaded.
     """
     metrics = Metrics()
-    engine = Engine(load, most_waiting=limits.waiting, together=together, metrics=metrics)
+    engine = Engine(load, limits=limits, together=together, metrics=metrics)
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.serving.metrics import Metrics
+from pipelines.serving.wire import Limits
 from ubert.schema.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 Key = tuple[float | None, str | tuple[tuple[str, str], ...]]
+PATIENCE = 0.4  # share of the seconds until a time-out that texts may be expected to wait
+FORGET = 0.7  # what a batch leaves of the best rate before it
 CHARACTERS = 40_000  # of texts that go together: what waits behind them waits for all of them
 
 logger = logging.getLogger(__name__)
@@ -37,9 +40,10 @@ class FullError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A text that waits for its predictions. Those of one key can go together."""
+    """A text that waits for its predictions. Those of one key can go together. `size`: characters to read."""
 
     query: Query
+    size: int
     threshold: float | None
     overlap: Overlaps
     key: Key
@@ -51,19 +55,17 @@ class Engine:
 
     Args:
         load: makes the model.
-        most_waiting: texts that may wait.
+        limits: how many texts may wait, and for how long.
         together: texts of one pass, at most.
     """
 
-    def __init__(
-        self, load: Callable[[], Predictor], *, most_waiting: int, together: int, metrics: Metrics
-    ) -> None:
+    def __init__(self, load: Callable[[], Predictor], *, limits: Limits, together: int, metrics: Metrics) -> None:
         self.predictor: Predictor | None = None
-        self._load, self._most, self._together, self._metrics = load, most_waiting, together, metrics
+        self._load, self._limits, self._together, self._metrics = load, limits, together, metrics
         self._waiting: deque[_Text] = deque()
         self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "model")
-        self._rate = 0.0  # texts a second, of late
+        self._rate = 0.0  # characters a second, at the best of late: large batches are faster than single texts
         metrics.waiting.set_function(lambda: len(self._waiting))
 
     async def run(self) -> None:
@@ -96,10 +98,11 @@ class Engine:
 
     def check_room(self) -> None:
         """Raises:
-        FullError: too many texts wait.
+        FullError: too many texts wait, or, as fast as the model is of late, the last of them would wait in vain.
         """
-        if len(self._waiting) >= self._most:
-            raise FullError(max(1, min(60, math.ceil(len(self._waiting) / max(self._rate, 1.0)))))
+        seconds = sum(text.size for text in self._waiting) / self._rate if self._rate else 0.0
+        if len(self._waiting) >= self._limits.waiting or seconds > PATIENCE * self._limits.seconds:
+            raise FullError(max(1, min(60, math.ceil(seconds))))
 
     async def predict(
         self, queries: Sequence[Query], threshold: float | None, overlap: Overlaps
@@ -113,7 +116,7 @@ class Engine:
         self.check_room()
         loop = asyncio.get_running_loop()
         key = (threshold, tuple(sorted(overlap.items())) if isinstance(overlap, Mapping) else overlap)
-        texts = [_Text(query, threshold, overlap, key, loop.create_future()) for query in queries]
+        texts = [_Text(query, _size(query), threshold, overlap, key, loop.create_future()) for query in queries]
         self._waiting.extend(texts)
         self._arrived.set()
         try:
@@ -133,7 +136,7 @@ class Engine:
                 others.append(text)
                 continue
             batch.append(text)
-            characters += len(text.query.text) + len(text.query.pair or "")
+            characters += text.size
         self._waiting.extendleft(reversed(others))
         return batch
 
@@ -151,11 +154,15 @@ class Engine:
             with suppress(asyncio.InvalidStateError):
                 batch[0].answer.set_exception(error)
             return
-        self._rate = 0.7 * self._rate + 0.3 * len(batch) / (time.perf_counter() - began)
+        self._rate = max(FORGET * self._rate, sum(text.size for text in batch) / (time.perf_counter() - began))
         self._metrics.batches.observe(len(batch))
         for text, predictions in zip(batch, found, strict=True):
             if not text.answer.done():
                 text.answer.set_result(predictions)
+
+
+def _size(query: Query) -> int:
+    return len(query.text) + len(query.pair or "") + sum(len(category.name) for category in query.categories)
 
 
 def _predictions(predictor: Predictor, batch: Sequence[_Text]) -> list[list[Prediction]]:

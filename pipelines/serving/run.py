@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
 
 DEFAULT = "universal-small"
+KEPT = 75  # seconds that an idle connection is kept: longer than a client is told to wait, and than proxies do
 STOPPING = 10  # seconds that requests in hand have when the server stops
 
 
@@ -70,8 +71,7 @@ def serve(
             log_level="warning",
             server_header=False,
             timeout_graceful_shutdown=STOPPING,
-            http="h11",
-            loop="asyncio",
+            timeout_keep_alive=KEPT,
         )
     )
     address, taken = listening.getsockname()[:2]

@@ -1,0 +1,134 @@
+"""Load on `ubert serve`: the server as it is against the same server without batches (`--together 1`).
+
+Clients on loopback each send one short text after the other, with five categories, over a connection of their own.
+Who gets a 429 waits as long as it says. Both servers run all the time, and take turns with the load. A status
+other than 200 and 429 ends the benchmark.
+Memory is that of the batching server after its last round against that after its first.
+
+    python benchmarks/serve.py [--quick] [--clients 200] [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
+from measure import report
+from predict import ENCODER, TYPES, samples
+
+from ubert.model.tokenizer import encoder_path, load_tokenizer
+from ubert.model.ubert import Shape, UbertModel
+
+READY = 300  # seconds that a server may take until it has answered once
+
+
+class Load(NamedTuple):
+    """What clients saw: seconds of each answer with status 200, and how often each status came."""
+
+    seconds: list[float]
+    statuses: Counter[int]
+
+
+async def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> Load:
+    """Send requests from all clients at once for so long."""
+    found = Load([], Counter())
+    ends = time.perf_counter() + seconds
+
+    async def client(number: int) -> None:
+        reader, writer = await asyncio.open_connection(urlsplit(address).hostname, urlsplit(address).port)
+        turn = number
+        while time.perf_counter() < ends:
+            began = time.perf_counter()
+            status, wait = await answer(reader, writer, bodies[turn % len(bodies)])
+            found.statuses[status] += 1
+            if status == 200:
+                found.seconds.append(time.perf_counter() - began)
+            await asyncio.sleep(min(wait, max(0.0, ends - time.perf_counter())))
+            turn += clients
+        writer.close()
+
+    await asyncio.gather(*map(client, range(clients)))
+    return found
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> tuple[int, int]:
+    """The status of one request, and after how many seconds to come again."""
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    writer.write(f"{head}\r\n\r\n".encode() + body)
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().strip().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    await reader.readexactly(int(headers["content-length"]))
+    return int(status.split()[1]), int(headers.get("retry-after", "0"))
+
+
+@contextmanager
+def server(checkpoint: Path, body: bytes, *options: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A server that has loaded its model: its address and its process."""
+    command = [sys.executable, "-u", "-m", "pipelines.cli", "serve", str(checkpoint), "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            began = time.perf_counter()
+            address = process.stdout.readline().split()[0]
+            print(f"{' '.join(options) or 'batches'}: listens after {time.perf_counter() - began:.1f} s", end="")
+            while not asyncio.run(load(address, [body], 1, 0.01)).statuses[200]:
+                assert time.perf_counter() - began < READY, "the server never answered"
+            print(f", has answered after {time.perf_counter() - began:.1f} s", flush=True)
+            yield address, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three seconds of load a side: within a minute")
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of load on each side")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    seconds, rounds = (3.0, 1) if given.quick else (given.seconds / given.rounds, given.rounds)
+    asked = {"task": "ner", "categories": TYPES[:5]}
+    bodies = [json.dumps({**asked, "texts": [text[:80]]}).encode() for text in samples(512)]
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = load_tokenizer(ENCODER)
+        UbertModel.new(encoder_path(ENCODER), Shape(), vocabulary=tokenizer.vocabulary, seed=0).save(Path(folder))
+        tokenizer.save(Path(folder))
+        with server(Path(folder), bodies[0]) as ours, server(Path(folder), bodies[0], "--together", "1") as theirs:
+            memory, sides = list[float](), ([], [])  # type: tuple[list[Load], list[Load]]
+            for address, _ in (ours, theirs):  # until both know how fast they are
+                asyncio.run(load(address, bodies, given.clients, 0.1 * seconds))
+            for _ in range(rounds):
+                for (address, process), side in zip((ours, theirs), sides, strict=True):
+                    side.append(asyncio.run(load(address, bodies, given.clients, seconds)))
+                    if side is sides[0]:
+                        memory.append(process.memory_info().rss / 2**20)
+    for found in (*sides[0], *sides[1]):
+        assert set(found.statuses) <= {200, 429}, found.statuses
+    n = sum(len(one.seconds) for one in sides[0])
+    rates = [statistics.median(len(one.seconds) / seconds for one in side) for side in sides]
+    report("serve", f"{given.clients} clients", round(rates[0], 1), round(rates[1], 1), "requests/s", n, more=True)
+    for share in (50, 95, 99):
+        ms = [
+            1e3 * statistics.median(statistics.quantiles(one.seconds, n=100)[share - 1] for one in side)
+            for side in sides
+        ]
+        report("serve", f"latency, {share} of 100 requests", round(ms[0]), round(ms[1]), "ms", n)
+    report("serve", "memory, last round / first", round(memory[-1], 1), round(memory[0], 1), "MiB", rounds)
+    print(json.dumps({"statuses": [dict(sum((one.statuses for one in side), Counter())) for side in sides]}))
+
+
+if __name__ == "__main__":
+    main()
