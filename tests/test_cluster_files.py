@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft7Validator, Draft202012Validator
+from pydantic import ValidationError
 from ray_head import REPO, environment
 from typer.testing import CliRunner
 from waiting import HANGS
 
 from pipelines.cli import app
+from pipelines.serving import replicas
 
 CLUSTER = REPO / "cluster"
 PAGE = (CLUSTER / "README.md").read_text(encoding="utf-8")
@@ -85,6 +87,18 @@ def test_what_the_dockerfile_copies_exists() -> None:
     lines = (CLUSTER / "Dockerfile").read_text(encoding="utf-8").splitlines()
     copied = [path for line in lines if line.startswith("COPY") for path in line.split()[2:-1]]
     assert copied and all((REPO / path).exists() for path in copied)
+
+
+def test_the_serve_file_names_what_exists() -> None:
+    given = content("serve.yaml")
+    [application] = given["applications"]
+    assert application["import_path"] == f"{replicas.__name__}:{replicas.build.__name__}"
+    replicas.Arguments.model_validate(application["args"])
+    with pytest.raises(ValidationError):
+        replicas.Arguments.model_validate(application["args"] | {"checkpoints": "x"})
+    assert [deployment["name"] for deployment in application["deployments"]] == ["Ubert"]
+    schema = pytest.importorskip("ray.serve.schema", reason="needs the extra `serve`")
+    schema.ServeDeploySchema.model_validate(given)
 
 
 def commands() -> list[list[str]]:
