@@ -107,7 +107,8 @@ def main() -> None:
         UbertModel.new(encoder_path(ENCODER), Shape(), vocabulary=tokenizer.vocabulary, seed=0).save(Path(folder))
         tokenizer.save(Path(folder))
         with server(Path(folder), bodies[0]) as ours, server(Path(folder), bodies[0], "--together", "1") as theirs:
-            memory, sides = list[float](), ([], [])  # type: tuple[list[Load], list[Load]]
+            memory = list[float]()
+            sides = (list[Load](), list[Load]())
             for address, _ in (ours, theirs):  # until both know how fast they are
                 asyncio.run(load(address, bodies, given.clients, 0.1 * seconds))
             for _ in range(rounds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import sys
@@ -49,16 +50,16 @@ def read_inputs(path: Path) -> Inputs:
     try:
         if kind == ".parquet":
             return _parquet(path)
-        # closed by the generator that reads it, or with it
-        file = path.open(encoding="utf-8-sig", newline="" if kind in SEPARATORS else None)
+        binary = path.open("rb")  # the generator that reads it closes it
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UserError(f"{path}: cannot be read ({reason}); give JSON lines, CSV or Parquet") from None
-    rows = _json_rows(path, file) if kind not in SEPARATORS else _csv_rows(path, file, SEPARATORS[kind])
+    file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="" if kind in SEPARATORS else None)
+    rows = _csv_rows(path, file, SEPARATORS[kind]) if kind in SEPARATORS else _json_rows(path, file)
     size = path.stat().st_size
-    return Inputs(_utf8(path, file, rows), size, lambda: size if file.closed else file.buffer.tell())
+    return Inputs(_utf8(path, file, rows), size, lambda: size if binary.closed else binary.tell())
 
 
 def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
@@ -83,15 +84,14 @@ def to_input(where: str, row: object) -> Input:
     Raises:
         UserError: `text` or `pair` is missing, empty or no text, or a field stands in the way of the predictions.
     """
-    match row:
-        case {"text": str(text)} if text.strip():
-            pair = row.get("pair")
-            if ANSWERS in row:
-                raise UserError(f"{where}: has a field {ANSWERS!r} already; rename it")
-            if pair is None or isinstance(pair, str):
-                check_string(f"{where}: text", text)
-                check_string(f"{where}: pair", pair or "")
-                return Input(text, pair, row)
+    if isinstance(row, dict) and isinstance(text := row.get("text"), str) and text.strip():
+        pair = row.get("pair")
+        if ANSWERS in row:
+            raise UserError(f"{where}: has a field {ANSWERS!r} already; rename it")
+        if pair is None or isinstance(pair, str):
+            check_string(f"{where}: text", text)
+            check_string(f"{where}: pair", pair or "")
+            return Input(text, pair, row)
     raise UserError(
         f'{where}: {short(str(row))}; expected {{"text": "..."}} or {{"text": "...", "pair": "..."}}, with a text '
         "that is not empty; other fields are kept"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def predict_on_workers(
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # a chunk is a block: it goes to the worker that is free
         chunks = ray.data.from_items([{"source": str(source.resolve())}]).map_batches(
-            _read, fn_args=[skip], batch_size=1, num_cpus=0
+            partial(_read, skip=skip), batch_size=1, num_cpus=0
         )
         found = chunks.map_batches(
             _Worker,

@@ -36,7 +36,7 @@ def build(given: dict[str, Any]) -> Any:
     def app() -> ASGIApp:
         return replica(arguments)
 
-    return serve.deployment(serve.ingress(app)(), name="Ubert").bind()
+    return serve.deployment(name="Ubert")(serve.ingress(app)()).bind()
 
 
 def replica(arguments: Arguments) -> ASGIApp:
