@@ -63,6 +63,8 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "predict input": ["predict", "absent", "--input", "NAME", "--categories", "person"],
     "generate": ["generate", "NAME", "Ada"],
     "convert": ["convert", "NAME", "out"],
+    "serve": ["serve", "NAME"],
+    "card": ["card", "NAME"],
     "pack": ["pack", "NAME", "out"],
     "export": ["export", "NAME", "out.onnx"],
     "peek corpus": ["peek", "corpus", "NAME"],

@@ -135,7 +135,7 @@ def corpus(task: str, split: str) -> list[Record]:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("nothing", "reviews"), "nothing: no run of .* no checkpoint and no encoder on this disk"),
+        (("nothing", "reviews"), "nothing: neither a folder nor a run of .* nor is it an encoder on this disk"),
         (("ENCODER", "absent"), "nothing here yet; make it with `ubert ingest absent`"),
         (("ENCODER", "tested"), "corpus tested has no training split"),
         (("ENCODER", "titles"), "corpus titles: task seq2seq has no categories"),

@@ -70,6 +70,15 @@ def test_a_run_that_starts_from_anothers_stable_step_ends_as_one_run(trained: Ca
     assert checkpoint.first(ended).name == "step-000003"
 
 
+def test_a_run_with_an_ancestor_has_many_ends(trained: Callable[..., Path]) -> None:
+    """What the first run began with is no setting that the run which ends it could repeat."""
+    wsd = {"schedule": "wsd", "warmup": 0.0}
+    trained("grandparent", **wsd, decay=0.01)
+    trained("parent", **wsd, steps=6, decay=0.01, **{"from": "grandparent"})
+    ended = trained("end", **wsd, decay=0.5, continue_from="parent/step-000003")
+    assert [row.step for row in log.read(ended)[0]] == [4, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

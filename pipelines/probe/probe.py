@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 
 import ubert
+from pipelines.evaluate import find_checkpoint
 from pipelines.place import Place
 from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
 from pipelines.store import Store
 from pipelines.tasks import completed
-from ubert.model import pretrained
 from ubert.model.tokenizer import encoder_path
 from ubert.model.ubert import WEIGHTS
+from ubert.schema.disk import is_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.record import Split
@@ -85,17 +86,13 @@ def start(name: str, store: Store) -> Start:
     Raises:
         UserError: it is neither.
     """
-    run = store.run(name)
-    if (given := run if run.is_dir() else Path(name)).is_dir() or (pretrained.FOLDER / name).is_dir():
-        folder = ubert.checkpoint(given if given.is_dir() else name)
-    else:
-        folder = Path(encoder_path(SHORT.get(name, name)))
-        if not (folder / WEIGHTS).is_file():
-            known = ", ".join(sorted(path.name for path in run.parent.glob("*/"))) or "none"
-            raise UserError(
-                f"{name}: no run of {store.root} (there are {known}), no checkpoint and no encoder on this disk; "
-                "give one of these, or minilm"
-            )
+    reason = f"{name}: no checkpoint and no encoder"
+    try:
+        folder = ubert.checkpoint(find_checkpoint(Path(name), store.root))
+    except UserError as error:
+        folder, reason = Path(encoder_path(SHORT.get(name, name))), f"{error}; nor is it an encoder on this disk"
+    if not is_folder(folder) or not (folder / WEIGHTS).is_file():
+        raise UserError(f"{reason}; give a run, a checkpoint, an encoder's folder, or minilm")
     weights = blake3(max_threads=blake3.AUTO).update_mmap(folder / WEIGHTS).hexdigest()[:16]
     return Start(name, str(folder.absolute()), weights)
 

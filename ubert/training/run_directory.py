@@ -43,7 +43,7 @@ INDIFFERENT = {
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
 ENDING = LENGTH | {
     "name",
-    "from",
+    "ancestor",
     "continue_from",
     "schedule",
     "decay",
