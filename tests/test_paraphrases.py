@@ -13,16 +13,15 @@ PARAPHRASES = paraphrases(FOLDER)
 
 
 @cache
-def names_of(corpus: str) -> frozenset[str]:
-    """Names of a corpus's categories, as its spec says them."""
-    categories = dataset_spec(corpus, FOLDER).categories
-    return frozenset(category.name for category in categories.all()) if categories else frozenset()
+def said_by(corpus: str) -> tuple[str, frozenset[str]]:
+    """A corpus's instruction, and the names of its categories."""
+    spec = dataset_spec(corpus, FOLDER)
+    return spec.instruction, frozenset(category.name for category in spec.categories.all())
 
 
 def test_each_key_is_said_by_some_spec() -> None:
-    corpora = dataset_names(FOLDER)
-    said = {dataset_spec(corpus, FOLDER).instruction for corpus in corpora}.union(*map(names_of, corpora))
-    assert set(PARAPHRASES) <= said
+    said = [said_by(corpus) for corpus in dataset_names(FOLDER)]
+    assert set(PARAPHRASES) <= {name for instruction, names in said for name in (instruction, *names)}
 
 
 def test_each_key_has_two_to_five_other_wordings() -> None:
@@ -38,7 +37,8 @@ def test_each_key_has_two_to_five_other_wordings() -> None:
 @pytest.mark.parametrize("corpus", dataset_names(FOLDER))
 def test_no_wording_names_two_categories_of_a_corpus(corpus: str) -> None:
     named: dict[str, set[str]] = {}
-    for name in names_of(corpus):
+    _, names = said_by(corpus)
+    for name in names:
         for wording in (name, *PARAPHRASES.get(name, ())):
             named.setdefault(wording.casefold(), set()).add(name)
-    assert not {wording: names for wording, names in named.items() if len(names) > 1}
+    assert not {wording: of for wording, of in named.items() if len(of) > 1}
