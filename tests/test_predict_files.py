@@ -181,6 +181,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert inputs.done() < inputs.size / 10
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_workers_write_the_same_output(local_ray: None, checkpoint: Path, texts: Path, tmp_path: Path) -> None:
     alone, together = tmp_path / "alone.jsonl", tmp_path / "together.jsonl"
@@ -189,6 +190,7 @@ def test_workers_write_the_same_output(local_ray: None, checkpoint: Path, texts:
     assert together.read_bytes() == alone.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_what_is_wrong_in_a_worker_is_one_sentence(
     local_ray: None, checkpoint: Path, texts: Path, tmp_path: Path
