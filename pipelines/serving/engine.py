@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 Key = tuple[float | None, str | tuple[tuple[str, str], ...]]
 PATIENCE = 0.4  # share of the seconds until a time-out that texts may be expected to wait
-FORGET = 0.7  # what a batch leaves of the best rate before it
+KEPT = 0.7  # weight of the batches before the last one in the speed of late
 CHARACTERS = 40_000  # of texts that go together: what waits behind them waits for all of them
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Engine:
         self._waiting: deque[_Text] = deque()
         self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "model")
-        self._rate = 0.0  # characters a second, at the best of late: large batches are faster than single texts
+        self._read, self._seconds = 0.0, 0.0  # characters of late, and how long the model read them
         metrics.waiting.set_function(lambda: len(self._waiting))
 
     async def run(self) -> None:
@@ -98,10 +98,12 @@ class Engine:
 
     def check_room(self) -> None:
         """Raises:
-        FullError: too many texts wait, or, as fast as the model is of late, the last of them would wait in vain.
+        FullError: too many texts wait: more than may (until the model has answered once, more than go together),
+            or more than the model can read in time, as fast as it is of late.
         """
-        seconds = sum(text.size for text in self._waiting) / self._rate if self._rate else 0.0
-        if len(self._waiting) >= self._limits.waiting or seconds > PATIENCE * self._limits.seconds:
+        most = self._limits.waiting if self._read else min(self._together, self._limits.waiting)
+        seconds = sum(text.size for text in self._waiting) * self._seconds / self._read if self._read else 1.0
+        if len(self._waiting) >= most or seconds > PATIENCE * self._limits.seconds:
             raise FullError(max(1, min(60, math.ceil(seconds))))
 
     async def predict(
@@ -122,16 +124,14 @@ class Engine:
         try:
             return await asyncio.gather(*(text.answer for text in texts))
         finally:
-            for text in texts:
-                text.answer.cancel()
+            if any([text.answer.cancel() for text in texts]):  # of those that have no answer yet
+                self._waiting = deque(text for text in self._waiting if not text.answer.done())
 
     def _next(self) -> list[_Text]:
-        """The text that has waited longest, and others of its key; texts that nobody waits for are dropped."""
+        """The text that has waited longest, and others of its key."""
         batch, others, characters = list[_Text](), list[_Text](), 0
         while self._waiting and len(batch) < self._together and characters < CHARACTERS:
             text = self._waiting.popleft()
-            if text.answer.done():
-                continue
             if batch and text.key != batch[0].key:
                 others.append(text)
                 continue
@@ -154,7 +154,8 @@ class Engine:
             with suppress(asyncio.InvalidStateError):
                 batch[0].answer.set_exception(error)
             return
-        self._rate = max(FORGET * self._rate, sum(text.size for text in batch) / (time.perf_counter() - began))
+        self._read = KEPT * self._read + sum(text.size for text in batch)
+        self._seconds = KEPT * self._seconds + time.perf_counter() - began
         self._metrics.batches.observe(len(batch))
         for text, predictions in zip(batch, found, strict=True):
             if not text.answer.done():
