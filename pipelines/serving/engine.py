@@ -102,7 +102,7 @@ class Engine:
             or more than the model can read in time, as fast as it is of late.
         """
         most = self._limits.waiting if self._read else min(self._together, self._limits.waiting)
-        seconds = sum(text.size for text in self._waiting) * self._seconds / self._read if self._read else 1.0
+        seconds = sum(text.size for text in self._waiting) * self._seconds / self._read if self._read else 0.0
         if len(self._waiting) >= most or seconds > PATIENCE * self._limits.seconds:
             raise FullError(max(1, min(60, math.ceil(seconds))))
 
@@ -124,7 +124,9 @@ class Engine:
         try:
             return await asyncio.gather(*(text.answer for text in texts))
         finally:
-            if any([text.answer.cancel() for text in texts]):  # of those that have no answer yet
+            for text in texts:
+                text.answer.cancel()
+            if any(text.answer.cancelled() for text in texts):
                 self._waiting = deque(text for text in self._waiting if not text.answer.done())
 
     def _next(self) -> list[_Text]:
