@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
-
-from blake3 import blake3
 
 import ubert
+from pipelines.markdown import markdown_table
 from pipelines.place import Place
+from pipelines.probe.cell import weights_of
 from pipelines.store import Store
 from pipelines.warehouse import sql
 from ubert.inference.thresholds import read_thresholds
-from ubert.model.ubert import WEIGHTS
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, read_manifest
@@ -85,8 +83,7 @@ def _summary(state: State, mixture: MixtureManifest, corpora: dict[str, CorpusMa
 
 def _results(directory: Path, root: Place) -> str:
     """Means over seeds of the probes of these weights, and the thresholds."""
-    weights = blake3(max_threads=blake3.AUTO).update_mmap(directory / WEIGHTS).hexdigest()[:16]
-    found = sql(root, _PROBES.format(weights=weights)).to_pylist()
+    found = sql(root, _PROBES.format(weights=weights_of(directory))).to_pylist()
     lines = ["No probe of these weights is in the store.\n"]
     if found:
         shots = sorted({row["shots"] for row in found}, key=lambda word: (not word.isdecimal(), word.zfill(9)))
@@ -105,7 +102,7 @@ def _results(directory: Path, root: Place) -> str:
         lines = [
             "Corpora that training never saw, by records of each category that the model was fine-tuned on "
             "(0: none; `ubert probe`):\n",
-            _table(["corpus", "metric", *shots], rows),
+            markdown_table(["corpus", "metric", *shots], rows),
         ]
     if fitted := read_thresholds(directory):
         rows = [
@@ -113,7 +110,7 @@ def _results(directory: Path, root: Place) -> str:
         ]
         lines += [
             "Thresholds, fitted on validation splits of the corpora below:\n",
-            _table(["task", "threshold", "mean metric", "corpora"], rows),
+            markdown_table(["task", "threshold", "mean metric", "corpora"], rows),
         ]
     return "\n".join(lines)
 
@@ -126,7 +123,7 @@ def _training(state: State) -> str:
     spent = f"{state.tokens:,} tokens in {state.step:,} steps, {state.seconds / 3600:.1f} hours."
     before = [f"{one.run} (step {one.step:,})" for one in state.ancestry]
     chain = f" It began with the weights of {', then '.join(before)}." if before else ""
-    return f"{spent}{chain}\n\n" + _table(["recipe", "value"], rows)
+    return f"{spent}{chain}\n\n" + markdown_table(["recipe", "value"], rows)
 
 
 def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], before: Sequence[str]) -> str:
@@ -140,11 +137,6 @@ def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], befor
         for corpus, split, records in drawn
     ]
     held = f"Nothing was learnt of {', '.join(mixture.held_out)}.\n\n" if mixture.held_out else ""
-    return f"Licences by class: {counted}. Licences are in their publishers' words.\n\n{held}" + _table(
+    return f"Licences by class: {counted}. Licences are in their publishers' words.\n\n{held}" + markdown_table(
         ["corpus", "split", "task", "licence", "class", "records"], rows
     )
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [names, ["---"] * len(names), *([str(cell).replace("|", "/") for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

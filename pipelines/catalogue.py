@@ -6,13 +6,14 @@ Reads the store and the specs, and ingests nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pipelines.cli.shared import STORE, Root, Specs, plainly, write
+from pipelines.markdown import markdown_table
 from pipelines.place import Place
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
 from pipelines.warehouse import sql
@@ -59,7 +60,7 @@ def markdown(root: Place, specs: Path) -> str:
     rows = [_row(spec, corpora[spec.name], rejects[spec.name], mismatches[spec.name]) for spec in found]
     absent = [spec.name for spec in every if spec.name not in corpora]
     parts = [
-        _HEAD + _table(_COLUMNS, rows),
+        _HEAD + markdown_table(_COLUMNS, rows),
         "## Totals\n\nA text that several specs describe counts in each of them.\n\n" + _totals(found, corpora),
     ]
     if absent:
@@ -108,13 +109,7 @@ def _totals(specs: Sequence[DatasetSpec], corpora: dict[str, Rows]) -> str:
         sizes = (len({spec.folder for spec in chosen}), len(chosen), *counts)
         if chosen:
             rows.append([name, *(f"{size:,}" for size in sizes)])
-    return _table(("", "datasets", "specs", "source records", "kept", "rejected"), rows)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+    return markdown_table(("", "datasets", "specs", "source records", "kept", "rejected"), rows)
 
 
 def main(

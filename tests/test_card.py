@@ -45,7 +45,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(card: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in card.splitlines() if "|" in line]
+    lines = [line.replace("\\|", "/") for line in card.splitlines() if "|" in line]
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
 
 
 def test_a_card_says_what_a_run_was_trained_on(root: Path) -> None:

@@ -383,6 +383,21 @@ def test_try_shows_rows_and_counts_in_time(tmp_path: Path) -> None:
     assert found.kept == found.categories.total() == 80
 
 
+def test_rows_that_a_spec_leaves_out_are_not_its_own(tmp_path: Path) -> None:
+    paths = reviews(tmp_path)
+    spec = spec_of(tmp_path, *paths)
+    label = spec.map.label or ""
+    map_ = type(spec.map).model_validate(
+        {**spec.map.model_dump(by_alias=True, exclude_unset=True), "when": {label: {"not_equal": "FIVE_STARS"}}}
+    )
+    some = spec.model_copy(update={"map": map_})
+    kept = tried(some, mirror(tmp_path), 2).kept
+    assert 0 < kept < 80
+    found, rows = differences(some, mirror(tmp_path))
+    assert rows == kept
+    assert [(one.label, one.lacking) for one in found] == [("FIVE_STARS", "data")]
+
+
 def hub(tmp_path: Path, features: Features, rows: Callable[[int], dict[str, Any]]) -> str:
     folder = tmp_path / "hub"
     folder.mkdir()

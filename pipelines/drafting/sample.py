@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipelines.mapping.conditions import row_filter
 from pipelines.sources import END, RawRow, Slice, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
@@ -56,8 +57,10 @@ def rows(
 def spec_rows(
     spec: DatasetSpec, entry: Files, folder: Path, path: str, most: int | None = ROWS
 ) -> Iterator[RawRow | Reject]:
-    """The same of a file that a spec names."""
-    return rows(spec.format, file_options(spec, entry), folder, path, entry.encoding, most)
+    """The same of a file that a spec names, without the rows that the spec leaves out."""
+    wanted = row_filter(spec.map)
+    found = rows(spec.format, file_options(spec, entry), folder, path, entry.encoding, most)
+    return (row for row in found if isinstance(row, Reject) or wanted(row))
 
 
 def _piece(

@@ -26,10 +26,11 @@ from pipelines.store import Store, atomic, now
 from ubert.evaluation import MAIN
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import encoder_path, load_tokenizer
-from ubert.model.ubert import Shape, UbertModel
+from ubert.model.ubert import WEIGHTS, Shape, UbertModel
 from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
+from ubert.training.checkpoint import hash_of
 
 Shots = int | Literal["all"]
 TOKENS = 1024  # of a batch
@@ -59,6 +60,11 @@ class Cell(NamedTuple):
     def key(self) -> str:
         """By which its result is found again."""
         return fingerprint(*self[2:], SETTINGS)
+
+
+def weights_of(folder: Path) -> str:
+    """The hash by which cells know the weights that they begin with."""
+    return hash_of(folder / WEIGHTS)[:16]
 
 
 def place_of(store: Store, cell: Cell) -> Place:

@@ -8,12 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blake3 import blake3
-
 import ubert
 from pipelines.evaluate import find_checkpoint
 from pipelines.place import Place
-from pipelines.probe.cell import Cell, Shots, place_of, run_cell
+from pipelines.probe.cell import Cell, Shots, place_of, run_cell, weights_of
 from pipelines.progress import progress
 from pipelines.store import Store
 from pipelines.tasks import completed
@@ -93,8 +91,7 @@ def start(name: str, store: Store) -> Start:
         folder, reason = Path(encoder_path(SHORT.get(name, name))), f"{error}; nor is it an encoder on this disk"
     if not is_folder(folder) or not (folder / WEIGHTS).is_file():
         raise UserError(f"{reason}; give a run, a checkpoint, an encoder's folder, or minilm")
-    weights = blake3(max_threads=blake3.AUTO).update_mmap(folder / WEIGHTS).hexdigest()[:16]
-    return Start(name, str(folder.absolute()), weights)
+    return Start(name, str(folder.absolute()), weights_of(folder))
 
 
 def splits(manifest: CorpusManifest) -> tuple[Split, Split]:

@@ -127,7 +127,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
 
 def write_state(directory: Path, state: State) -> Path:
     """Write state.json, with the hash of each file that lies beside it; returns the directory."""
-    files = {path.name: _hash(path) for path in sorted(directory.iterdir()) if path.name != STATE}
+    files = {path.name: hash_of(path) for path in sorted(directory.iterdir()) if path.name != STATE}
     whole = state.model_copy(update={"files": files})
     whole.files[STATE] = _own_hash(whole.model_dump_json())
     (directory / STATE).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -271,7 +271,7 @@ def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
         path = directory / Path(name).name
         if not path.is_file():
             return f"{name} is missing"
-        if _hash(path) != expected:
+        if hash_of(path) != expected:
             return f"{name} is not what was written"
     return None
 
@@ -283,5 +283,6 @@ def _own_hash(state: str) -> str:
     return blake3(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _hash(path: Path) -> str:
+def hash_of(path: Path) -> str:
+    """Hex blake3 of a file."""
     return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
