@@ -63,6 +63,7 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "predict input": ["predict", "absent", "--input", "NAME", "--categories", "person"],
     "generate": ["generate", "NAME", "Ada"],
     "convert": ["convert", "NAME", "out"],
+    "serve": ["serve", "NAME"],
     "card": ["card", "NAME"],
     "pack": ["pack", "NAME", "out"],
     "export": ["export", "NAME", "out.onnx"],
@@ -75,8 +76,7 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "submit": ["submit", "NAME"],
     "jobs": ["jobs", "NAME", "--address", "http://127.0.0.1:9"],
 }
-# statements are in test_hostile_sql.py; what serve refuses is in test_serving.py
-WITHOUT_NAMES = {"samples", "stats", "corpora", "sql", "serve"}
+WITHOUT_NAMES = {"samples", "stats", "corpora", "sql"}  # statements are in test_hostile_sql.py
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ def serve(
             app,
             access_log=False,
             log_level="warning",
+            log_config=None,  # its own would close the log handlers that others have made
             server_header=False,
             timeout_graceful_shutdown=STOPPING,
             timeout_keep_alive=KEPT,
