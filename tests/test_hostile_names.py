@@ -85,7 +85,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for folder in ("work", "work/specs/datasets", "work/specs/mixtures", "work/specs/recipes"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("UBERT_SPECS", str(tmp_path / "work/specs"))
     monkeypatch.setenv("UBERT_ROOT", str(tmp_path / "work/store"))
     monkeypatch.setenv("UBERT_DATA", str(tmp_path / "work/raw"))
