@@ -30,11 +30,6 @@ class Field(NamedTuple):
         """Whether a row has one value of it."""
         return "[]" not in self.path and "{" not in self.path
 
-    @property
-    def step(self) -> str:
-        """The path as `map` has it: optional where some rows lack it."""
-        return self.path if self.rows == self.of else f"{self.path}?"
-
     def all(self, *kinds: type) -> bool:
         """Whether all values are of these types."""
         return bool(self.values) and {*map(type, self.values)} <= {*kinds}

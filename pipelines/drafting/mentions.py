@@ -43,17 +43,11 @@ def _without_sentence(given: Any) -> Any:
 
 def _standoff(fields: Fields) -> Iterator[Guess]:
     kinds = ("relations", "events", "attributes", "equivalences", "notes")
-    there = (
-        [kind for kind in kinds if any(fields[f"standoff.{kind}"].values)] if "standoff.notes" in fields else []
-    )
-    there = [kind for kind in kinds if any((fields.get(f"standoff.{kind}") or _NONE).values)] or there
-    unheld = [kind for kind in there if kind not in ("relations", "events")]
+    there = [kind for kind in kinds if any((fields.get(f"standoff.{kind}") or _NONE).values)]
     for task, held, score in (("event", ("events",), 0.97), ("relation", ("relations",), 0.93), ("ner", (), 0.9)):
         if held and held[0] not in there:
             continue
         ignore = [kind for kind in there if kind not in held]
-        if task == "event" and not unheld:
-            ignore = [kind for kind in ignore if kind != "relations"] if "relations" not in there else ignore
         mapping: Map = {"text": "text", "standoff": "standoff", **({"ignore": ignore} if ignore else {})}
         why = f"the annotations hold {held[0] if held else 'mentions'}"
         yield Guess(task, mapping, score, (why,))  # type: ignore[arg-type]
@@ -117,8 +111,6 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         plain = {key: value for key, value in spans.items() if key != "id"}
         why = (f"each of {base} has a place ({', '.join(place.values())})",)
         yield Guess("ner", {**body, "spans": plain}, min(0.9, score), why)
-        if not both and "words" in place:
-            continue
     for base, spans, own, score in found or [("", {}, None, 0.0)]:
         yield from _relations(fields, body, base, spans, own, score)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 from pipelines.drafting.columns import TAG
 from pipelines.drafting.fields import Field
@@ -31,9 +31,7 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
         if not beside or path in tags:
             continue
         body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
-        found = [tag for listed in words[:0] for tag in listed]
-        found = [listed for p in beside for listed in tags[p]]  # type: ignore[misc]
-        scheme, why = scheme_of(found)  # type: ignore[arg-type]
+        scheme, why = scheme_of([listed for p in beside for listed in tags[p]])
         mapping: Map = {**body, "tags": beside[0] if len(beside) == 1 else beside}
         if scheme != "BIO":
             mapping["scheme"] = scheme
@@ -47,8 +45,6 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
 
 def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Guess]:
     """Labels of tokens without a mark where one begins."""
-    if "IO" not in get_args(Scheme):
-        return
     for path, words in lists.items():
         for other, tags in lists.items():
             kinds = {tag for listed in tags for tag in listed}

@@ -162,13 +162,6 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     break
 
 
-def _beside(fields: Fields, text: Field, labels: list[list[str]]) -> bool:
-    """Whether labels are those of the parts of a text, one each."""
-    whole = fields.get(text.path.removesuffix("[]"))
-    parts = whole.words if whole and "[]" in text.path else None
-    return parts is not None and list(map(len, parts)) == list(map(len, labels))
-
-
 def _are_short(parts: set[str]) -> bool:
     return all(0 < len(part) <= 40 and part.count(" ") <= 2 and not part.startswith(" ") for part in parts)
 
