@@ -15,7 +15,7 @@ from ubert.objectives import LabelPrediction, SpanPrediction
 from ubert.schema.errors import UserError
 
 if TYPE_CHECKING:
-    from spacy.tokens import Doc
+    from spacy.tokens import Doc, Span
 
 TASKS = ("ner", "classification", "multilabel")
 KEY = "ubert"  # of doc.spans
@@ -56,10 +56,17 @@ def _mark(doc: Doc, result: Result) -> None:
     from spacy.util import filter_spans
 
     mentions = [mention for mention in result if isinstance(mention, SpanPrediction)]
-    spans = [doc.char_span(m.start, m.end, m.category, alignment_mode="expand") for m in mentions]
+    spans = [_span(doc, mention) for mention in mentions]
     scores = [mention.score for mention in mentions]
     doc.spans[KEY] = SpanGroup(doc, name=KEY, spans=spans, attrs={"scores": scores})
     doc.set_ents(filter_spans(spans))
+
+
+def _span(doc: Doc, mention: SpanPrediction) -> Span:
+    """The tokens that a mention touches."""
+    span = doc.char_span(mention.start, mention.end, mention.category, alignment_mode="expand")
+    assert span is not None  # which has nothing outside of the text
+    return span
 
 
 def create(
