@@ -20,6 +20,9 @@ PAIRS = 10  # of a page
 GROUPS = 30  # of pairs that are counted by corpus and split
 WORDS = 400  # of a record that are compared
 BEFORE = 40  # of them before the n-gram that two records share
+AROUND, LONG = 300, 1_500  # characters that are shown around shared words, and of a text at least
+
+Characters = tuple[int, int]  # [start, end)
 
 
 class View(NamedTuple):
@@ -87,7 +90,7 @@ class Side(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two records, what their match says, and how many words they share."""
+    """Two records, what their match says, and how many blocks of words they share."""
 
     sides: tuple[Side, Side]
     kind: str
@@ -140,36 +143,37 @@ def _sql(view: str, wanted: Wanted) -> str:
 
 
 def _pair(row: dict[str, Any], records: dict[str, Record], facts: Sequence[str]) -> Pair:
-    both = records.get(row["record_id"]), records.get(row["other_record_id"])
-    words = tuple(placed_words(whole(record)) if record else [] for record in both)
-    blocks = _shared(*(_window(some, row.get("ngram")) for some in words), row.get("ngram"))
-    sides = tuple(
-        Side(
-            row[f"{of}record_id"],
-            row[f"{of}corpus"],
-            row[f"{of}split"],
-            _pieces(record, found) if record else [],
-            shown(record).facts if record else [],
-            record is not None,
-        )
-        for of, record, found in zip(("", "other_"), both, blocks, strict=True)
-    )
+    ngram = (row.get("ngram") or "").replace("| ", "")  # between text and pair
+    one, other = records.get(row["record_id"]), records.get(row["other_record_id"])
+    shared = _shared(_window(one, ngram), _window(other, ngram), len(ngram.split()) or 1)
     said = [(name.replace("_", " "), _said(row[name])) for name in facts]
-    return Pair(sides, row["kind"], said, sum(map(len, blocks[0])))
+    sides = _side(row, "", one, shared[0]), _side(row, "other_", other, shared[1])
+    return Pair(sides, row["kind"], said, len(shared[0]))
+
+
+def _side(row: dict[str, Any], of: str, record: Record | None, shared: list[Characters]) -> Side:
+    return Side(
+        row[f"{of}record_id"],
+        row[f"{of}corpus"],
+        row[f"{of}split"],
+        _pieces(_whole(record), shared) if record else [],
+        shown(record).facts if record else [],
+        record is not None,
+    )
 
 
 def _said(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else shortened(str(value), 300)
 
 
-def whole(record: Record) -> str:
+def _whole(record: Record) -> str:
     """The text, and the pair in a paragraph of its own."""
     return record.text if record.pair is None else f"{record.text}\n\n{record.pair}"
 
 
-def _window(words: list[Word], ngram: str | None) -> list[Word]:
+def _window(record: Record | None, ngram: str) -> list[Word]:
     """The words that are compared: the first ones, or those around an n-gram."""
-    start = 0
+    words, start = placed_words(_whole(record)) if record else [], 0
     if ngram:
         sought, names = ngram.split(), [word.normal for word in words]
         at = next((i for i in range(len(names)) if names[i : i + len(sought)] == sought), 0)
@@ -177,22 +181,22 @@ def _window(words: list[Word], ngram: str | None) -> list[Word]:
     return words[start : start + WORDS]
 
 
-def _shared(a: list[Word], b: list[Word], ngram: str | None) -> tuple[list[list[Word]], list[list[Word]]]:
-    """The words that both have in the same order, in blocks; of n-grams only blocks that are as long."""
-    least = len(ngram.split()) if ngram else 1
-    matcher = SequenceMatcher(None, [w.normal for w in a], [w.normal for w in b], autojunk=False)
+def _shared(a: list[Word], b: list[Word], least: int) -> tuple[list[Characters], list[Characters]]:
+    """The blocks of at least so many words that both have in the same order."""
+    matcher = SequenceMatcher(None, [word.normal for word in a], [word.normal for word in b], autojunk=False)
     blocks = [block for block in matcher.get_matching_blocks() if block.size >= least]
-    return tuple([words[getattr(at, of) :][: at.size] for at in blocks] for of, words in (("a", a), ("b", b)))
+    return (
+        [(a[block.a].start, a[block.a + block.size - 1].end) for block in blocks],
+        [(b[block.b].start, b[block.b + block.size - 1].end) for block in blocks],
+    )
 
 
-def _pieces(record: Record, blocks: list[list[Word]]) -> list[Piece]:
+def _pieces(text: str, shared: list[Characters]) -> list[Piece]:
     """A text with its shared blocks; of a long one what lies around them."""
-    text = whole(record)
-    ends = [(block[0].start, block[-1].end) for block in blocks]
-    first, last = (ends[0][0], ends[-1][1]) if ends else (0, 0)
-    start, stop = max(0, first - 300), min(len(text), max(last + 300, first + 1500))
-    bounds = [start, *(at for pair in ends for at in pair), stop]
-    pieces = [Piece(visible(text[a:b]), i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds)) if b > a or i % 2]
+    first, last = (shared[0][0], shared[-1][1]) if shared else (0, 0)
+    start, stop = max(0, first - AROUND), min(len(text), max(last + AROUND, first + LONG))
+    bounds = [start, *(at for pair in shared for at in pair), stop]
+    pieces = [Piece(visible(text[a:b]), i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds))]
     before = [Piece(f"… ({start:,} characters before) ", False)] if start else []
     after = [Piece(f" … ({len(text) - stop:,} characters more)", False)] if stop < len(text) else []
     return before + pieces + after
