@@ -282,7 +282,7 @@ def test_duplicates_lie_side_by_side_with_what_they_share(client: TestClient) ->
     page = read(client, "/evidence/duplicates", corpus="wild", kind="near")
     assert page.marked == ["A dog lay in the sun all"] * 2
     assert "similarity: 0.80" in page.words and page.elements.count("article") == 1
-    assert "The store has this record no more" in read(client, "/evidence/duplicates", kind="exact").words
+    assert "The store no longer has this record" in read(client, "/evidence/duplicates", kind="exact").words
     assert read(client, "/evidence/duplicates", record="wild/train/<b>5").marked == page.marked
 
 
@@ -386,6 +386,7 @@ def test_a_link_leaves_out_what_is_not_asked_for() -> None:
     assert link("/corpora/a", {"page": 2}, page=3) == "/browse/corpora/a?page=3"
 
 
+@pytest.mark.slow
 def test_the_command_serves_the_store(root: Path) -> None:
     command = [sys.executable, "-u", "-m", "pipelines.cli", "browse", "--port", "0", "--root", str(root)]
     environment = {name: value for name, value in os.environ.items() if name != "UBERT_API_KEY"}

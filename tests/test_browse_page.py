@@ -114,7 +114,10 @@ def test_a_screen_reader_finds_names(tab: browser.Page, address: str, path: str)
     assert tab.value("document.querySelectorAll('nav [aria-current=page]').length") >= 1
 
 
-@pytest.mark.parametrize(("name", "width", "scheme"), [("wide", 1280, "light"), ("phone", 390, "dark")])
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [("phone", 390, "dark"), pytest.param("wide", 1280, "light", marks=pytest.mark.slow)],
+)
 def test_pictures_are_kept_and_words_can_be_read(
     tab: browser.Page, address: str, name: str, width: int, scheme: str
 ) -> None:

@@ -17,7 +17,7 @@ POLL = 0.25  # seconds between two looks whether the client is still there
 
 
 class Asking:
-    """What asks a store. A statement ends with the client that waits for it."""
+    """Runs statements over a store. A statement ends when its client is gone."""
 
     def __init__(self, root: Place) -> None:
         self._root, self._turns = root, asyncio.Semaphore(TOGETHER)

@@ -26,8 +26,11 @@ Characters = tuple[int, int]  # [start, end)
 
 
 class View(NamedTuple):
-    """A view of evidence. `other`: how its columns name the second record; `kind`: SQL for the kind of a match;
-    `facts`: what else it says of a pair."""
+    """A view of evidence.
+
+    `other` is what the names of the second record's columns begin with, and `kind` is SQL for the kind of a match.
+    `facts` are the other columns that a page shows.
+    """
 
     other: str
     kind: str
@@ -62,7 +65,7 @@ VIEWS = {
 
 
 class Wanted(NamedTuple):
-    """Which pairs of a view. What is empty asks for nothing; `record` is either side's id."""
+    """A filter for the pairs of a view. An empty field filters nothing. `record` is the id of either record."""
 
     corpus: str = ""
     other: str = ""
@@ -79,7 +82,7 @@ class Piece(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One record of a pair. It has no `facts` and pieces where the store has it no more."""
+    """One record of a pair. `here` is false if the store no longer has it."""
 
     record_id: str
     corpus: str

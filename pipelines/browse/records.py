@@ -11,7 +11,7 @@ from typing import NamedTuple
 import duckdb
 
 from pipelines.mixture_sql import NAMED, literal
-from pipelines.place import Place, explained, parquet_file
+from pipelines.place import Place, explained, parquet_file, place
 from pipelines.store import Store
 from pipelines.warehouse import sql
 from pipelines.where import check, one_condition
@@ -25,8 +25,11 @@ LONGEST = 2_000  # characters of a condition
 
 
 class Filter(NamedTuple):
-    """Which records of a corpus: those of a `split`, with a `category`, that contain a `text` in any case, and for
-    which the SQL condition `where` holds. What is empty asks for nothing."""
+    """A filter for the records of a corpus. An empty field filters nothing.
+
+    `category` is one that holds in the record. `text` is contained in the text or the pair, in any case.
+    `where` is an SQL condition.
+    """
 
     split: str = ""
     category: str = ""
@@ -34,7 +37,7 @@ class Filter(NamedTuple):
     where: str = ""
 
     def condition(self) -> str:
-        """All of it as SQL.
+        """The filter as one SQL condition.
 
         Raises:
             UserError: `where` is not a condition that a mixture may have.
@@ -86,7 +89,7 @@ def by_id(root: Place, ids: Sequence[tuple[str, str]]) -> dict[str, Record]:
 
 def take(directory: Place, manifest: CorpusManifest, rows: Sequence[int]) -> list[Record]:
     """The records of some rows, which are numbered over all parts of a corpus, in ascending order."""
-    groups = _row_groups(directory, tuple(manifest.parts))
+    groups = _row_groups(str(directory), tuple(manifest.parts))
     firsts = [group.first for group in groups]
     found: list[Record] = []
     for at, inside in groupby(rows, lambda row: bisect_right(firsts, row) - 1):
@@ -106,11 +109,11 @@ class _RowGroup(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _row_groups(directory: Place, parts: tuple[str, ...]) -> list[_RowGroup]:
+def _row_groups(directory: str, parts: tuple[str, ...]) -> list[_RowGroup]:
     """The row groups of a corpus that have rows. A directory is named by its content, so they never change."""
-    groups, first = list[_RowGroup](), 0
+    where, groups, first = place(directory), list[_RowGroup](), 0
     for part in parts:
-        with explained(directory), parquet_file(directory / part) as file:
+        with explained(where), parquet_file(where / part) as file:
             for number in range(file.metadata.num_row_groups):
                 size = file.metadata.row_group(number).num_rows
                 if size:

@@ -60,18 +60,56 @@ def _began(request: Request) -> None:
 
 
 def _routes(root: Place) -> APIRouter:
-    store, ask = Store(root), Asking(root)
+    ask = Asking(root)
     routes = APIRouter(prefix="/browse", include_in_schema=False, dependencies=[Depends(_began)])
+    _add_corpora(routes, root)
+    _add_records(routes, root, ask)
+    _add_evidence(routes, root)
+    _add_mixtures(routes, root)
+    _add_runs(routes, root)
+    _add_sql(routes, ask)
 
     @routes.get("/record.css")
     def style() -> Response:
         return FileResponse(STYLE, headers=HEADERS)
+
+    return routes
+
+
+def _add_corpora(routes: APIRouter, root: Place) -> None:
+    store = Store(root)
 
     @routes.get("")
     def corpora(request: Request, q: str = "") -> Response:
         manifests = [store.current("corpora", name)[1] for name in store.names("corpora")]
         chosen = [one for one in manifests if q.lower() in _described(one)]
         return html(request, "corpora", corpora=chosen, everything=len(manifests), q=q, root=str(root))
+
+    @routes.get("/corpora/{name}/record")
+    def record(request: Request, name: str, id: str) -> Response:
+        _current(store, "corpora", name)
+        if id not in (records := by_id(root, [(name, id)])):
+            raise AbsentError(f"{name}: no record is called {id!r}; its ids are those that its pages show")
+        return html(
+            request,
+            "one_record",
+            corpus=name,
+            record=shown(records[id], ALL),
+            record_id=id,
+            matches=evidence.matches(root, id),
+        )
+
+    @routes.get("/corpora/{name}/rejects")
+    def refused(
+        request: Request, name: str, split: AnySplit = "", reason: str = "", number: Number = 1
+    ) -> Response:
+        found = rejects(root, name, split, reason, number)
+        wanted = {"split": split, "reason": reason}
+        return html(request, "rejects", corpus=name, found=found, wanted=wanted, number=number)
+
+
+def _add_records(routes: APIRouter, root: Place, ask: Asking) -> None:
+    store = Store(root)
 
     @routes.get("/corpora/{name}")
     async def corpus(
@@ -119,29 +157,8 @@ def _routes(root: Place) -> APIRouter:
         found: list[int] = table["row"].to_pylist()
         return found
 
-    @routes.get("/corpora/{name}/record")
-    def record(request: Request, name: str, id: str) -> Response:
-        _current(store, "corpora", name)
-        if id not in (records := by_id(root, [(name, id)])):
-            raise AbsentError(f"{name}: no record is called {id!r}; its ids are those that its pages show")
-        return html(
-            request,
-            "one_record",
-            corpus=name,
-            record=shown(records[id], ALL),
-            record_id=id,
-            matches=evidence.matches(root, id),
-        )
 
-    @routes.get("/corpora/{name}/rejects")
-    def refused(
-        request: Request, name: str, split: AnySplit = "", reason: str = "", number: Number = 1
-    ) -> Response:
-        found = rejects(root, name, split, reason, number)
-        return html(
-            request, "rejects", corpus=name, found=found, wanted={"split": split, "reason": reason}, number=number
-        )
-
+def _add_evidence(routes: APIRouter, root: Place) -> None:
     @routes.get("/evidence/{view}")
     def matches(
         request: Request,
@@ -169,6 +186,10 @@ def _routes(root: Place) -> APIRouter:
             more=more,
         )
 
+
+def _add_mixtures(routes: APIRouter, root: Place) -> None:
+    store = Store(root)
+
     @routes.get("/mixtures")
     def mixtures(request: Request) -> Response:
         found = [store.current("mixtures", name)[1] for name in store.names("mixtures")]
@@ -178,6 +199,8 @@ def _routes(root: Place) -> APIRouter:
     def mixture(request: Request, name: str) -> Response:
         return html(request, "mixture", mixture=_current(store, "mixtures", name)[1])
 
+
+def _add_runs(routes: APIRouter, root: Place) -> None:
     @routes.get("/runs")
     def runs(request: Request) -> Response:
         return html(request, "runs", runs=training.runs(root))
@@ -197,17 +220,18 @@ def _routes(root: Place) -> APIRouter:
             plots=training.plots(shown),
         )
 
+
+def _add_sql(routes: APIRouter, ask: Asking) -> None:
     @routes.get("/sql")
     async def statement(request: Request, q: str = "") -> Response:
-        problem, table = "", None
+        problem, columns, rows, total = "", list[str](), list[tuple[object, ...]](), 0
         try:
-            table = await ask(request, q, "SQL") if q.strip() else None
+            if q.strip():
+                table = await ask(request, q, "SQL")
+                columns, total = table.column_names, len(table)
+                rows = [*zip(*(column.to_pylist() for column in table.slice(0, SHOWN).columns), strict=True)]
         except UserError as found:
             problem = str(found)
-        columns = table.column_names if table is not None else []
-        rows = (
-            zip(*(column.to_pylist() for column in table.slice(0, SHOWN).columns), strict=True) if columns else ()
-        )
         return html(
             request,
             "sql",
@@ -215,12 +239,10 @@ def _routes(root: Place) -> APIRouter:
             q=q,
             examples=EXAMPLES,
             columns=columns,
-            rows=list(rows),
-            total=len(table) if table is not None else None,
+            rows=rows,
+            total=total,
             problem_=problem,
         )
-
-    return routes
 
 
 def _described(corpus: CorpusManifest) -> str:

@@ -59,7 +59,7 @@ def serve(
         server.should_exit = True
 
     app = create_app(
-        chosen and partial(open_predictor, chosen, root, precision),
+        partial(open_predictor, chosen, root, precision) if chosen else None,
         name=chosen.name if chosen else "",
         limits=limits,
         key=key,
