@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-import duckdb
 from blake3 import blake3
 
 from pipelines.guard import dropped_sql, evaluation_sql, pool_sql
-from ubert.schema.errors import UserError
+from pipelines.where import one_condition
 from ubert.schema.mixture import Mixture, MixtureSource
 
 _PRIME = (1 << 48) - 59  # the key's halves times 30 bits each, modulo a prime: another order for each seed
@@ -147,7 +146,7 @@ def _pool(mixture: Mixture, leaf: MixtureSource, cap: Edge | None) -> str:
     doesn't matter; of those up to `cap`, if there is one."""
     a, b, c = _draw_factors(mixture.seed)
     key = f"((key >> 32) * {a} + (key & 4294967295) * {b} + {c}) % {_PRIME} AS key"
-    columns = f"record_id, {key}, characters" + (f", {_NAMED} AS names" if leaf.balance else ", '' AS category")
+    columns = f"record_id, {key}, characters" + (f", {NAMED} AS names" if leaf.balance else ", '' AS category")
     pool = f"    SELECT {columns}\n{matching(mixture, leaf)}"
     if mixture.guarded:
         dropped = f"FROM dropped WHERE corpus = '{leaf.corpus}' AND split = '{leaf.split}'"
@@ -173,7 +172,7 @@ def literal(value: str | int) -> str:
 
 
 # Names of the categories that hold in a record, each once.
-_NAMED = """list_distinct(list_transform(
+NAMED = """list_distinct(list_transform(
         labels || list_transform(spans, lambda item: item.category)
                || list_transform(relations, lambda item: item.category)
                || list_transform(events, lambda item: item.category),
@@ -192,12 +191,8 @@ _RAREST = """    WITH pool AS (
 
 
 def condition(mixture: Mixture, leaf: MixtureSource) -> str:
-    """A `where`, parsed alone, so that nothing in it can end the clause that it is put into."""
-    try:
-        return str(duckdb.SQLExpression("true" if leaf.where is None else leaf.where))
-    except duckdb.Error as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"{source_name(mixture, leaf)}: where: expected one SQL condition: {problem}") from None
+    """The `where` of a source."""
+    return "true" if leaf.where is None else one_condition(leaf.where, f"{source_name(mixture, leaf)}: where")
 
 
 def _draw_factors(seed: int) -> list[int]:

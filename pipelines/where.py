@@ -73,11 +73,27 @@ _WORDS = _words("""
 _CHOOSING = {"LIMIT_MODIFIER": "LIMIT", "LIMIT_PERCENT_MODIFIER": "LIMIT", "DISTINCT_MODIFIER": "DISTINCT ON"}
 
 
-def check(connection: duckdb.DuckDBPyConnection, condition: str, said: str) -> None:
+MIXTURE = "a mixture must be the same every time; to draw some records of many, use `cap` or `size`"
+
+
+def one_condition(condition: str, said: str) -> str:
+    """A condition, parsed alone, so that nothing in it can end the clause that it is put into.
+
+    Raises:
+        UserError: it is not one; begins with `said`.
+    """
+    try:
+        return str(duckdb.SQLExpression(condition))
+    except duckdb.Error as error:
+        problem = " ".join(str(error).split())
+        raise UserError(f"{said}: expected one SQL condition: {problem}") from None
+
+
+def check(connection: duckdb.DuckDBPyConnection, condition: str, said: str, why: str = MIXTURE) -> None:
     """Refuse a condition that is more than a function of the record.
 
     Raises:
-        UserError: names what it uses; begins with `said`.
+        UserError: names what it uses; begins with `said`, and ends with `why`.
     """
     [[tree]] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {condition}"]).fetchall()
     parsed = json.loads(tree)
@@ -85,10 +101,7 @@ def check(connection: duckdb.DuckDBPyConnection, condition: str, said: str) -> N
         raise UserError(f"{said}: expected one SQL condition: {parsed['error_message']}")
     for node, known in _nodes(parsed):
         if found := _varying(node, known):
-            raise UserError(
-                f"{said}: {found}, and a mixture must be the same every time; to draw some records of many, use "
-                "`cap` or `size`"
-            )
+            raise UserError(f"{said}: {found}, and {why}")
 
 
 def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:

@@ -64,6 +64,7 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "generate": ["generate", "NAME", "Ada"],
     "convert": ["convert", "NAME", "out"],
     "serve": ["serve", "NAME"],
+    "browse": ["browse", "NAME"],
     "card": ["card", "NAME"],
     "pack": ["pack", "NAME", "out"],
     "export": ["export", "NAME", "out.onnx"],

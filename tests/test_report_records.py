@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipelines.report.records import BEFORE, CHARACTERS, ITEMS, Passage, shown
+from pipelines.report.records import BEFORE, FEW, Passage, shown
 from pipelines.visible import fitted, shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
@@ -85,7 +85,7 @@ def test_categories_differ_in_colour_or_line_and_are_in_the_legend() -> None:
 def test_a_long_text_is_shown_where_its_mentions_are() -> None:
     text = "x" * 9000
     [start] = shown(replace(BLANK, text=text)).passages
-    assert (start.before, start.after, len(marked(start)[0])) == (0, 9000 - CHARACTERS, CHARACTERS)
+    assert (start.before, start.after, len(marked(start)[0])) == (0, 9000 - FEW.characters, FEW.characters)
     spans = [Span(5000, 5010, 0), Span(5900, 7000, 1), Span(8000, 8001, 2)]
     [inside] = shown(replace(BLANK, text=text, spans=spans)).passages
     assert (inside.before, inside.elsewhere) == (5000 - BEFORE, 2)
@@ -137,9 +137,9 @@ def test_what_is_known_of_a_record_is_said(
 
 def test_what_is_left_out_of_a_list_is_counted() -> None:
     spans = [Span(0, 3, 0), Span(21, 26, 1)]
-    facts = shown(replace(BLANK, spans=spans, relations=[Relation(0, 1, 2)] * (ITEMS + 5))).facts
+    facts = shown(replace(BLANK, spans=spans, relations=[Relation(0, 1, 2)] * (FEW.items + 5))).facts
     assert facts[-1].parts == [("words", "and 5 more")]
-    assert len(facts) == ITEMS + 1
+    assert len(facts) == FEW.items + 1
 
 
 def test_characters_that_steer_a_terminal_or_turn_a_line_are_named() -> None:

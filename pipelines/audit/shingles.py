@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import NamedTuple
 
 from ubert.schema.record import normal_form
 
@@ -25,6 +26,19 @@ BETWEEN = "\x1f"  # text and pair
 def words(text: str, pair: str | None) -> list[str]:
     """Words of the normal form, or characters where the script has no spaces; the pair after a mark."""
     return _found(_WORDS, text, pair)
+
+
+class Word(NamedTuple):
+    """Characters [start, end) of a text, and their normal form."""
+
+    start: int
+    end: int
+    normal: str
+
+
+def placed_words(text: str) -> list[Word]:
+    """Words of a text with their places in it."""
+    return [Word(*found.span(), normal_form(found.group())) for found in _WORDS.finditer(text)]
 
 
 def shingles(text: str, pair: str | None) -> set[str]:

@@ -1,7 +1,8 @@
-"""Commands that use a model: on texts, and behind a web server."""
+"""Commands that use a model: on texts, and behind a web server, where a store can be browsed, too."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,13 @@ from pipelines.cli.shared import (
     given_texts,
     print_rows,
 )
+
+Host = Annotated[str, typer.Option(help="Address to serve at; others than this machine's are open to all.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(envvar="UBERT_API_KEY", help="Require `Authorization: Bearer KEY`.", show_default=False),
+]
 
 
 @app.command()
@@ -113,14 +121,9 @@ def serve(
     checkpoint: Annotated[
         Path | None, typer.Argument(help="As in predict; default: universal-small.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to serve at; others than this machine's are open to all.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
-    api_key: Annotated[
-        str | None,
-        typer.Option(envvar="UBERT_API_KEY", help="Require `Authorization: Bearer KEY`.", show_default=False),
-    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_key: ApiKey = None,
     most_texts: Annotated[int, typer.Option(min=1, help="Texts of one request.")] = 128,
     most_categories: Annotated[int, typer.Option(min=1, help="Categories of one request.")] = 256,
     most_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one request.")] = 1 << 20,
@@ -141,11 +144,6 @@ def serve(
     from pipelines.serving.run import serve as job
     from pipelines.serving.wire import Limits
 
-    def announce(address: str) -> None:
-        console.print(f"{address} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
-        if api_key is None and host not in ("127.0.0.1", "::1", "localhost"):
-            errors.print("whoever reaches this address can use it; UBERT_API_KEY makes them send a key")
-
     limits = Limits(
         body=most_bytes, texts=most_texts, categories=most_categories, waiting=most_waiting, seconds=timeout
     )
@@ -158,5 +156,47 @@ def serve(
         limits=limits,
         precision=precision,
         together=together,
-        announce=announce,
+        announce=partial(_announce, host, api_key),
     )
+
+
+@app.command()
+def browse(
+    checkpoint: Annotated[
+        Path | None, typer.Argument(help="Serve this model, too, as `ubert serve` does.", show_default=False)
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_key: ApiKey = None,
+    precision: Computing = "auto",
+    root: Root = STORE,
+) -> None:
+    """Browse the store in a web browser.
+
+    It shows corpora, records, rejects, duplicates, leaks, mixtures and runs, and runs SQL as `ubert sql` does.
+
+    Example: ubert browse --root store
+
+    Example: ubert browse mit_movie --port 0
+    """
+    from pipelines.browse.routes import browser
+    from pipelines.serving.run import serve as job
+    from pipelines.serving.wire import Limits
+
+    job(
+        checkpoint,
+        root=root,
+        host=host,
+        port=port,
+        key=api_key,
+        limits=Limits(),
+        precision=precision,
+        browser=browser(root, host),
+        announce=partial(_announce, host, api_key),
+    )
+
+
+def _announce(host: str, api_key: str | None, address: str) -> None:
+    console.print(f"{address} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+    if api_key is None and host not in ("127.0.0.1", "::1", "localhost"):
+        errors.print("whoever reaches this address can use it; UBERT_API_KEY makes them send a key")

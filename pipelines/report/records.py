@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pipelines.visible import shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Event, Record, Side, Span
 
-CHARACTERS = 1200  # of a text that are shown
-BEFORE = 200  # of them before the first mention, where that one lies further on
-ITEMS = 12  # of a list that are shown
+BEFORE = 200  # characters that are shown before the first mention, where that one lies further on
 WORDS = 160  # characters of one item
 HEIGHTS = 4  # of nested marks that are drawn
 COLOURS, STYLES = 7, 4  # what tells categories apart: a colour, and the style of the line under the words
+
+
+class Most(NamedTuple):
+    """How much of a record is shown: characters of a text, and items of a list."""
+
+    characters: int = 1200
+    items: int = 12
+
+
+FEW, ALL = Most(), Most(200_000, 5_000)
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class Shown:
     facts: list[Fact]
 
 
-def shown(record: Record) -> Shown:
+def shown(record: Record, most: Most = FEW) -> Shown:
     """What the page shows of a record."""
     sides: list[Side] = ["text"] if record.pair is None else ["text", "pair"]
     return Shown(
@@ -78,9 +87,9 @@ def shown(record: Record) -> Shown:
         place=visible(f"{record.source.path}:{record.source.line}"),
         split=record.split,
         instruction=visible(record.instruction),
-        passages=[_passage(record, side) for side in sides],
+        passages=[_passage(record, side, most.characters) for side in sides],
         legend=_legend(record),
-        facts=list(_facts(record)),
+        facts=list(_facts(record, most)),
     )
 
 
@@ -92,15 +101,15 @@ def _legend(record: Record) -> list[Mark]:
     return [replace(_mark(record, i), label=_name(record, category)) for category, i in sorted(first.items())]
 
 
-def _passage(record: Record, side: Side) -> Passage:
+def _passage(record: Record, side: Side, characters: int) -> Passage:
     text = record.text if side == "text" else record.pair or ""
     mentions = sorted(
         ((span.start, -span.end, i) for i, span in enumerate(record.spans) if span.side == side),
     )
     start = 0
-    if mentions and mentions[0][0] > CHARACTERS - BEFORE:
+    if mentions and mentions[0][0] > characters - BEFORE:
         start = mentions[0][0] - BEFORE
-    end = min(len(text), start + CHARACTERS)
+    end = min(len(text), start + characters)
     inside = [i for begin, _, i in mentions if begin >= start and record.spans[i].end <= end]
     return Passage(
         side, _pieces(record, text, inside, start, end), start, len(text) - end, len(mentions) - len(inside)
@@ -167,40 +176,42 @@ def _mark(record: Record, index: int) -> Mark:
     return Mark(index, look % COLOURS, look // COLOURS % STYLES, shortened(" ".join(names + group), 40))
 
 
-def _facts(record: Record) -> Iterator[Fact]:
-    yield from _answers(record)
+def _facts(record: Record, most: Most) -> Iterator[Fact]:
+    yield from _answers(record, most)
     if record.value is not None:
         yield Fact("value", [("chosen", f"{record.value:g}")])
     if record.target is not None:
-        yield Fact("target", [("words", shortened(record.target, CHARACTERS))])
+        yield Fact("target", [("words", shortened(record.target, most.characters))])
     relations = [
         [
             _words(record, relation.head),
             ("category", _name(record, relation.category)),
             _words(record, relation.tail),
         ]
-        for relation in record.relations[:ITEMS]
+        for relation in record.relations[: most.items]
     ]
     yield from (Fact("relation", parts) for parts in relations)
-    yield from (Fact(f"event {i}", _event(record, event)) for i, event in enumerate(record.events[:ITEMS]))
-    left = max(0, len(record.relations) - ITEMS) + max(0, len(record.events) - ITEMS)
+    yield from (Fact(f"event {i}", _event(record, event)) for i, event in enumerate(record.events[: most.items]))
+    left = max(0, len(record.relations) - most.items) + max(0, len(record.events) - most.items)
     if left:
         yield Fact("", [("words", f"and {left:,} more")])
 
 
-def _answers(record: Record) -> Iterator[Fact]:
+def _answers(record: Record, most: Most) -> Iterator[Fact]:
     match record.task:
         case "qa":
-            yield from (Fact("question", [("category", shortened(c.name, CHARACTERS))]) for c in record.categories)
-            answers = [("chosen", shortened(covered(record, span), WORDS)) for span in record.spans[:ITEMS]]
+            yield from (
+                Fact("question", [("category", shortened(c.name, most.characters))]) for c in record.categories
+            )
+            answers = [("chosen", shortened(covered(record, span), WORDS)) for span in record.spans[: most.items]]
             yield Fact("answer", answers or [("words", "none in the text")])
         case "choice":
-            for i, option in enumerate(record.categories[:ITEMS]):
+            for i, option in enumerate(record.categories[: most.items]):
                 role = "chosen" if i in record.labels else "words"
                 yield Fact(f"option {i + 1}", [(role, shortened(option.name, WORDS))])
         case "classification" | "multilabel" | "pair":
             others = [i for i in range(len(record.categories)) if i not in record.labels]
-            few = others if len(others) <= ITEMS else []
+            few = others if len(others) <= most.items else []
             parts = [("chosen", _name(record, i)) for i in record.labels] or [("words", "none")]
             parts += [("words", _name(record, i)) for i in few]
             yield Fact("label", parts if few else [*parts, ("words", f"of {len(record.categories):,}")])

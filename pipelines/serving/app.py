@@ -1,28 +1,31 @@
-"""The ASGI app: its addresses, and how errors become sentences."""
+"""The ASGI app: its addresses, and how errors become sentences. It has a model, a browser of a store, or both."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from pipelines.serving.engine import Engine, FullError
 from pipelines.serving.guard import Guard, error_body
 from pipelines.serving.metrics import Metrics
 from pipelines.serving.wire import (
     TASKS,
+    AbsentError,
     AskedOfText,
     AskedOfTexts,
     Limits,
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
 
 Found = TypeVar("Found")
+ErrorPage = Callable[[Request, int, str], Response]
 PAGE = Path(__file__).parent / "page"
 TOGETHER = 64  # texts of one pass
+STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Refused, "description": "The body is not JSON."},
     401: {"model": Refused, "description": "The API key is missing or wrong."},
@@ -51,29 +56,43 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Browser:
+    """The pages of a store. `hosts` are the names that requests may call the server by (empty: any)."""
+
+    routes: APIRouter
+    error: ErrorPage
+    hosts: Sequence[str] = ()
+
+
 def create_app(
-    load: Callable[[], Predictor],
+    load: Callable[[], Predictor] | None,
     *,
-    name: str,
+    name: str = "",
     limits: Limits,
     key: str | None = None,
     together: int = TOGETHER,
     failed: Callable[[BaseException], None] = lambda error: None,
+    browser: Browser | None = None,
 ) -> FastAPI:
-    """Make the app of a model.
+    """Make the app.
 
     Args:
-        load: makes the model, after the server has started.
+        load: makes the model, after the server has started; None: there is none.
         name: of the model, as clients see it.
         key: an API key that requests need.
         together: texts of one pass of the model.
         failed: is told why the model can't be loaded.
+        browser: the pages of a store.
     """
     metrics = Metrics()
-    engine = Engine(load, limits=limits, together=together, metrics=metrics)
+    engine = load and Engine(load, limits=limits, together=together, metrics=metrics)
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
+        if engine is None:
+            yield
+            return
         task = asyncio.create_task(engine.run())
         task.add_done_callback(lambda task: None if task.cancelled() else failed(task.exception() or SystemExit()))
         yield
@@ -88,8 +107,31 @@ def create_app(
         redoc_url=None,
     )
     app.add_middleware(Guard, key=key, limits=limits, metrics=metrics)
+    if browser and browser.hosts:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=browser.hosts, www_redirect=False)
     app.mount("/page", StaticFiles(directory=PAGE), "page")
-    _explain_errors(app)
+    _explain_errors(app, browser)
+    if browser:
+        app.include_router(browser.routes)
+
+    @app.get("/metrics", responses={401: PROBLEMS[401]})
+    async def numbers() -> Response:
+        """What the server has counted, for Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    if engine is None:
+
+        @app.get("/", include_in_schema=False)
+        async def start() -> RedirectResponse:
+            return RedirectResponse("/browse")
+
+    else:
+        _add_model(app, engine, name=name, limits=limits, keyed=key is not None)
+    return app
+
+
+def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed: bool) -> None:
+    """Add the page and the addresses of a model."""
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -103,11 +145,6 @@ def create_app(
             {"ready": ready} if ready else {"error": "the model is not loaded yet"}, 200 if ready else 503
         )
 
-    @app.get("/metrics", responses={401: PROBLEMS[401]})
-    async def numbers() -> Response:
-        """What the server has counted, for Prometheus."""
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
     @app.get("/v1/model", response_model=Served, responses={401: PROBLEMS[401]})
     async def model() -> Served:
         """Say what is served."""
@@ -115,7 +152,7 @@ def create_app(
         return Served(
             model=name,
             ready=predictor is not None,
-            key=key is not None,
+            key=keyed,
             tasks=TASKS,
             thresholds=dict(predictor.thresholds) if predictor else {},
             limits=limits,
@@ -134,8 +171,6 @@ def create_app(
         asked.check(limits)
         engine.check_room()
         return _json(await _in_time(_tables(engine, asked), limits))
-
-    return app
 
 
 async def _predicted(engine: Engine, asked: AskedOfTexts) -> list[Any]:
@@ -169,28 +204,32 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def _explain_errors(app: FastAPI) -> None:
-    """Every error is one sentence in JSON."""
+def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
+    """Every error is one sentence: on a page of its own for the browser, in JSON elsewhere."""
 
-    def explained(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    def explained(request: Request, status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+        if browser and request.url.path.startswith("/browse"):
+            return browser.error(request, status, sentence)
         return Response(error_body(sentence), status, headers, "application/json")
 
     @app.exception_handler(UserError)
     async def wrong(request: Request, error: UserError) -> Response:
-        return explained(413 if isinstance(error, TooMuchError) else 422, str(error))
+        return explained(request, STATUS.get(type(error), 422), str(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         if first["type"] == "json_invalid":
-            return explained(400, f"the request is not JSON: {first['ctx']['error']}; send a JSON object")
-        return explained(422, f"{where[:100]}: {first['msg'][:500]}; see /openapi.json for what is expected")
+            return explained(request, 400, f"the request is not JSON: {first['ctx']['error']}; send a JSON object")
+        return explained(
+            request, 422, f"{where[:100]}: {first['msg'][:500]}; see /openapi.json for what is expected"
+        )
 
     @app.exception_handler(FullError)
     async def full(request: Request, error: FullError) -> Response:
         sentence = f"too many texts wait already; come again in {error.seconds} seconds"
-        return explained(429, sentence, {"retry-after": str(error.seconds)})
+        return explained(request, 429, sentence, {"retry-after": str(error.seconds)})
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
@@ -199,8 +238,8 @@ def _explain_errors(app: FastAPI) -> None:
             404: "there is no such address; see /openapi.json for those there are",
             405: f"this address does not take {request.method}; see /openapi.json",
         }.get(error.status_code, str(error.detail))
-        return explained(error.status_code, sentence, dict(error.headers or {}))
+        return explained(request, error.status_code, sentence, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        return explained(500, "the server failed at this request; its log says how")
+        return explained(request, 500, "the server failed at this request; its log says how")

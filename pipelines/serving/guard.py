@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import json
 import time
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,7 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipelines.serving.metrics import Metrics
 from pipelines.serving.wire import Limits
 
-GUARDED = ("/v1/", "/metrics")  # the page and /health are open
+BROWSE = "/browse"
+GUARDED = ("/v1/", "/metrics", BROWSE)  # the page and /health are open
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
@@ -27,12 +30,13 @@ class Guard:
     """An ASGI app around another one.
 
     Args:
-        key: what guarded requests send as `Authorization: Bearer KEY`; None: they need none.
+        key: what guarded requests send as `Authorization: Bearer KEY`, or as the password of any user, for which a
+            browser asks; None: they need none.
     """
 
     def __init__(self, app: ASGIApp, *, key: str | None, limits: Limits, metrics: Metrics) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
-        self.expected = None if key is None else f"Bearer {key}".encode()
+        self.key = None if key is None else key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,7 +57,10 @@ class Guard:
 
         headers = dict(scope["headers"])
         if not self._allowed(scope["path"], headers):
-            await refuse(sending, 401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
+            sentence = "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'"
+            await refuse(
+                sending, 401, sentence, 'Basic realm="ubert"' if scope["path"].startswith(BROWSE) else "Bearer"
+            )
         else:
             try:
                 body = await self._body(headers, receive)
@@ -68,9 +75,12 @@ class Guard:
         self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
     def _allowed(self, path: str, headers: MutableMapping[bytes, bytes]) -> bool:
-        if self.expected is None or not path.startswith(GUARDED):
+        if self.key is None or not path.startswith(GUARDED):
             return True
-        return hmac.compare_digest(headers.get(b"authorization", b""), self.expected)
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if scheme == b"Basic":
+            given = _password(given)
+        return scheme in (b"Basic", b"Bearer") and hmac.compare_digest(given, self.key)
 
     async def _body(self, headers: MutableMapping[bytes, bytes], receive: Receive) -> bytes | None:
         most = self.limits.body
@@ -101,6 +111,13 @@ class _RefusedError(Exception):
         self.status, self.sentence = status, sentence
 
 
+def _password(credentials: bytes) -> bytes:
+    """The password of `Authorization: Basic`."""
+    with suppress(ValueError):
+        return base64.b64decode(credentials).partition(b":")[2]
+    return b""
+
+
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The body that has come, then whatever comes."""
     given = False
@@ -115,10 +132,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replaying
 
 
-async def refuse(send: Send, status: int, sentence: str) -> None:
-    """Answer with an error."""
+async def refuse(send: Send, status: int, sentence: str, challenge: str = "") -> None:
+    """Answer with an error. `challenge`: how the client may authenticate."""
     body = error_body(sentence)
-    more: dict[str, str] = {"www-authenticate": "Bearer"} if status == 401 else {}
+    more: dict[str, str] = {"www-authenticate": challenge} if challenge else {}
     headers: dict[str, Any] = {"content-type": "application/json", "content-length": str(len(body)), **more}
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})

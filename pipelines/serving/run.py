@@ -1,4 +1,4 @@
-"""Serve a model from this process until it is interrupted."""
+"""Serve a model or a store from this process until it is interrupted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from pipelines.place import Place
-from pipelines.serving.app import TOGETHER, create_app
+from pipelines.serving.app import TOGETHER, Browser, create_app
 from pipelines.serving.wire import Limits
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
@@ -35,19 +35,22 @@ def serve(
     limits: Limits,
     precision: Precision,
     together: int = TOGETHER,
+    browser: Browser | None = None,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve a checkpoint. The server answers at once; requests wait until the model is loaded.
+    """Serve a checkpoint, or the pages of a store, or both. The server answers at once; requests to the model wait
+    until it is loaded.
 
     Args:
-        checkpoint: a checkpoint's or run's folder, a run's name in the store, or a model of ours; None: `DEFAULT`.
+        checkpoint: a checkpoint's or run's folder, a run's name in the store, or a model of ours; None: `DEFAULT`,
+            or no model where there is a browser.
         port: 0: any that is free.
         announce: is told the server's address.
 
     Raises:
         UserError: there is no such checkpoint, it is damaged, or the address is taken.
     """
-    chosen = chosen_checkpoint(checkpoint)
+    chosen = None if browser and checkpoint is None else chosen_checkpoint(checkpoint)
     failures: list[BaseException] = []
     server: uvicorn.Server
 
@@ -56,12 +59,13 @@ def serve(
         server.should_exit = True
 
     app = create_app(
-        partial(open_predictor, chosen, root, precision),
-        name=chosen.name,
+        partial(open_predictor, chosen, root, precision) if chosen else None,
+        name=chosen.name if chosen else "",
         limits=limits,
         key=key,
         together=together,
         failed=failed,
+        browser=browser,
     )
     listening = _listen(host, port)
     server = uvicorn.Server(

@@ -37,6 +37,10 @@ class TooMuchError(UserError):
     """A request is beyond a limit."""
 
 
+class AbsentError(UserError):
+    """What an address names is not there."""
+
+
 class Body(BaseModel):
     """A JSON object without other keys than these."""
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
@@ -58,6 +57,8 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
     Raises:
         UserError: the log cannot be written, or its disk is full.
     """
+    from torch.utils.tensorboard import SummaryWriter  # whoever only reads a log doesn't wait for torch
+
     path = run / JSONL
     kept = [_line(row) for row in read(run)[0] if row.step <= done]
     with _written(run):

@@ -16,7 +16,7 @@ const NAMES = {
 };
 
 const EXAMPLES = [
-  ["People and places", { task: "ner", text: "Ada Marlow, mayor of Ostrava, opened the new Quillfen office on Monday.", names: "person\nplace\norganisation\ndate" }],
+  ["People and places", { task: "ner", text: "Marie Curie moved from Warsaw to Paris in 1891.", names: "person\nplace\norganisation\ndate" }],
   ["Nested", { task: "ner", overlap: "nested", text: "The University of Ostrava Press printed her first book.", names: "organisation\nplace\nperson" }],
   ["Topic", { task: "classification", text: "Shares of Quillfen fell by a tenth on Monday after a weak forecast.", names: "business\nsport\nweather\npolitics" }],
   ["Entailment", { task: "pair", text: "Rain is expected in Ostrava all week.", pair: "It will be dry in Ostrava.", names: "entailment\nneutral\ncontradiction" }],

@@ -1,0 +1,1 @@
+"""The pages of `ubert browse`: corpora, evidence, mixtures and runs of a store. They need no script."""

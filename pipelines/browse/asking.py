@@ -1,0 +1,39 @@
+"""Statements that a user wrote, each in a process of its own (`pipelines.sandbox`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pyarrow as pa
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+
+from pipelines.place import Place
+from pipelines.sandbox import sandbox
+
+TOGETHER = 2  # statements that run at a time; others wait
+POLL = 0.25  # seconds between two looks whether the client is still there
+
+
+class Asking:
+    """Runs statements over a store. A statement ends when its client is gone."""
+
+    def __init__(self, root: Place) -> None:
+        self._root, self._turns = root, asyncio.Semaphore(TOGETHER)
+
+    async def __call__(
+        self, request: Request, statement: str, what: str, corpora: Collection[str] | None = None
+    ) -> pa.Table:
+        """The rows of one SELECT.
+
+        Raises:
+            UserError: as `pipelines.sandbox.sql` has it; begins with `what`.
+        """
+        async with self._turns:
+            with sandbox(self._root, corpora) as ask:
+                answer = asyncio.ensure_future(run_in_threadpool(ask, statement, what))
+                while not (await asyncio.wait([answer], timeout=POLL))[0]:
+                    if await request.is_disconnected():
+                        break  # the end of the sandbox is an answer, too
+            return await answer

@@ -1,0 +1,52 @@
+"""Refused rows of a corpus, with their reasons."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipelines.browse.records import SECONDS
+from pipelines.mixture_sql import literal
+from pipelines.place import Place
+from pipelines.serving.wire import AbsentError
+from pipelines.store import Store
+from pipelines.warehouse import sql
+from ubert.schema.errors import UserError
+
+ROWS = 50  # of a page
+REASONS = 100  # that are counted
+
+
+class Rejects(NamedTuple):
+    """A page of refused rows. `published`: whether they are of the corpus as it is, or else of a later ingest that
+    refused too many."""
+
+    reasons: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    more: bool
+    published: bool
+
+
+def rejects(root: Place, corpus: str, split: str, reason: str, page: int) -> Rejects:
+    """The refused rows of the last ingest of a corpus.
+
+    Raises:
+        AbsentError: there is no such corpus.
+    """
+    chosen = {"split": split, "reason": reason}
+    condition = " AND ".join(f"{name} = {literal(value)}" for name, value in chosen.items() if value) or "true"
+    counted = (
+        "SELECT split, reason, count(*) AS times FROM rejects GROUP BY ALL "
+        f"ORDER BY times DESC, split, reason LIMIT {REASONS}"
+    )
+    listed = (
+        f"SELECT split, path, line, reason, detail, raw FROM rejects WHERE {condition} "
+        f"ORDER BY split, path, line LIMIT {ROWS + 1} OFFSET {(page - 1) * ROWS}"
+    )
+    try:
+        attempt = Store(root).attempt(corpus)
+        reasons, rows = (
+            sql(root, statement, [corpus], SECONDS, attempted=True).to_pylist() for statement in (counted, listed)
+        )
+    except UserError as problem:
+        raise AbsentError(str(problem)) from None
+    return Rejects(reasons, rows[:ROWS], len(rows) > ROWS, attempt is None)
