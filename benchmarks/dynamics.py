@@ -2,8 +2,7 @@
 
 Ours: steps that keep the loss of each text, and a part that is written after all of them; theirs: the same steps
 without. Both train MiniLM on the same reviews, each once to classify and once to tag, a step of each in turn.
-Seconds are the processor's, on one thread. Ours is
-theirs and the median of what a step with it took more than the same step without.
+Seconds are the processor's, on one thread. Ours is theirs and the median of what a step more took with it.
 
     python benchmarks/dynamics.py [--quick]
 """

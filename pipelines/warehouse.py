@@ -19,7 +19,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATES, LEAKS, evidence_files
+from pipelines.audit.evidence import (
+    CONTAMINATION,
+    CONTRADICTIONS,
+    DROPPED,
+    DUPLICATES,
+    LEAKS,
+    SUSPECTS,
+    evidence_files,
+)
 from pipelines.place import Place, arrow, on_disk, parquet, persistent
 from pipelines.store import Store
 from ubert.schema import dynamics
@@ -45,7 +53,10 @@ _TABLES = {
         {
             **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
             **dict.fromkeys(
-                ("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "records", "draws"),
+                (
+                    *("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "dropped_suspects"),
+                    *("records", "draws"),
+                ),
                 _COUNT,
             ),
             "epochs": pa.float64(),
@@ -75,6 +86,7 @@ _EVIDENCE = {
     "leaks": LEAKS,
     "contradictions": CONTRADICTIONS,
     "contamination": CONTAMINATION,
+    "suspects": SUSPECTS,
     "dropped": DROPPED,
 }
 

@@ -43,8 +43,9 @@ def with_noise(
             scene = Scene(seed, f"noise/{name}", "train", number)
             changed = change(record, scene) if scene.draw(1_000_000) < noise * 1_000_000 else None
             if changed is not None:
-                record, *planted = changed
-                file.write(json.dumps(Planted(number, *planted)._asdict(), ensure_ascii=False) + "\n")
+                record, text, kind, said, true = changed
+                planted = Planted(number, text, kind, said, true)
+                file.write(json.dumps(planted._asdict(), ensure_ascii=False) + "\n")
             yield record
 
 
