@@ -268,7 +268,7 @@ def test_what_cannot_have_suspects_is_refused(known: Path, encoder: Path, monkey
         suspects("tested", root=known)
     with pytest.raises(UserError, match="corpus scores: a model can contradict labels"):
         suspects("scores", root=known)
-    with pytest.raises(UserError, match="run two: no dynamics in .*train it with `dynamics: true`"):
+    with pytest.raises(UserError, match=r"run two: no dynamics in .*train it with `dynamics: true`"):
         suspects("reviews", root=known, run="two")
     put_passes(known, "three", {"elsewhere/train/1": 0.5})
     with pytest.raises(UserError, match="run three: its dynamics have no record of corpus reviews"):

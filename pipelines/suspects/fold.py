@@ -86,12 +86,13 @@ def run_fold(fold: Fold, root: Place) -> None:
     rows: list[dict[str, Any]] = []
     if asked and others:
         with tempfile.TemporaryDirectory(prefix="ubert-fold-") as folder:
-            rows = list(said(_trained(Recipe(**fold.settings), others, Path(folder)), asked))
+            rows = list(said(trained(Recipe(**fold.settings), others, Path(folder)), asked))
     with atomic(place_of(store, fold)) as path:
         pq.write_table(pa.Table.from_pylist(rows, SAID), path, compression="zstd")
 
 
-def _trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
+def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
+    """A model that was trained on records; shards and run lie in the folder."""
     import ubert
     from ubert.training import loop
     from ubert.training.step import Worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pipelines.place import Place, parquet
 from pipelines.probe.cell import RATES, weights_of
 from pipelines.progress import progress
 from pipelines.store import Store, atomic, now
-from pipelines.suspects.evidence import ranked
+from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.fold import LABEL_TASKS, SAID, TASKS, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
@@ -88,7 +88,7 @@ def suspects(
         if isinstance(outcome, UserError):
             raise outcome
     keys = [fold.key for fold in every]
-    return _kept(store, manifest, f"{folds} folds", keys, lambda: _contradicted(store, manifest, every))
+    return _kept(store, manifest, f"{folds} folds", keys, lambda: _found(store, manifest, every))
 
 
 def check_corpus(manifest: CorpusManifest) -> None:
@@ -126,12 +126,17 @@ def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]
     return [Fold(manifest.name, manifest.fingerprint, settings, mark, number, folds) for number in range(folds)]
 
 
-def _contradicted(store: Store, manifest: CorpusManifest, folds: list[Fold]) -> pa.Table:
-    records: list[Record] = list(read_records(*store.current("corpora", manifest.name), "train", None))
+def _found(store: Store, manifest: CorpusManifest, folds: list[Fold]) -> pa.Table:
+    records = list(read_records(*store.current("corpora", manifest.name), "train", None))
     rows = parquet([place_of(store, fold) for fold in folds], SAID).to_table().to_pylist()
-    if manifest.task in LABEL_TASKS:
-        return ranked(suspicious_labels(records, _scores(rows)), f"{len(folds)} folds")
-    return ranked(suspicious_mentions(records, _told(rows)), f"{len(folds)} folds")
+    return ranked(contradicted(records, rows), f"{len(folds)} folds")
+
+
+def contradicted(records: Sequence[Record], said: Iterable[dict[str, Any]]) -> Iterator[Suspect]:
+    """The suspects among records of one task, by what models say of them (rows of `SAID`)."""
+    if records[0].task in LABEL_TASKS:
+        return suspicious_labels(records, _scores(said))
+    return suspicious_mentions(records, _told(said))
 
 
 def _scores(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -152,7 +157,9 @@ def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Told]:
     return {record_id: Told(every, holding.get(record_id, ())) for record_id, every in scores.items()}
 
 
-def _kept(store: Store, manifest: CorpusManifest, source: str, inputs: Any, search: Any) -> AuditManifest:
+def _kept(
+    store: Store, manifest: CorpusManifest, source: str, inputs: Any, search: Callable[[], pa.Table]
+) -> AuditManifest:
     """The audit of what `search` finds, which is searched for once."""
     name = f"{SUSPECTS_OF}{manifest.name}"
     versions = {manifest.name: manifest.fingerprint}

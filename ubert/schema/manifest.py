@@ -76,10 +76,11 @@ class RealisedSource(Strict):
     """What a mixture took from one source.
 
     Of the records that matched (`available`) four kinds are not drawn: those that are in an evaluation split too
-    (`dropped_leaks`), those that another record of the mixture repeats (`dropped_duplicates`), those with a text of a
-    held-out corpus (`dropped_held_out`), and those whose annotations are suspect (`dropped_suspects`). `records` are distinct ones, `draws` count their copies, phase
-    by phase in `phases`; `epochs` are draws by records that may be drawn. `characters` are those of all draws, and
-    `tokens` an estimate of theirs from the source's first texts."""
+    (`dropped_leaks`), those that another record of the mixture repeats (`dropped_duplicates`), those with a text
+    of a held-out corpus (`dropped_held_out`), and those whose annotations are suspect (`dropped_suspects`).
+    `records` are distinct ones, `draws` count their copies, phase by phase in `phases`; `epochs` are draws by
+    records that may be drawn. `characters` are those of all draws, and `tokens` an estimate of theirs from the
+    source's first texts."""
 
     corpus: str
     split: Split

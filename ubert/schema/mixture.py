@@ -70,14 +70,14 @@ class Mixture(Strict):
     min(n * scale, maximum). `phases`: a curriculum; training goes through them in order.
 
     What n doesn't count: `leaks`, records whose text is in an evaluation split of any corpus too (drop, refuse
-    the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says what
-    is one text: `exact`, what differs in case, width and white space at most; `audited`, also what
-    `ubert duplicates` and `ubert contamination` found. `suspects`: records whose annotations are most likely wrong, by
-    `ubert suspects` of each corpus (drop or keep). `hold_out`: corpora by name (`ade_corpus*` for several) of
-    which nothing may be learnt: records with a text of theirs are left out, exactly or nearly the same, and so are
-    all corpora of their twins. `licences`: what every corpus must meet: `commercial`, a
-    class of licences, or a licence itself. These, `seed` and `phases` hold for the mixtures among the sources
-    too, whose own are not looked at, but for their `licences`: both must be met.
+    the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says
+    what is one text: `exact`, what differs in case, width and white space at most; `audited`, also what `ubert
+    duplicates` and `ubert contamination` found. `suspects`: records that `ubert suspects` flagged as wrong, in
+    each corpus (drop or keep). `hold_out`: corpora by name (`ade_corpus*` for several) of which nothing may be
+    learnt: records with a text of theirs are left out, exactly or nearly the same, and so are all corpora of
+    their twins. `licences`: what every corpus must meet: `commercial`, a class of licences, or a licence itself.
+    These, `seed` and `phases` hold for the mixtures among the sources too, whose own are not looked at, but for
+    their `licences`: both must be met.
     """
 
     name: str = Field(pattern=NAME)
