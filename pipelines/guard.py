@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.audit.evidence import DROPPED, SUSPECTS_OF, audit_of_all
+from pipelines.audit.evidence import DROPPED, SUSPECT_TASKS, SUSPECTS_OF, audit_of_all
 from pipelines.audit.held_out import held_out, held_out_corpora
 from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.progress import progress
@@ -84,8 +84,8 @@ def dropped(
         with connect(store.root, held) as others:
             never = held_out(connection, others, mixture, matching)
     if mixture.suspects == "drop":
-        for leaf in mixture.leaves:
-            _check_suspects(store, mixture, leaf.corpus)
+        for corpus in dict.fromkeys(leaf.corpus for leaf in mixture.leaves if leaf.split == "train"):
+            _check_suspects(store, mixture, corpus)
     if mixture.evidence == "audited":
         for audit in ("duplicates", "contamination"):
             audit_of_all(store, audit)
@@ -113,14 +113,14 @@ def dropped(
 
 
 def _check_suspects(store: Store, mixture: Mixture, corpus: str) -> None:
-    """Refuse a corpus whose suspects are not known as it is now.
+    """Refuse a corpus whose suspects are not known as it is now; one that can have none is left alone.
 
     Raises:
         UserError: they are of another state of the corpus, or were never looked for.
     """
-    audit = f"{SUSPECTS_OF}{corpus}"
+    manifest, audit = store.current("corpora", corpus)[1], f"{SUSPECTS_OF}{corpus}"
     known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
-    if known.get(corpus) != store.current("corpora", corpus)[1].fingerprint:
+    if manifest.task in SUSPECT_TASKS and known.get(corpus) != manifest.fingerprint:
         raise UserError(
             f"mixture {mixture.name}: suspects: drop: those of {corpus} as it is now are not known; run `ubert "
             f"suspects {corpus}`, or say `suspects: keep`"

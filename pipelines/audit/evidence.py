@@ -8,6 +8,7 @@ from pipelines.place import Place
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
+from ubert.schema.record import Task
 
 
 def _pairs(other: str, *more: pa.Field) -> pa.Schema:
@@ -39,6 +40,8 @@ CONTAMINATION = _pairs(
     pa.field("records", pa.int64(), nullable=False),  # of that split that share any
     pa.field("ngram", pa.string(), nullable=False),  # the first one, in normal form
 )
+LABEL_TASKS: tuple[Task, ...] = ("classification", "pair", "choice", "multilabel")
+SUSPECT_TASKS: tuple[Task, ...] = (*LABEL_TASKS, "ner", "qa")  # whose annotations a model can contradict
 # An annotation that a model contradicts; see `ubert suspects`.
 SUSPECTS = pa.schema(
     [

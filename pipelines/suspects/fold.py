@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.audit.evidence import LABEL_TASKS
 from pipelines.evaluate import read_records
 from pipelines.place import Place
 from pipelines.probe.cell import shards_of
@@ -23,10 +24,8 @@ from ubert.inference.predictor import Predictor, query_of
 from ubert.objectives import DiscontinuousPrediction, LabelPrediction, Prediction, SpanPrediction
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe
-from ubert.schema.record import Record, Task, content_hash
+from ubert.schema.record import Record, content_hash
 
-LABEL_TASKS: tuple[Task, ...] = ("classification", "pair", "choice", "multilabel")
-TASKS: tuple[Task, ...] = (*LABEL_TASKS, "ner", "qa")
 LEAST = 0.01  # probability from which a mention is kept; that of labels is always
 HOLDS = 0.5
 SAID = pa.schema(

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.audit.evidence import SUSPECTS_OF
+from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.code_hash import code_hash
 from pipelines.evaluate import read_records
 from pipelines.place import Place, parquet
@@ -17,7 +17,7 @@ from pipelines.probe.cell import RATES, weights_of
 from pipelines.progress import progress
 from pipelines.store import Store, atomic, now
 from pipelines.suspects.evidence import Suspect, ranked
-from pipelines.suspects.fold import LABEL_TASKS, SAID, TASKS, Fold, place_of, run_fold
+from pipelines.suspects.fold import SAID, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
 from pipelines.suspects.passes import fingerprint_of, suspicious_passes
@@ -97,10 +97,10 @@ def check_corpus(manifest: CorpusManifest) -> None:
     Raises:
         UserError: it has no training split, or neither labels, mentions nor answers.
     """
-    if manifest.task not in TASKS:
+    if manifest.task not in SUSPECT_TASKS:
         raise UserError(
             f"corpus {manifest.name}: a model can contradict labels, mentions and answers, and task "
-            f"{manifest.task} has none of them; give a corpus of {', '.join(TASKS)}"
+            f"{manifest.task} has none of them; give a corpus of {', '.join(SUSPECT_TASKS)}"
         )
     if not any(counts.kept for counts in manifest.splits if counts.split == "train"):
         raise UserError(

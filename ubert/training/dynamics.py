@@ -143,6 +143,7 @@ class Passes:
         return pa.table(columns).cast(SCHEMA)
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # of texts without tables
 def labels_of(tables: Tables, several_N: Flags) -> Labels:
     """How sure the model is of each text's labels. A margin is not finite where all or no candidates are right.
 
