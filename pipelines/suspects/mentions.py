@@ -118,8 +118,8 @@ def _answers(record: Record, gold: list[Mention], told: Told, reliable: Reliable
 def _suspect(
     record: Record, kind: str, said: Mention | None, predicted: Mention | None, sure: float, score: float
 ) -> Suspect:
-    words = (None if one is None else described(record, one) for one in (said, predicted))
-    return Suspect(record, kind, *words, sure, score, score > FLAGGED)
+    theirs, ours = (None if one is None else described(record, one) for one in (said, predicted))
+    return Suspect(record, kind, theirs, ours, sure, score, score > FLAGGED)
 
 
 def described(record: Record, mention: Mention) -> str:
