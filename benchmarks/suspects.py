@@ -6,7 +6,7 @@ Ours: the share of planted errors among the first 5 % of the training records, b
 on one thread.
 
     python benchmarks/suspects.py [--seeds 0 1 2] [--corpora sample_reviews ...] [--records 1000] [--folds 5]
-        [--steps N] [--quick]
+        [--steps N] [--encoder NAME] [--quick]
 """
 
 from __future__ import annotations
@@ -103,13 +103,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="of each run, in place of the default recipe's epochs")
+    parser.add_argument("--encoder", default=DEFAULT.encoder)
     parser.add_argument("--quick", action="store_true", help="one corpus and seed, 2 folds of few steps")
     given = parser.parse_args()
     if given.quick:
         given.seeds, given.corpora, given.records, given.folds, given.steps = [0], ["sample_reviews"], 100, 2, 4
     torch.set_num_threads(1)
     length = {"steps": given.steps, "epochs": None} if given.steps else {}
-    recipe = Recipe(**DEFAULT.model_dump() | length)
+    recipe = Recipe(**DEFAULT.model_dump() | {"encoder": given.encoder, **length})
     for seed in given.seeds:
         for name in given.corpora:
             compare(name, seed, given.records, recipe, given.folds)
