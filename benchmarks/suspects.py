@@ -16,6 +16,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from measure import report
@@ -56,7 +57,7 @@ def training_records(name: str, world: Path) -> list[Record]:
 
 def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path) -> list[str]:
     """The records that `ubert suspects` ranks, the worst first."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in range(folds):
         asked = [record for record in records if fold_of(record, folds) == number]
         others = [record for record in records if fold_of(record, folds) != number]
