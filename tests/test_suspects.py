@@ -175,7 +175,7 @@ def run_all(root: Path, corpus: str, recipe: Recipe) -> list[Fold]:
     return every
 
 
-@pytest.mark.parametrize("corpus", ["reviews", "people"])
+@pytest.mark.parametrize("corpus", ["reviews", pytest.param("people", marks=pytest.mark.slow)])
 def test_folds_are_kept_and_each_record_is_asked_about_once(root: Path, encoder: Path, corpus: str) -> None:
     every = run_all(root, corpus, brief(encoder))
     rows = [row for fold in every for row in pq.read_table(str(place_of(Store(root), fold))).to_pylist()]
