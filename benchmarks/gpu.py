@@ -79,7 +79,7 @@ def step(name: str, length: int, layout: Layout, gpu: Gpu, *, compiled: bool) ->
     hidden = torch.randn(*batch.ids_BL.shape, encoder.width, device=CUDA, requires_grad=True)
 
     training = of_run(model, optimizer)
-    global_batch = Step("structure", [batch], batch.examples, rows=[], shards=cast(Shards, None))
+    global_batch = Step("structure", [batch], batch.examples, rows=[], shards=cast(Shards, None), epoch=0)
 
     def whole() -> None:
         take(training, 0, global_batch)

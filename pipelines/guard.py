@@ -4,6 +4,7 @@ A leak is a record whose text is in a split that comes before its own (test, val
 the store, whatever is asked of it there and whatever its pair is; splits that the mixture itself draws from don't
 count. A duplicate has the text and pair of a record that the mixture may draw, and the same is asked of it; the
 first in keeper order stays. With `evidence: audited`, near texts and shared n-grams that audits found count, too.
+With `suspects: drop`, records that `ubert suspects` flagged are not drawn either.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.audit.evidence import DROPPED, audit_of_all
+from pipelines.audit.evidence import DROPPED, SUSPECT_TASKS, SUSPECTS_OF, audit_of_all
 from pipelines.audit.held_out import held_out, held_out_corpora
 from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.progress import progress
@@ -53,6 +54,12 @@ _AUDITED_DUPLICATES = """
     FROM duplicates SEMI JOIN rest USING (record_id)
     SEMI JOIN rest AS kept ON kept.record_id = keeper_id WHERE kind = 'near'
 """
+_SUSPECTS = """
+    SELECT DISTINCT ON (record_id) record_id, corpus, split, record_id AS other_id, corpus AS other_corpus,
+           split AS other_split, 'suspect' AS reason, kind, 5 AS place
+    FROM suspects WHERE flagged AND record_id IN (SELECT record_id FROM pool)
+    ORDER BY record_id, score DESC, kind
+"""
 _NONE = f"""
     SELECT record_id, corpus, split, {_OTHER}, '' AS reason, '' AS kind, 0 AS place FROM pool, evaluation LIMIT 0
 """
@@ -76,6 +83,9 @@ def dropped(
     if held:
         with connect(store.root, held) as others:
             never = held_out(connection, others, mixture, matching)
+    if mixture.suspects == "drop":
+        for corpus in dict.fromkeys(leaf.corpus for leaf in mixture.leaves if leaf.split == "train"):
+            _check_suspects(store, mixture, corpus)
     if mixture.evidence == "audited":
         for audit in ("duplicates", "contamination"):
             audit_of_all(store, audit)
@@ -100,6 +110,21 @@ def dropped(
         )
     first = pc.is_in(rows.column("record_id"), never.column("record_id"))
     return pa.concat_tables([never, rows.filter(pc.invert(first))])
+
+
+def _check_suspects(store: Store, mixture: Mixture, corpus: str) -> None:
+    """Refuse a corpus whose suspects are not known as it is now; one that can have none is left alone.
+
+    Raises:
+        UserError: they are of another state of the corpus, or were never looked for.
+    """
+    manifest, audit = store.current("corpora", corpus)[1], f"{SUSPECTS_OF}{corpus}"
+    known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
+    if manifest.task in SUSPECT_TASKS and known.get(corpus) != manifest.fingerprint:
+        raise UserError(
+            f"mixture {mixture.name}: suspects: drop: those of {corpus} as it is now are not known; run `ubert "
+            f"suspects {corpus}`, or say `suspects: keep`"
+        )
 
 
 def counts(rows: pa.Table) -> Counter[tuple[str, str, str]]:
@@ -149,6 +174,8 @@ def pool_sql(mixture: Mixture, records: str) -> str:
         )
         found += " UNION ALL SELECT keeper_id FROM duplicates"
         suspects = f"({suspects} OR record_id IN (SELECT record_id {found}))"
+    if mixture.suspects == "drop":
+        suspects = f"({suspects} OR record_id IN (SELECT record_id FROM suspects WHERE flagged))"
     return (
         f"SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split,\n"
         f"       content_hash, {TEXT_HASH} AS text_hash, {ASKED} AS asked\n"
@@ -162,13 +189,17 @@ def dropped_sql(mixture: Mixture) -> str:
     outside = _outside(mixture, "evaluation_corpus", "evaluation_split")
     leaks = _LEAKS + (_AUDITED_LEAKS.format(outside=outside) if audited else "")
     duplicates = _DUPLICATES + (_AUDITED_DUPLICATES if audited else "")
+    suspected = suspects = trusted = ""
+    if mixture.suspects == "drop":
+        suspected, suspects = f"suspected AS ({_SUSPECTS}),\n", " UNION ALL FROM suspected"
+        trusted = " ANTI JOIN suspected USING (record_id)"
     return (
-        f"WITH leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n"
-        "rest AS (FROM pool ANTI JOIN leaking USING (record_id)),\n"
+        f"WITH leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n{suspected}"
+        f"rest AS (FROM pool ANTI JOIN leaking USING (record_id){trusted}),\n"
         f"repeating AS ({_NONE if mixture.duplicates == 'keep' else duplicates})\n"
         f"SELECT '{mixture.name}' AS mixture, record_id, corpus, split,\n"
         "       other_id AS kept_id, other_corpus AS kept_corpus, other_split AS kept_split, reason, kind\n"
-        "FROM (FROM leaking UNION ALL FROM repeating)\n"
+        f"FROM (FROM leaking UNION ALL FROM repeating{suspects})\n"
         "QUALIFY row_number() OVER (\n"
         "    PARTITION BY record_id ORDER BY place, other_corpus, other_split, other_id) = 1\n"
         "ORDER BY corpus, split, record_id"

@@ -63,6 +63,8 @@ def composition(manifest: MixtureManifest) -> pa.Table:
             row |= {"leaks": source.dropped_leaks, "repeats": source.dropped_duplicates}
         if manifest.held_out:
             row["held out"] = source.dropped_held_out
+        if any(of.dropped_suspects for of in manifest.sources):
+            row["suspects"] = source.dropped_suspects
         row |= source.model_dump(include={"records", "draws", "epochs", "tokens"})
         row["share"] = f"{(source.tokens or 0) / max(1, tokens):.1%}"
         if len(source.phases) > 1:
@@ -141,11 +143,12 @@ class Matched(NamedTuple):
     dropped_leaks: int
     dropped_duplicates: int
     dropped_held_out: int
+    dropped_suspects: int
 
     @property
     def left(self) -> int:
         """Records that may be drawn."""
-        return self.available - self.dropped_leaks - self.dropped_duplicates - self.dropped_held_out
+        return self.available - sum(self[1:])
 
 
 def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) -> dict[str, Matched]:
@@ -158,12 +161,14 @@ def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) ->
             fallen[leaf.corpus, leaf.split, "leak"],
             fallen[leaf.corpus, leaf.split, "duplicate"],
             fallen[leaf.corpus, leaf.split, "held out"],
+            fallen[leaf.corpus, leaf.split, "suspect"],
         )
         if one.left == 0:
             raise UserError(
                 f"{source_name(mixture, leaf)}: of {one.available} records that match, {one.dropped_leaks} are "
-                f"dropped as leaks, {one.dropped_duplicates} as duplicates and {one.dropped_held_out} as held "
-                "out, and none is left; remove the source, or say `leaks: allow` or `duplicates: keep`"
+                f"dropped as leaks, {one.dropped_duplicates} as duplicates, {one.dropped_held_out} as held out "
+                f"and {one.dropped_suspects} as suspects, and none is left; remove the source, or say "
+                "`leaks: allow`, `duplicates: keep` or `suspects: keep`"
             )
         found[leaf.name] = one
     return found

@@ -5,6 +5,7 @@
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
+    folds/<key>.parquet             what a model says of the fold of a corpus that it was not trained on
     sources/<dataset>.jsonl         hashes of source files; beside it labels that specs took from their data,
                                     <name>-<fingerprint>.categories.json
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json

@@ -19,9 +19,18 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DROPPED, DUPLICATES, LEAKS, evidence_files
+from pipelines.audit.evidence import (
+    CONTAMINATION,
+    CONTRADICTIONS,
+    DROPPED,
+    DUPLICATES,
+    LEAKS,
+    SUSPECTS,
+    evidence_files,
+)
 from pipelines.place import Place, arrow, on_disk, parquet, persistent
 from pipelines.store import Store
+from ubert.schema import dynamics
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import FILES, CorpusManifest
 from ubert.schema.record import FILE_SCHEMA, MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
@@ -44,7 +53,10 @@ _TABLES = {
         {
             **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
             **dict.fromkeys(
-                ("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "records", "draws"),
+                (
+                    *("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "dropped_suspects"),
+                    *("records", "draws"),
+                ),
                 _COUNT,
             ),
             "epochs": pa.float64(),
@@ -74,6 +86,7 @@ _EVIDENCE = {
     "leaks": LEAKS,
     "contradictions": CONTRADICTIONS,
     "contamination": CONTAMINATION,
+    "suspects": SUSPECTS,
     "dropped": DROPPED,
 }
 
@@ -83,6 +96,21 @@ _PLAIN = {
     *("utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
     *("varchar", "blob", "uuid", "enum"),
 }
+
+# A pass of a record is one copy of all its rows (the windows of a long text, the questions about its events).
+_DYNAMICS = """
+CREATE VIEW dynamics AS
+SELECT run, record_id, epoch, max(step) AS step, sum(loss) AS loss, avg(confidence) AS confidence,
+       avg(margin) AS margin, bool_and(margin > 0) AS correct, arg_max(predicted, step) AS predicted
+FROM (SELECT *, row_number() OVER (PARTITION BY run, "row", epoch ORDER BY step, loss) AS copy FROM text_passes)
+GROUP BY run, record_id, epoch, copy;
+
+CREATE VIEW cartography AS
+SELECT run, record_id, avg(confidence) AS confidence, stddev_pop(confidence) AS variability,
+       avg(correct::INTEGER) AS correctness, avg(loss) AS loss, count(*) AS passes,
+       mode(predicted ORDER BY predicted) AS predicted
+FROM dynamics GROUP BY run, record_id;
+"""
 
 # Lists of a record become rows. An index counts from 0, as in the record; lists of SQL count from 1.
 _VIEWS = """
@@ -156,7 +184,7 @@ def connect(
             ("files", FILE_SCHEMA, lambda manifest: [FILES]),
         ):
             parts = [(m.name, directory / file) for directory, m in current for file in files(m)]
-            connection.register(view, _dataset(store, parts, schema))
+            connection.register(view, _dataset(arrow(store.root)[1], "corpus", parts, schema))
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
             "mixtures": _mixture_rows(store),
@@ -168,7 +196,8 @@ def connect(
             connection.register(name, pa.Table.from_pylist(list(rows), schema=_TABLES[name]))
         for name, schema in _EVIDENCE.items():
             connection.register(name, parquet(evidence_files(store, name), schema))
-        connection.execute(_VIEWS)
+        connection.register("text_passes", _text_passes(on_disk(store.root) / "runs"))
+        connection.execute(_VIEWS + _DYNAMICS)
         connection.execute(f"SET memory_limit = '{SPILLING if scratch else memory}'")
         connection.execute(f"SET temp_directory = '{scratch or ''}'")
         connection.execute("SET enable_progress_bar = false")  # our own commands say how far they are
@@ -256,17 +285,24 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
         raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:
         views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, "
-        views += ", ".join([*_TABLES, *_EVIDENCE])
+        views += ", ".join([*_TABLES, *_EVIDENCE, "dynamics", "cartography"])
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
     finally:
         timer.cancel()
 
 
-def _dataset(store: Store, parts: Sequence[tuple[str, Place]], schema: pa.Schema) -> ds.Dataset:
-    """Parts of corpora as one dataset. A query for one corpus opens no file of another."""
+def _dataset(filesystem: Any, column: str, parts: Sequence[tuple[str, Place]], schema: pa.Schema) -> ds.Dataset:
+    """Parts as one dataset, each with its value of a column. A query for one value opens no file of another."""
     form = ds.ParquetFileFormat()
-    fragments = [form.make_fragment(*arrow(part), ds.field("corpus") == corpus) for corpus, part in parts]
-    return ds.FileSystemDataset(fragments, schema, form, arrow(store.root)[1])
+    fragments = [form.make_fragment(*arrow(part), ds.field(column) == value) for value, part in parts]
+    return ds.FileSystemDataset(fragments, schema, form, filesystem)
+
+
+def _text_passes(runs: Path) -> ds.Dataset:
+    """The parts of all runs that keep dynamics; they lie on this machine's disk."""
+    parts = [(part.parent.parent.name, part) for part in sorted(runs.glob(f"*/{dynamics.FOLDER}/*.parquet"))]
+    schema = pa.schema([pa.field("run", pa.string()), *dynamics.SCHEMA])
+    return _dataset(arrow(runs)[1], "run", parts, schema)
 
 
 def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]]:

@@ -74,6 +74,8 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "peek batch": ["peek", "batch", "NAME"],
     "probe": ["probe", "NAME", "--corpora", "absent"],
     "probe corpora": ["probe", "absent", "--corpora", "NAME"],
+    "suspects": ["suspects", "NAME"],
+    "suspects recipe": ["suspects", "absent", "--recipe", "NAME"],
     "submit": ["submit", "NAME"],
     "jobs": ["jobs", "NAME", "--address", "http://127.0.0.1:9"],
 }

@@ -94,7 +94,7 @@ def test_nothing_that_a_step_does_asks_its_device(
     training = make_run(tmp_path, objective).training(tmp_path / "run")
     moved = [batch.moved(torch.clone) for batch in training.loader.step(0).batches]
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as run:
-        training.score(moved[0]).sum().backward()
+        training.score(moved[0])[0].sum().backward()
         update(training, 0)
     training.writer.close()
     events = run.events()

@@ -29,7 +29,7 @@ from ubert.schema.record import Argument, Category, Event, Record, Relation, Sou
 REPO = Path(__file__).parents[1]
 SAMPLES = REPO / "corpus_specs" / "samples"
 ARTEFACTS = Path(os.environ.get("UBERT_ARTEFACTS", REPO / "tests" / "artefacts"))
-CORPORA = 9
+CORPORA = 10
 SCRIPT = "<script>document.title = 'taken'</script>"
 ATTACK = f"{SCRIPT}</div></mark><img src=x onerror=\"document.title='taken'\"> & 'x' \"y\" </style> http://evil.example/"
 HEBREW = "שלום \u202eevil\u202c עולם \x00 \x1b[31m red"

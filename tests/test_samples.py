@@ -250,13 +250,13 @@ def test_seeds_differ() -> None:
 
 
 def test_committed_samples_are_what_the_generator_writes(tmp_path: Path) -> None:
-    generate(COMMITTED, 0, tmp_path)
+    generate(COMMITTED, 0, tmp_path, with_useless=True)
 
     def same(folder: Path) -> None:
         compared = filecmp.dircmp(tmp_path / folder, SPECS / "samples" / folder, ignore=[])
         assert not compared.left_only and not compared.right_only
         _, wrong, errors = filecmp.cmpfiles(compared.left, compared.right, compared.common_files, shallow=False)
-        assert not wrong and not errors, f"run `ubert samples --records {COMMITTED} --seed 0` anew"
+        assert not wrong and not errors, f"run `ubert samples --records {COMMITTED} --seed 0 --useless` anew"
         for inner in compared.common_dirs:
             same(folder / inner)
 
@@ -357,3 +357,63 @@ def test_numbered_references_repeat_and_differ() -> None:
 def test_wrong_templates(template: str) -> None:
     with pytest.raises(ValueError, match=r"template|reference|not defined"):
         write(template)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same world with planted errors, and without."""
+    noisy, clean = tmp_path_factory.mktemp("noisy"), tmp_path_factory.mktemp("clean")
+    generate(250, 3, noisy, noise=0.1, with_useless=True)
+    generate(250, 3, clean)
+    return noisy, clean
+
+
+def truth_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "truth.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_planted_label_is_wrong_and_the_rest_is_as_it_was(noisy: tuple[Path, Path]) -> None:
+    changed, clean = (
+        [json.loads(line) for line in (root / "sample_reviews/train-000.jsonl").open(encoding="utf-8")]
+        for root in noisy
+    )
+    truth = {row["number"]: row for row in truth_of(noisy[0] / "sample_reviews")}
+    assert 5 <= len(truth) <= 40
+    for number, (now, before) in enumerate(zip(changed, clean, strict=True)):
+        label = truth[number]["said"] if number in truth else before["label"]
+        assert now == {**before, "label": label}
+        if number in truth:
+            assert truth[number]["true"] == before["label"] != label and truth[number]["text"] == before["text"]
+
+
+def test_a_planted_mention_is_missed_or_a_token_off(noisy: tuple[Path, Path]) -> None:
+    changed, clean = (
+        [
+            [tuple(line.split("\t")) for line in text.splitlines()]
+            for text in (root / "sample_entities/train-000.conll").read_text(encoding="utf-8").split("\n\n")
+        ]
+        for root in noisy
+    )
+    truth = {row["number"]: row for row in truth_of(noisy[0] / "sample_entities")}
+    assert {row["kind"] for row in truth.values()} == {"missed", "shifted"}
+    for number, (now, before) in enumerate(zip(changed, clean, strict=True)):
+        assert [token for token, _ in now] == [token for token, _ in before] if now != [()] else True
+        differing = sum(one != other for one, other in zip(now, before, strict=True))
+        assert (differing > 0) == (number in truth)
+        if number in truth and truth[number]["kind"] == "shifted":
+            assert differing == 1
+
+
+def test_evaluation_splits_and_other_datasets_have_no_errors(noisy: tuple[Path, Path]) -> None:
+    for name in DATASETS:
+        for path in (noisy[1] / name).rglob("*.*"):
+            relative = path.relative_to(noisy[1])
+            if not path.name.startswith("train") or name in ("sample_deals", "sample_questions"):
+                assert (noisy[0] / relative).read_bytes() == path.read_bytes(), relative
+
+
+def test_the_useless_labels_are_drawn_by_lot(noisy: tuple[Path, Path]) -> None:
+    rows = (noisy[0] / "sample_useless/train-000.csv").read_text(encoding="utf-8").splitlines()
+    colours = Counter(row.rsplit(",", 1)[1] for row in rows[1:])
+    assert set(colours) == {"amber", "cobalt", "ochre", "teal"} and min(colours.values()) > 20
+    assert not (noisy[1] / "sample_useless").exists()

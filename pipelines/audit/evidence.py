@@ -8,6 +8,7 @@ from pipelines.place import Place
 from pipelines.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
+from ubert.schema.record import Task
 
 
 def _pairs(other: str, *more: pa.Field) -> pa.Schema:
@@ -39,12 +40,29 @@ CONTAMINATION = _pairs(
     pa.field("records", pa.int64(), nullable=False),  # of that split that share any
     pa.field("ngram", pa.string(), nullable=False),  # the first one, in normal form
 )
-# What a mixture doesn't draw, and why. `reason`: leak (of the evaluation record), duplicate (of the keeper) or
-# held out (with the other record's corpus).
+LABEL_TASKS: tuple[Task, ...] = ("classification", "pair", "choice", "multilabel")
+SUSPECT_TASKS: tuple[Task, ...] = (*LABEL_TASKS, "ner", "qa")  # whose annotations a model can contradict
+# An annotation that a model contradicts; see `ubert suspects`.
+SUSPECTS = pa.schema(
+    [
+        *(pa.field(name, pa.string(), nullable=False) for name in ("record_id", "corpus", "split")),
+        pa.field("rank", pa.int64(), nullable=False),  # of the record in its corpus, the worst first
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("said", pa.string()),  # by the corpus
+        pa.field("predicted", pa.string()),  # by the model
+        pa.field("confidence", pa.float32(), nullable=False),  # of the model, in what it says
+        pa.field("score", pa.float32(), nullable=False),  # how likely the corpus is wrong, 0 to 1
+        pa.field("flagged", pa.bool_(), nullable=False),  # `suspects: drop` of a mixture drops its record
+        pa.field("source", pa.string(), nullable=False),  # folds, or a run
+    ]
+)
+# What a mixture doesn't draw, and why. `reason`: leak (of the evaluation record), duplicate (of the keeper), held
+# out (with the other record's corpus) or suspect (of itself).
 DROPPED = pa.schema(
     [pa.field("mixture", pa.string(), nullable=False), *_pairs("kept"), pa.field("reason", pa.string()), _KIND]
 )
 
+SUSPECTS_OF = "suspects-"  # before the name of a corpus: the audit that has its suspects
 _FILES = {
     "duplicates": ("duplicates", "matches.parquet"),
     "leaks": ("duplicates", "leaks.parquet"),
@@ -55,6 +73,9 @@ _FILES = {
 
 def evidence_files(store: Store, view: str) -> list[Place]:
     """The files of a view of evidence: of the current audit, or of all current mixtures."""
+    if view == "suspects":
+        audits = [name for name in store.names("audits") if name.startswith(SUSPECTS_OF)]
+        return [store.current("audits", name)[0] / "suspects.parquet" for name in audits]
     if view == "dropped":
         mixtures = [store.current("mixtures", name) for name in store.names("mixtures")]
         return [directory / "dropped.parquet" for directory, manifest in mixtures if manifest.dropped]

@@ -34,14 +34,23 @@ def samples(
     out: Annotated[Path, typer.Option(help="Folder to write to: a mirror for `ubert ingest --data`.")],
     records: Annotated[int, typer.Option(min=3, help="Records of each dataset.")] = 1000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    noise: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of training records with a wrong annotation.")
+    ] = 0.0,
+    useless: Annotated[bool, typer.Option("--useless", help="Add a dataset that teaches nothing.")] = False,
 ) -> None:
     """Write an invented world as labelled datasets in five formats, at any size.
 
+    With --noise some labels are wrong, and some mentions are missed or shifted; `truth.jsonl` in the folder of
+    each dataset has what is right.
+
     Example: ubert samples --records 2000 --seed 0 --out world
+
+    Example: ubert samples --records 2000 --noise 0.05 --useless --out noisy
     """
     from pipelines.samples.generate import generate_files
 
-    for file, count in generate_files(records, seed, out):
+    for file, count in generate_files(records, seed, out, noise=noise, with_useless=useless):
         console.print(f"{out / file}: {count:,} records", soft_wrap=True, highlight=False)
 
 
@@ -209,7 +218,7 @@ def sql(
     """One SELECT over the store, which it cannot change.
 
     Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards,
-    duplicates, contradictions, leaks, contamination, dropped.
+    duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics, cartography.
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """

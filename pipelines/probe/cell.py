@@ -167,13 +167,13 @@ def training_records(cell: Cell, store: Store) -> list[Record]:
     return records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
 
 
-def shards_of(records: list[Record], encoder: str, directory: Path) -> Path:
+def shards_of(records: list[Record], encoder: str, directory: Path, max_tokens: int = MAX_TOKENS) -> Path:
     """Shards of a few records, made here and now."""
     tokenizer = load_tokenizer(encoder)
-    rows = Rows(tokenizer, MAX_TOKENS)
+    rows = Rows(tokenizer, max_tokens)
     unit = Unit(records[0].corpus, directory, directory, "shots", True, np.ones((len(records), 1), np.int32))
     write_unit(unit, rows, [rows.batch(records, range(len(records)))])
-    mark = fingerprint([record.record_id for record in records], tokenizer.hash, MAX_TOKENS)
+    mark = fingerprint([record.record_id for record in records], tokenizer.hash, max_tokens)
     manifest = ShardManifest(
         name="probe",
         fingerprint=mark,
@@ -182,7 +182,7 @@ def shards_of(records: list[Record], encoder: str, directory: Path) -> Path:
         mixture_fingerprint=mark,
         encoder=encoder,
         tokenizer=tokenizer.hash,
-        max_tokens=MAX_TOKENS,
+        max_tokens=max_tokens,
         phases=1,
         **write([unit], tokenizer, directory, {}),
     )

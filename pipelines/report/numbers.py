@@ -142,9 +142,15 @@ FROM copies JOIN kept USING (keeper)
 WHERE copies.times > kept.times OR copies.corpus <> keeper.corpus OR copies.split <> keeper.split
 ORDER BY times DESC, copies.corpus, copies.split, other_corpus, other_split
 """
+_SUSPECTS = """
+SELECT corpus, rank, record_id, kind, said, predicted, confidence, flagged, records.text, suspects.source,
+       count(*) FILTER (flagged) OVER same AS all_flagged, count(*) OVER same AS times
+FROM suspects JOIN records USING (corpus, record_id) WINDOW same AS (PARTITION BY corpus)
+QUALIFY rank <= 5 ORDER BY corpus, rank, score DESC, kind
+"""
 _MIXTURES = """
 SELECT mixture, corpus, split, available,
-       dropped_leaks + dropped_duplicates + dropped_held_out AS dropped, records, draws,
+       dropped_leaks + dropped_duplicates + dropped_held_out + dropped_suspects AS dropped, records, draws,
        draws / records AS epochs, draws / sum(draws) OVER (PARTITION BY mixture) AS share
 FROM mixtures ORDER BY mixture, draws DESC, corpus, split
 """
@@ -173,6 +179,7 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
         "rejects": _REJECTS,
         "mismatches": _MISMATCHES,
         "matches": _MATCHES,
+        "suspects": _SUSPECTS,
         "mixtures": _MIXTURES,
     }
     found = {

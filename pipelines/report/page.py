@@ -89,6 +89,7 @@ def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Rec
         "rejects": found["rejects"],
         "mismatches": found["mismatches"],
         "matches": _grouped(found["matches"], "what"),
+        "suspects": _grouped(found["suspects"], "corpus"),
         "mixtures": {
             name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}
             for name, rows in _grouped(found["mixtures"], "mixture").items()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.samples import deals, entailment, entities, questions, reviews, topics, writers
+from pipelines.samples import deals, entailment, entities, questions, reviews, topics, useless, writers
+from pipelines.samples.noise import with_noise
 from pipelines.samples.scene import Scene
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Split
@@ -29,41 +31,55 @@ DATASETS = {
     "sample_deals": Dataset(deals.writer, writers.brat),
     "sample_questions": Dataset(questions.writer, writers.squad),
 }
+USELESS = {"sample_useless": Dataset(useless.writer, writers.comma_separated(useless.COLUMNS))}
 
 
-def generate(records: int, seed: int, out: Path) -> dict[str, int]:
+def generate(
+    records: int, seed: int, out: Path, *, noise: float = 0.0, with_useless: bool = False
+) -> dict[str, int]:
     """Write every dataset under `out`, `records` of each. Gives the records of each file (or folder of documents).
+
+    Args:
+        noise: the share of training records, of datasets with labels or mentions alone, that get an annotation
+            error; `truth.jsonl` in the dataset's folder has what is right.
+        with_useless: also write a dataset from which nothing can be learnt.
 
     Raises:
         UserError: `records` is too small, a dataset's folder is there already, or `out` cannot be written.
     """
-    return dict(generate_files(records, seed, out))
+    return dict(generate_files(records, seed, out, noise=noise, with_useless=with_useless))
 
 
-def generate_files(records: int, seed: int, out: Path) -> Iterator[tuple[str, int]]:
+def generate_files(
+    records: int, seed: int, out: Path, *, noise: float = 0.0, with_useless: bool = False
+) -> Iterator[tuple[str, int]]:
     """As `generate`, file by file as they are written: for a progress bar."""
     sizes = split_sizes(records)
-    for name in DATASETS:
+    datasets = DATASETS | (USELESS if with_useless else {})
+    for name in datasets:
         if (out / name).exists():
             raise UserError(f"{out / name} is there already; remove it or choose another folder")
     try:
-        for name, dataset in DATASETS.items():
+        for name, dataset in datasets.items():
             # Whole or absent: a folder gets its name when all its files are written.
             partial = out / f".{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             for split in SPLITS:
                 stream = stream_of(name, split, seed)
-                for file, size in dataset.format(stream, sizes[split], partial, split):
-                    yield f"{name}/{file}", size
+                if noise and split == "train":
+                    stream = with_noise(stream, name, seed, noise, partial)
+                with closing(stream):  # what is written beside it is whole
+                    for file, size in dataset.format(stream, sizes[split], partial, split):
+                        yield f"{name}/{file}", size
             partial.rename(out / name)
     except OSError as error:
         raise UserError(f"cannot write samples to {out}: {error.strerror or error}") from None
 
 
-def stream_of(name: str, split: Split, seed: int) -> Iterator[Any]:
+def stream_of(name: str, split: Split, seed: int) -> Generator[Any, None, None]:
     """The endless stream of a dataset's records. Record i depends on (seed, dataset, split, i) only."""
-    write = DATASETS[name].writer(split)
+    write = (DATASETS | USELESS)[name].writer(split)
     return (write(Scene(seed, name, split, i)) for i in count())
 
 

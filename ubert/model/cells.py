@@ -54,28 +54,34 @@ def loss(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "b
             same (MUPPET, section 3.2); `gold` by the number of its gold cells, where there are several; `sum`
             by nothing.
     """
+    return losses(scores, batch, scale, kind)[0], batch.examples
+
+
+def losses(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "bce") -> tuple[Tensor, Tensor]:
+    """The same loss, and the part of it that each table has [T], which has no gradient. Parts are exact when they
+    are added over the tables of a text: one table may have the part of others of its piece."""
     weight_T = _weights(batch, scale).to(scores.anchor_T)
     with torch.autocast(scores.anchor_T.device.type, enabled=False):
-        total = _bce(scores, batch, weight_T) if kind == "bce" else _zlpr(scores, batch, weight_T)
-        return total, batch.examples
+        return _bce(scores, batch, weight_T) if kind == "bce" else _zlpr(scores, batch, weight_T)
 
 
-def _bce(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
-    anchors = F.binary_cross_entropy_with_logits(
+def _bce(scores: Scores, batch: Batch, weight_T: Tensor) -> tuple[Tensor, Tensor]:
+    loss_T = F.binary_cross_entropy_with_logits(
         scores.anchor_T,
         batch.gold_anchor_T.to(scores.anchor_T),
         weight_T * (batch.region_T & Region.ANCHOR),  # the flag is 1
-        reduction="sum",
+        reduction="none",
     )
+    anchors, part_T = loss_T.sum(), loss_T.detach()
     if not scores.groups:
-        return anchors
+        return anchors, part_T
     factors = tiles.factors(scores)
     gold, weight_S = _gold(scores, batch), weight_T[scores.table_S]
-    cells: Tensor = _sums(factors).cross_entropy(factors, scores.groups, gold, weight_S)
-    return anchors + cells
+    cells, part_S = _sums(factors).cross_entropy(factors, scores.groups, gold, weight_S)
+    return anchors + cells, part_T.index_add(0, scores.table_S, part_S.to(part_T))
 
 
-def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
+def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> tuple[Tensor, Tensor]:
     anchored_T = (batch.region_T & Region.ANCHOR).bool()
     positive_T = anchored_T & batch.gold_anchor_T.bool()
     none = float("-inf")
@@ -88,7 +94,8 @@ def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> Tensor:
         gold_table_G = batch.gold_cells_G3[:, 0]
     negatives_T = torch.logaddexp(negatives_T, scores.anchor_T.masked_fill(positive_T | ~anchored_T, none))
     positives_T = F.softplus((-scores.anchor_T).masked_fill(~positive_T, none))
-    return (weight_T * (negatives_T + _log_sum_exp(positives_T, gold_table_G, -gold_score_G))).sum()
+    loss_T = weight_T * (negatives_T + _log_sum_exp(positives_T, gold_table_G, -gold_score_G))
+    return loss_T.sum(), loss_T.detach()
 
 
 def _log_sum_exp(start_T: Tensor, table_G: Tensor, value_G: Tensor) -> Tensor:

@@ -106,8 +106,11 @@ def of_group(factors: Factors, group: SpanGroup) -> Factors:
     )
 
 
-def cross_entropy(factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor) -> Tensor:
-    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z). No gradient goes to the weights."""
+def cross_entropy(
+    factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z), and the parts of it [S], which have no
+    gradient: the first table of a group has the part of them all. No gradient goes to the weights."""
     return _CrossEntropy.apply(groups, gold, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -120,18 +123,21 @@ class _CrossEntropy(torch.autograd.Function):
     """A sum's gradient is known while a tile's scores are, and taken in the same pass: no tile is made twice."""
 
     @staticmethod
-    def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, weight_S: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, groups: list[SpanGroup], gold: Gold, weight_S: Tensor, *tensors: Tensor
+    ) -> tuple[Tensor, Tensor]:
         factors = Factors(*tensors)
         finder = _Finder(groups, gold)
         weights: list[float] = weight_S.tolist()
-        total = torch.zeros((), dtype=torch.float64, device=factors.bias.device)
+        part_S = torch.zeros(len(weights), dtype=torch.float64, device=factors.bias.device)
 
         def slope(index: int, group: SpanGroup, tile: Tile) -> Tensor:
             weight = weights[group.table]  # equal for all tables of a text
-            total.add_(F.softplus(tile.scores_MRC).sum(), alpha=weight)
+            part = part_S[group.table]
+            part.add_(F.softplus(tile.scores_MRC).sum(), alpha=weight)
             found = finder.find(index, tile)
             if found:
-                total.sub_(tile.scores_MRC[found.at].sum(), alpha=weight)
+                part.sub_(tile.scores_MRC[found.at].sum(), alpha=weight)
             slope_MRC = tile.scores_MRC.sigmoid_()
             if found:
                 slope_MRC[found.at] -= 1
@@ -143,7 +149,8 @@ class _CrossEntropy(torch.autograd.Function):
             for index, group in enumerate(groups):
                 for tile in tiles(factors, group):
                     slope(index, group, tile)
-        return total.to(factors.bias.dtype)
+        ctx.mark_non_differentiable(part_S)
+        return part_S.sum().to(factors.bias.dtype), part_S
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

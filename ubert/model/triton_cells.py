@@ -34,12 +34,17 @@ WARPS = {"num_warps": 8, "num_stages": 2}
 VARYING = ["blocks"]  # else 1 and multiples of 16 have kernels of their own, compiled in the midst of a run
 
 
-def cross_entropy(factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor) -> Tensor:
-    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z). No gradient goes to the weights."""
+def cross_entropy(
+    factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z), and the part of each table [S], which has
+    no gradient. No gradient goes to the weights."""
     layout = _layout(groups, Gold(*(column[:0] for column in gold)), weight_S.device)
     value_S: Tensor = _TableSums.apply(layout, True, *factors)
     gold_G = _gold_scores(factors, gold) * weight_S.detach()[gold.table_G]
-    return (weight_S.detach() * value_S).sum() - gold_G.sum()
+    of_cells_S = weight_S.detach() * value_S
+    part_S = of_cells_S.detach().index_add(0, gold.table_G, gold_G.detach(), alpha=-1)
+    return of_cells_S.sum() - gold_G.sum(), part_S
 
 
 def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:

@@ -15,14 +15,14 @@ def to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file: under its name there is what was there before or all of `text`, even if power fails.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a small file: under its name there is what was there before or all of `content`, even if power fails.
 
     Raises:
         OSError: it can't be written.
     """
     half = path.with_name(f"{path.name}.half")
-    half.write_text(text, encoding="utf-8")
+    half.write_bytes(content.encode() if isinstance(content, str) else content)
     to_disk(half)
     half.replace(path)
     to_disk(path.parent)

@@ -75,11 +75,12 @@ class DrawnCategory(Strict):
 class RealisedSource(Strict):
     """What a mixture took from one source.
 
-    Of the records that matched (`available`) three kinds are not drawn: those that are in an evaluation split too
-    (`dropped_leaks`), those that another record of the mixture repeats (`dropped_duplicates`), and those with a
-    text of a held-out corpus (`dropped_held_out`). `records` are distinct ones, `draws` count their copies, phase
-    by phase in `phases`; `epochs` are draws by records that may be drawn. `characters` are those of all draws, and
-    `tokens` an estimate of theirs from the source's first texts."""
+    Of the records that matched (`available`) four kinds are not drawn: those that are in an evaluation split too
+    (`dropped_leaks`), those that another record of the mixture repeats (`dropped_duplicates`), those with a text
+    of a held-out corpus (`dropped_held_out`), and those whose annotations are suspect (`dropped_suspects`).
+    `records` are distinct ones, `draws` count their copies, phase by phase in `phases`; `epochs` are draws by
+    records that may be drawn. `characters` are those of all draws, and `tokens` an estimate of theirs from the
+    source's first texts."""
 
     corpus: str
     split: Split
@@ -88,6 +89,7 @@ class RealisedSource(Strict):
     dropped_leaks: int = 0
     dropped_duplicates: int = 0
     dropped_held_out: int = 0
+    dropped_suspects: int = 0
     records: int
     draws: int
     epochs: float
@@ -110,7 +112,8 @@ class MixtureManifest(Manifest):
     def dropped(self) -> int:
         """Records that match and are not drawn; they are in `dropped.parquet`, each with its reason."""
         return sum(
-            source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out for source in self.sources
+            source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out + source.dropped_suspects
+            for source in self.sources
         )
 
     @property

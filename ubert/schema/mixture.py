@@ -70,13 +70,14 @@ class Mixture(Strict):
     min(n * scale, maximum). `phases`: a curriculum; training goes through them in order.
 
     What n doesn't count: `leaks`, records whose text is in an evaluation split of any corpus too (drop, refuse
-    the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says what
-    is one text: `exact`, what differs in case, width and white space at most; `audited`, also what
-    `ubert duplicates` and `ubert contamination` found. `hold_out`: corpora by name (`ade_corpus*` for several) of
-    which nothing may be learnt: records with a text of theirs are left out, exactly or nearly the same, and so are
-    all corpora of their twins. `licences`: what every corpus must meet: `commercial`, a
-    class of licences, or a licence itself. These, `seed` and `phases` hold for the mixtures among the sources
-    too, whose own are not looked at, but for their `licences`: both must be met.
+    the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says
+    what is one text: `exact`, what differs in case, width and white space at most; `audited`, also what `ubert
+    duplicates` and `ubert contamination` found. `suspects`: records that `ubert suspects` flagged as wrong, in
+    each corpus (drop or keep). `hold_out`: corpora by name (`ade_corpus*` for several) of which nothing may be
+    learnt: records with a text of theirs are left out, exactly or nearly the same, and so are all corpora of
+    their twins. `licences`: what every corpus must meet: `commercial`, a class of licences, or a licence itself.
+    These, `seed` and `phases` hold for the mixtures among the sources too, whose own are not looked at, but for
+    their `licences`: both must be met.
     """
 
     name: str = Field(pattern=NAME)
@@ -91,6 +92,7 @@ class Mixture(Strict):
     phases: list[Phase] = Field(default_factory=list)
     leaks: Literal["drop", "refuse", "allow"] = "drop"
     duplicates: Literal["drop", "keep"] = "drop"
+    suspects: Literal["drop", "keep"] = "keep"
     evidence: Literal["exact", "audited"] = "exact"
     hold_out: list[Annotated[str, Field(pattern=r"^[a-z0-9*?][a-z0-9_.*?-]*$")]] = Field(default_factory=list)
     licences: list[str] = Field(default_factory=list)  # none: any
@@ -99,7 +101,8 @@ class Mixture(Strict):
     @property
     def guarded(self) -> bool:
         """Whether some records that match may not be drawn."""
-        return self.leaks != "allow" or self.duplicates != "keep" or bool(self.hold_out)
+        drops = "drop" in (self.duplicates, self.suspects)
+        return self.leaks != "allow" or drops or bool(self.hold_out)
 
     @property
     def leaves(self) -> list[MixtureSource]:
@@ -114,6 +117,8 @@ class Mixture(Strict):
         content = self.model_dump(mode="json", exclude={"description": True, "sources": {"__all__": {"mixture"}}})
         for source, said in zip(self.sources, content["sources"], strict=True):
             said["mixture"] = source.mixture.meaning if source.mixture else None
+        if self.suspects == "keep":
+            del content["suspects"]  # what was drawn before mixtures had the word stays current
         return content
 
     @model_validator(mode="after")

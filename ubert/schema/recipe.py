@@ -135,7 +135,8 @@ class Recipe(Strict):
     `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
     `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
     checkpoint predicts. `evaluate_every`: steps after which `evaluate` is measured. `keep_best`: a metric of it,
-    `<corpus>/<split>/<metric>`, whose best checkpoint stays.
+    `<corpus>/<split>/<metric>`, whose best checkpoint stays. `dynamics`: the run keeps the loss of each text of
+    the structure table at each pass, for the views `dynamics` and `cartography`.
 
     A run may begin where another of the store is. `from`: a finished run, or a checkpoint, `<run>/step-001000`,
     or a model of ours, such as universal-small. This run begins with its weights, encoder and heads, at step 0 and
@@ -194,6 +195,7 @@ class Recipe(Strict):
     checkpoint_every: int = Field(default=500, gt=0)  # steps
     keep_checkpoints: int = Field(default=2, gt=0)
     mlflow: bool = False  # numbers for MLflow, too
+    dynamics: bool = False  # keep the loss of each text at each pass
     evaluate: list[Evaluation] = Field(default_factory=list)
     evaluate_every: int | None = Field(default=None, gt=0)  # steps
     keep_best: str | None = None
@@ -261,6 +263,12 @@ class Recipe(Strict):
                 f"{', '.join(self.objectives)} (unilm reads `texts` alone); leave it out, or add spanbert to "
                 "`objectives`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _recorded(self) -> Recipe:
+        if self.dynamics and "structure" not in self.objectives:
+            raise ValueError("dynamics are of structure tables; leave them out, or add structure to `objectives`")
         return self
 
     @model_validator(mode="after")

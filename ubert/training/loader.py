@@ -42,14 +42,15 @@ AnyBatch = Batch | PointerBatch | MaskedBatch | ClozeBatch
 @dataclass(slots=True, frozen=True)
 class Step:
     """One rank's part of a global batch, which is of one objective: micro-batches of at most `tokens_per_step`
-    padded tokens, the number of texts of the whole global batch, and the rows of the shards that this rank's texts
-    are."""
+    padded tokens, the number of texts of the whole global batch, the rows of the shards that this rank's texts
+    are, and how often these texts have been shown before."""
 
     objective: Trained
     batches: list[AnyBatch]
     examples: int
     rows: list[int]
     shards: Shards
+    epoch: int
 
     @property
     def records(self) -> list[str]:
@@ -117,7 +118,7 @@ class Loader:
             rows += row_R[order].tolist()
         if self.pin:
             batches = [batch.pinned() for batch in batches]
-        return Step(objective, batches, sum(map(len, packs)), rows, self.shards)
+        return Step(objective, batches, sum(map(len, packs)), rows, self.shards, plan.epoch(turn))
 
     def share(self, packs: list[Longs]) -> list[Longs]:
         """This rank's part of the packs of a global batch: whole packs where each rank gets as many, else rows."""

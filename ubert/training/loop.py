@@ -24,6 +24,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, mlflow_log, parallel, run_directory
 from ubert.training.average import start
 from ubert.training.checkpoint import State
+from ubert.training.dynamics import Passes, remove_after
 from ubert.training.loader import Loader
 from ubert.training.optimizer import adamw, decay_start
 from ubert.training.saving import Writer
@@ -109,6 +110,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         if reached := run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume):
             step = reached.step
         run_directory.start(run, recipe)
+        remove_after(run, max(step, 0))
     step = parallel.gathered([step], group)[0][0]  # a network disk may list other checkpoints to each machine
     began = checkpoint.directory_of(run, step) if step >= 0 else None
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
@@ -166,6 +168,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         score=score,
         group=group,
         average=average,
+        passes=Passes(run, worker.rank, opened) if recipe.dynamics else None,
         state=state,
         writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best),
     )
@@ -188,7 +191,13 @@ def _check_start(training: Training) -> None:
 
 
 def save(training: Training) -> None:
-    """Have a checkpoint written by rank 0, to whom the others hand their parts."""
+    """Have a checkpoint written by rank 0, to whom the others hand their parts.
+
+    Raises:
+        UserError: what is kept of each text cannot be written.
+    """
+    if training.passes:
+        training.passes.write()  # before the checkpoint, after which the run would go on
     tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
     if training.worker.rank == 0:
         training.writer.save(training.model, training.tokenizer, tensors, training.state)
@@ -232,6 +241,8 @@ def _settle(
     """
     loss, norm, ended = taken.numbers(training.recipe, training.worker.device)
     done, tokens, seconds = taken.index + 1, taken.totals.tokens, ended - began
+    if training.passes and taken.tables:
+        training.passes.add(done, taken.step, taken.tables)
     metrics = _measured(training, measure) if measure else None
     if measure:
         _wait_for_all(training)

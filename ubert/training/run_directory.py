@@ -1,6 +1,6 @@
 """The directory of a run: who may write it, what it was made of, where it goes on, when it is finished.
 
-runs/<name>/    recipe.yaml, checkpoints/, logs/, manifest.json
+runs/<name>/    recipe.yaml, checkpoints/, logs/, dynamics/ where the recipe has it, manifest.json
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ INDIFFERENT = {
     "parallel",
     "compile",
     "mlflow",
+    "dynamics",
     "seen",
 }
 LENGTH = {"steps", "epochs"}  # may change where resuming is asked for

@@ -235,6 +235,19 @@ class Shards:
         offsets, data = shard.record_id
         return data[offsets[i] : offsets[i + 1]].tobytes().decode()
 
+    def named(self, row_R: Longs) -> tuple[pa.Array, npt.NDArray[np.str_]]:
+        """The record and the task of each of some rows, in ascending order."""
+        file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
+        starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
+        ids, tasks = [], []
+        for start, stop in pairwise([*starts, len(row_R)]):
+            file = self.files[file_R[start]]
+            at = row_R[start:stop] - file.first
+            every = pa.StringArray.from_buffers(len(file), *map(pa.py_buffer, file.record_id))
+            ids.append(every.take(pa.array(at)))
+            tasks.append(np.array(file.tasks, np.str_)[file.task[at]])
+        return pa.concat_arrays(ids), np.concatenate(tasks)
+
     def window_start(self, row: int) -> int:
         """The row's first token, in the text of its record."""
         shard, i = self.find(row)

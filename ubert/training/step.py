@@ -31,6 +31,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import not_finite, parallel
 from ubert.training.average import Average, advance
 from ubert.training.checkpoint import State
+from ubert.training.dynamics import Passes
 from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import set_rates, share_of_peak
 from ubert.training.saving import Writer
@@ -65,6 +66,7 @@ class Training:
     score: nn.Module  # batch -> summed losses
     group: dist.ProcessGroup | None  # of all workers' processors; None of one alone
     average: Average | None
+    passes: Passes | None  # what is kept of each text, where the recipe has `dynamics`
     state: State
     writer: Writer
 
@@ -81,11 +83,12 @@ class Agreed(NamedTuple):
 
 class Totals(NamedTuple):
     """Of one step: the loss of a text (or of masked tokens), over all workers, and the losses of this worker's
-    micro-batches, all of which the device may still be at; tokens without padding, and whether anyone asks to
-    stop, over all workers."""
+    micro-batches, all of which the device may still be at; what these tell of their tables; tokens without
+    padding, and whether anyone asks to stop, over all workers."""
 
     loss: Tensor
     losses: list[Tensor]
+    tables: list[Tensor]
     tokens: int
     stop: bool
 
@@ -96,6 +99,7 @@ class Taken:
     def __init__(self, index: int, step: Step, totals: Totals, norm: Tensor, rate: float) -> None:
         self.index, self.step, self.totals, self.rate = index, step, totals, rate
         self._numbers = torch.stack([totals.loss, norm.double()]).to("cpu", non_blocking=True)
+        self.tables = [table.to("cpu", non_blocking=True) for table in totals.tables]
         self._done = perf_counter()
         self._arrived: torch.cuda.Event | None = None
         if norm.is_cuda:
@@ -136,15 +140,19 @@ class SummedLoss(nn.Module):
         self.recipe = recipe
         self.of_words = 1 / math.log(len(model.word_vectors)) if recipe.loss_scale == "log" else 1.0
 
-    def forward(self, batch: AnyBatch) -> Tensor:
-        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens."""
+    def forward(self, batch: AnyBatch) -> tuple[Tensor, Tensor | None]:
+        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens. Where the
+        recipe has `dynamics`, also the loss and the anchor's score of each structure table [2, T]."""
         if isinstance(batch, PointerBatch):
-            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1)
+            return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1), None
         if isinstance(batch, ClozeBatch):
-            return self.of_words * self.model.cloze_loss(batch).reshape(1)
+            return self.of_words * self.model.cloze_loss(batch).reshape(1), None
         if isinstance(batch, MaskedBatch):
-            return self.of_words * self.model.masked_losses(batch)
-        return cells.loss(self.model(batch), batch, self.recipe.loss_scale, self.recipe.loss)[0].reshape(1)
+            return self.of_words * self.model.masked_losses(batch), None
+        scores = self.model(batch)
+        summed, part_T = cells.losses(scores, batch, self.recipe.loss_scale, self.recipe.loss)
+        tables = torch.stack([part_T, scores.anchor_T.detach()]) if self.recipe.dynamics else None
+        return summed.reshape(1), tables
 
 
 def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:
@@ -153,6 +161,7 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     half = runs_bf16(recipe.precision, worker.device)
     agreed = agree(training, step, stop)
     losses: list[Tensor] = []
+    tables: list[Tensor] = []
     batches = agreed.batches if parallel.together(training.score) else len(step.batches)
     for number in range(batches):
         own = number < len(step.batches)
@@ -160,15 +169,16 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
         with parallel.added_up(training.score, last=number + 1 == batches):
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
-                summed = training.score(batch.to(worker.device))
+                summed, of_tables = training.score(batch.to(worker.device))
             # gradients are the mean over workers, of sums that are divided by the numbers of all workers
             _mean(summed * (own * worker.world), agreed.counts).backward()
         if own:
             losses.append(summed.detach())
+            tables += [] if of_tables is None else [of_tables]
     total = torch.stack(losses).double().sum(dim=0)
     if worker.world > 1:
         dist.all_reduce(total)
-    return Totals(_mean(total, agreed.counts), losses, agreed.tokens, agreed.stop)
+    return Totals(_mean(total, agreed.counts), losses, tables, agreed.tokens, agreed.stop)
 
 
 def _mean(summed: Tensor, counts: list[int]) -> Tensor:

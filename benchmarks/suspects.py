@@ -1,0 +1,121 @@
+"""Do suspects find planted errors? The invented world with `--noise 0.05`, seed by seed.
+
+Ours: the share of planted errors among the first 5 % of the training records, by out-of-fold predictions as
+`ubert suspects` makes them. Theirs: the same share of the records with the highest mean loss in one run with
+`dynamics`, and in a random order, where it is the share of errors in all records. Everything runs in this process,
+on one thread.
+
+    python benchmarks/suspects.py [--seeds 0 1 2] [--corpora sample_reviews ...] [--records 1000] [--folds 5]
+        [--steps N] [--encoder NAME] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from measure import report
+
+from pipelines.mapping.mapper import mapper
+from pipelines.probe.cell import shards_of
+from pipelines.samples.generate import generate
+from pipelines.samples.noise import CHANGES, TRUTH
+from pipelines.sources import RawRow, Slice, reader
+from pipelines.specs import dataset_spec, file_options, specs_folder
+from pipelines.suspects.evidence import ranked
+from pipelines.suspects.fold import fold_of, said, trained
+from pipelines.suspects.suspects import DEFAULT, contradicted
+from pipelines.warehouse import sql
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import Record
+from ubert.training import loop
+from ubert.training.step import Worker
+
+NOISE = 0.05
+
+
+def training_records(name: str, world: Path) -> list[Record]:
+    """The training records of a dataset."""
+    spec = dataset_spec(name, specs_folder(None))
+    folder, found = world / spec.folder, []
+    for files in (each for each in spec.files if each.split == "train"):
+        to_record = mapper(spec, files.split)
+        for path in sorted(folder.glob(files.path)):
+            whole = Slice(str(folder), path.name, 0, path.stat().st_size, 1, "utf-8", "")
+            for row in reader(spec.format).read(whole, file_options(spec, files)):
+                assert isinstance(row, RawRow)
+                record = to_record(whole, row)
+                assert isinstance(record, Record)
+                found.append(record)
+    return found
+
+
+def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path) -> list[str]:
+    """The records that `ubert suspects` ranks, the worst first."""
+    rows: list[dict[str, Any]] = []
+    for number in range(folds):
+        asked = [record for record in records if fold_of(record, folds) == number]
+        others = [record for record in records if fold_of(record, folds) != number]
+        rows += said(trained(recipe, others, folder / str(number)), asked)
+    return list(dict.fromkeys(ranked(contradicted(records, rows), "folds")["record_id"].to_pylist()))
+
+
+def by_loss(records: list[Record], recipe: Recipe, folder: Path) -> list[str]:
+    """The records by their mean loss in one run, the highest first."""
+    shards = shards_of(records, recipe.encoder, folder / "shards", recipe.max_tokens)
+    kept = recipe.model_copy(update={"dynamics": True})
+    loop.train(kept, shards=shards, run=folder / "runs" / "one", worker=Worker(progress=False))
+    rows = sql(folder, "SELECT record_id FROM cartography ORDER BY loss DESC, record_id")
+    return rows["record_id"].to_pylist()  # type: ignore[no-any-return]
+
+
+def compare(name: str, seed: int, records_each: int, recipe: Recipe, folds: int) -> None:
+    """Print both precisions of one corpus and seed."""
+    with TemporaryDirectory() as folder:
+        world = Path(folder) / "world"
+        generate(records_each, seed, world, noise=NOISE)
+        records = training_records(name, world)
+        truth = map(json.loads, (world / name / TRUTH).read_text(encoding="utf-8").splitlines())
+        texts = {row["text"] for row in truth}
+        planted = {record.record_id for record in records if record.text in texts}
+        first = round(NOISE * len(records))
+
+        def precision(order: list[str]) -> float:
+            return len(planted.intersection(order[:first])) / first
+
+        ours = precision(by_folds(records, recipe, folds, Path(folder) / "folds"))
+        loss = precision(by_loss(records, recipe, Path(folder) / "one"))
+    case = f"{name}, seed {seed}, {len(planted)} of {len(records)}, first {first}"
+    for side, theirs in (("loss of one run", loss), ("random", len(planted) / len(records))):
+        report(
+            "suspects", f"{case}, {side}", round(ours, 3), round(max(theirs, 1e-3), 3), "precision", 1, more=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--corpora", nargs="+", default=sorted(CHANGES), choices=sorted(CHANGES))
+    parser.add_argument("--records", type=int, default=1000)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="of each run, in place of the default recipe's epochs")
+    parser.add_argument("--encoder", default=DEFAULT.encoder)
+    parser.add_argument("--quick", action="store_true", help="one corpus and seed, 2 folds of few steps")
+    given = parser.parse_args()
+    if given.quick:
+        given.seeds, given.corpora, given.records, given.folds, given.steps = [0], ["sample_reviews"], 100, 2, 4
+    torch.set_num_threads(1)
+    length = {"steps": given.steps, "epochs": None} if given.steps else {}
+    recipe = Recipe(**DEFAULT.model_dump() | {"encoder": given.encoder, **length})
+    for seed in given.seeds:
+        for name in given.corpora:
+            compare(name, seed, given.records, recipe, given.folds)
+
+
+if __name__ == "__main__":
+    main()

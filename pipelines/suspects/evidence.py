@@ -1,0 +1,46 @@
+"""What speaks against an annotation: what the corpus says, what the model says, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipelines.audit.evidence import SUSPECTS
+from ubert.schema.record import Record
+
+
+class Suspect(NamedTuple):
+    """One annotation of a record that the model contradicts. `said` and `predicted` are the corpus's and the
+    model's, None where one has nothing. `confidence` is the model's in what it says; by `score`, how likely the
+    corpus is wrong, suspects are ordered. `flagged`: wrong enough to be dropped."""
+
+    record: Record
+    kind: str
+    said: str | None
+    predicted: str | None
+    confidence: float
+    score: float
+    flagged: bool
+
+
+def ranked(suspects: Iterable[Suspect], source: str) -> pa.Table:
+    """Rows of `SUSPECTS`, the worst record first; a record is as bad as the worst of its annotations."""
+    by_record: dict[str, list[Suspect]] = {}
+    for one in suspects:
+        by_record.setdefault(one.record.record_id, []).append(one)
+    order = sorted(by_record.items(), key=lambda item: (-max(one.score for one in item[1]), item[0]))
+    rows = [
+        {
+            "record_id": record_id,
+            "corpus": one.record.corpus,
+            "split": one.record.split,
+            "rank": rank,
+            **{name: value for name, value in one._asdict().items() if name != "record"},
+            "source": source,
+        }
+        for rank, (record_id, of_record) in enumerate(order, 1)
+        for one in sorted(of_record, key=lambda one: -one.score)
+    ]
+    return pa.Table.from_pylist(rows, SUSPECTS)

@@ -1,0 +1,77 @@
+"""Suspects by the training dynamics of one run: what its model did not believe while it was trained on it.
+
+Records of low confidence are often labelled wrongly (Swayamdipta et al. 2020, section 5). For mentions a run keeps
+the loss alone: the records with the highest loss a mention come first, without saying which mention is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.evaluate import read_records
+from pipelines.store import Store
+from pipelines.suspects.evidence import Suspect, ranked
+from pipelines.suspects.mentions import described, mentions_of
+from pipelines.warehouse import sql
+from ubert.schema.dynamics import FOLDER
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+from ubert.schema.record import Record
+
+_PASSES = """
+SELECT record_id, confidence, correctness, loss, predicted FROM cartography WHERE run = '{run}' AND record_id IN (
+    SELECT record_id FROM records WHERE corpus = '{corpus}' AND split = 'train')
+"""
+
+
+def fingerprint_of(store: Store, run: str) -> list[tuple[str, int]]:
+    """What a run keeps: its parts and their sizes.
+
+    Raises:
+        UserError: it keeps nothing.
+    """
+    parts = sorted((store.run(run) / FOLDER).glob("*.parquet"))
+    if not parts:
+        raise UserError(
+            f"run {run}: no dynamics in {store.run(run)}; train it with `dynamics: true` in its recipe, or leave "
+            "out --run"
+        )
+    return [(part.name, part.stat().st_size) for part in parts]
+
+
+def suspicious_passes(store: Store, manifest: CorpusManifest, run: str) -> pa.Table:
+    """Rows of `SUSPECTS`.
+
+    Raises:
+        UserError: the run was not trained on the corpus.
+    """
+    rows = sql(store.root, _PASSES.format(run=run, corpus=manifest.name), [manifest.name]).to_pylist()
+    if not rows:
+        raise UserError(
+            f"run {run}: its dynamics have no record of corpus {manifest.name}; give a run that was trained on it"
+        )
+    passes = {row["record_id"]: row for row in rows}
+    records = read_records(*store.current("corpora", manifest.name), "train", None)
+    known = [(record, passes[record.record_id]) for record in records if record.record_id in passes]
+    found = _labels(known) if rows[0]["confidence"] is not None else _losses(known)
+    return ranked(found, f"run {run}")
+
+
+def _labels(known: list[tuple[Record, dict[str, Any]]]) -> Iterator[Suspect]:
+    for record, row in known:
+        if row["confidence"] is not None and row["correctness"] < 1:
+            said = ", ".join(record.categories[label].name for label in record.labels)
+            doubt = 1 - row["confidence"]
+            predicted = record.categories[row["predicted"]].name
+            yield Suspect(record, "wrong label", said, predicted, doubt, doubt, row["correctness"] == 0)
+
+
+def _losses(known: list[tuple[Record, dict[str, Any]]]) -> Iterator[Suspect]:
+    order = sorted(known, key=lambda one: one[1]["loss"] / (1 + len(one[0].spans)))
+    for place, (record, _) in enumerate(order, 1):
+        said = "; ".join(described(record, mention) for mention in mentions_of(record)) or None
+        share = place / len(order)
+        yield Suspect(record, "high loss", said, None, share, share, False)

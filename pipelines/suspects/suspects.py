@@ -1,0 +1,186 @@
+"""Rank the records of a corpus whose annotations models contradict, and keep the evidence in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
+from pipelines.code_hash import code_hash
+from pipelines.evaluate import read_records
+from pipelines.place import Place, parquet
+from pipelines.probe.cell import RATES, weights_of
+from pipelines.progress import progress
+from pipelines.store import Store, atomic, now
+from pipelines.suspects.evidence import Suspect, ranked
+from pipelines.suspects.fold import SAID, Fold, place_of, run_fold
+from pipelines.suspects.labels import check_installed, suspicious_labels
+from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
+from pipelines.suspects.passes import fingerprint_of, suspicious_passes
+from pipelines.tasks import completed
+from ubert.model.tokenizer import encoder_path
+from ubert.model.ubert import WEIGHTS
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import Record
+
+DEFAULT = Recipe(
+    name="suspects",
+    mixture="suspects",
+    epochs=3,
+    tokens_per_batch=1024,
+    packs_per_batch=1,
+    max_tokens=256,
+    **RATES,
+)
+# What a fold doesn't take of a recipe: it trains on its own records, from the encoder, and measures nothing.
+_OWN: dict[str, Any] = {
+    "name": "suspects",
+    "description": "",
+    "mixture": "suspects",
+    "replay": None,
+    "evaluate": [],
+    "evaluate_every": None,
+    "keep_best": None,
+    "mlflow": False,
+    "dynamics": False,
+    "checkpoint_every": 10**9,
+}
+
+
+def suspects(
+    corpus: str,
+    *,
+    root: Place,
+    recipe: Recipe = DEFAULT,
+    folds: int = 5,
+    run: str | None = None,
+    address: str | None = None,
+) -> AuditManifest:
+    """Find the suspects of a corpus's training split; they are in the view `suspects` when this returns.
+
+    Folds that were run before are not run again.
+
+    Args:
+        recipe: how the model of each fold is trained.
+        run: a finished or unfinished run with `dynamics`, whose passes are taken in place of folds.
+
+    Raises:
+        UserError: the corpus has no training split or nothing to contradict, the recipe doesn't fit, cleanlab is
+            missing, a fold fails, or the run keeps no dynamics of the corpus.
+    """
+    store = Store(root.absolute())
+    manifest = store.current("corpora", corpus)[1]
+    check_corpus(manifest)
+    if run is not None:
+        version = fingerprint_of(store, run)
+        return _kept(store, manifest, f"run {run}", version, lambda: suspicious_passes(store, manifest, run))
+    if manifest.task in LABEL_TASKS:
+        check_installed()
+    every = folds_of(manifest, recipe, folds)
+    left = [(fold, store.root) for fold in every if not place_of(store, fold).exists()]
+    for _, outcome in progress(completed(run_fold, left, address), len(left), "folds"):
+        if isinstance(outcome, UserError):
+            raise outcome
+    keys = [fold.key for fold in every]
+    return _kept(store, manifest, f"{folds} folds", keys, lambda: _found(store, manifest, every))
+
+
+def check_corpus(manifest: CorpusManifest) -> None:
+    """Refuse a corpus that can have no suspects.
+
+    Raises:
+        UserError: it has no training split, or neither labels, mentions nor answers.
+    """
+    if manifest.task not in SUSPECT_TASKS:
+        raise UserError(
+            f"corpus {manifest.name}: a model can contradict labels, mentions and answers, and task "
+            f"{manifest.task} has none of them; give a corpus of {', '.join(SUSPECT_TASKS)}"
+        )
+    if not any(counts.kept for counts in manifest.splits if counts.split == "train"):
+        raise UserError(
+            f"corpus {manifest.name} has no training split to look for suspects in; give another corpus, or call "
+            "one of its splits `train` in its spec"
+        )
+
+
+def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]:
+    """The folds of a corpus.
+
+    Raises:
+        UserError: the recipe trains something else than structure tables, or begins with another run.
+    """
+    if recipe.objectives != {"structure": 1.0} or recipe.ancestor or recipe.continue_from:
+        raise UserError(
+            f"recipe {recipe.name}: folds are trained on structure tables from the encoder; give a recipe without "
+            "`objectives`, `from` and `continue_from`"
+        )
+    settings = Recipe(**recipe.model_dump() | _OWN).model_dump(mode="json")
+    weights = Path(encoder_path(recipe.encoder))
+    mark = weights_of(weights) if (weights / WEIGHTS).is_file() else ""
+    return [Fold(manifest.name, manifest.fingerprint, settings, mark, number, folds) for number in range(folds)]
+
+
+def _found(store: Store, manifest: CorpusManifest, folds: list[Fold]) -> pa.Table:
+    records = list(read_records(*store.current("corpora", manifest.name), "train", None))
+    rows = parquet([place_of(store, fold) for fold in folds], SAID).to_table().to_pylist()
+    return ranked(contradicted(records, rows), f"{len(folds)} folds")
+
+
+def contradicted(records: Sequence[Record], said: Iterable[dict[str, Any]]) -> Iterator[Suspect]:
+    """The suspects among records of one task, by what models say of them (rows of `SAID`)."""
+    if records[0].task in LABEL_TASKS:
+        return suspicious_labels(records, _scores(said))
+    return suspicious_mentions(records, _told(said))
+
+
+def _scores(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        found.setdefault(row["record_id"], {})[row["category"]] = row["score"]
+    return found
+
+
+def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Told]:
+    scores: dict[str, dict[Mention, float]] = {}
+    holding: dict[str, list[Mention]] = {}
+    for row in rows:
+        mention = Mention(row["start"], row["end"], row["category"])
+        scores.setdefault(row["record_id"], {})[mention] = row["score"]
+        if row["holds"]:
+            holding.setdefault(row["record_id"], []).append(mention)
+    return {record_id: Told(every, holding.get(record_id, ())) for record_id, every in scores.items()}
+
+
+def _kept(
+    store: Store, manifest: CorpusManifest, source: str, inputs: Any, search: Callable[[], pa.Table]
+) -> AuditManifest:
+    """The audit of what `search` finds, which is searched for once."""
+    name = f"{SUSPECTS_OF}{manifest.name}"
+    versions = {manifest.name: manifest.fingerprint}
+    mark = fingerprint(versions, inputs, code_hash("pipelines.suspects.suspects"))
+    directory = store.directory("audits", name, mark)
+    if (directory / MANIFEST).exists():
+        return store.again("audits", read_manifest(AuditManifest, directory))
+    with store.working_on("audits", name):
+        table = search()
+        with atomic(directory / "suspects.parquet") as path:
+            pq.write_table(table, path, compression="zstd")
+        records, flagged = (
+            len(set(some["record_id"].to_pylist())) for some in (table, table.filter(table["flagged"]))
+        )
+        made = AuditManifest(
+            name=name,
+            fingerprint=mark,
+            created=now(),
+            corpora=versions,
+            parameters={"source": source},
+            counts={"annotations": len(table), "records": records, "flagged": flagged},
+        )
+        store.publish("audits", made)
+    return made

@@ -1,0 +1,180 @@
+"""Training dynamics: each text's loss at each pass, stopped or not, on one worker or two, and the views of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from dense_tables import dense_loss, make, pieces_strategy, random_batch
+from handmade import sentiment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tiny_run import World, losses, make_recipe, make_world, start
+from waiting import HANGS
+
+from pipelines.warehouse import sql
+from ubert.model import cells
+from ubert.schema import dynamics
+from ubert.schema.recipe import Loss, Recipe
+from ubert.training import loop
+from ubert.training.dynamics import Labels, Tables, labels_of
+
+QUIET = loop.Worker(progress=False)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("store"), dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def recipe(world: World) -> Recipe:
+    return make_recipe(world.encoder, name="kept", dynamics=True, epochs=2, steps=None, keep_checkpoints=9)
+
+
+@pytest.fixture(scope="module")
+def finished(world: World, recipe: Recipe) -> Path:
+    loop.train(recipe, shards=world.shards, run=world.run("kept"), worker=QUIET)
+    return world.run("kept")
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """What the parts of a run hold, whatever the parts are."""
+    table = pa.concat_tables(pq.read_table(part) for part in (run / "dynamics").glob("*.parquet"))
+    return table.sort_by([("step", "ascending"), ("row", "ascending")]).to_pylist()  # type: ignore[no-any-return]
+
+
+def assert_same(run: Path, other: Path) -> None:
+    mine, theirs = rows(run), rows(other)
+    numbers = ("loss", "confidence", "margin")
+    for name in mine[0].keys() - numbers:
+        assert [row[name] for row in mine] == [row[name] for row in theirs]
+    for name in numbers:
+        column, wanted = ([np.nan if row[name] is None else row[name] for row in each] for each in (mine, theirs))
+        np.testing.assert_allclose(column, wanted, rtol=1e-3, atol=1e-4)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10**6), pieces_strategy, st.sampled_from(["bce", "zlpr"]))
+def test_the_parts_of_a_loss_are_those_of_its_texts(seed: int, pieces: Any, kind: Loss) -> None:
+    batch = random_batch(seed, pieces)
+    head, hidden = make(seed, batch, True, torch.float64)
+    total, part_T = cells.losses(head(hidden, batch), batch, kind=kind)
+    torch.testing.assert_close(part_T.sum(), total.detach())
+    torch.testing.assert_close(total, dense_loss(head, hidden, batch, "sum", kind))
+    of_piece = torch.zeros(len(batch.ids_BL), dtype=part_T.dtype).index_add(0, batch.piece_T, part_T)
+    for piece in range(len(batch.ids_BL)):
+        alone = torch.zeros_like(part_T)
+        alone[batch.piece_T == piece] = 1
+        weighed = cells._weights
+        try:
+            cells._weights = lambda *_, alone=alone: alone  # type: ignore[assignment]
+            expected = cells.loss(head(hidden, batch), batch, kind=kind)[0]
+        finally:
+            cells._weights = weighed
+        torch.testing.assert_close(of_piece[piece], expected.detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_every_text_of_every_step_is_kept_and_their_losses_are_the_steps(finished: Path) -> None:
+    kept = rows(finished)
+    counts = np.bincount([row["step"] for row in kept])[1:]
+    sums = np.bincount([row["step"] for row in kept], [row["loss"] for row in kept])[1:]
+    np.testing.assert_allclose(sums / counts, losses(finished), rtol=1e-5)
+    for epoch in (0, 1):
+        assert sorted(row["record_id"] for row in kept if row["epoch"] == epoch) == sorted(
+            {row["record_id"] for row in kept}
+        )
+    assert {row["confidence"] is None for row in kept if row["record_id"].startswith("people")} == {True}
+    labelled = [row for row in kept if row["record_id"].startswith("reviews")]
+    assert all(0 < row["confidence"] < 1 for row in labelled)
+    gold = {record.record_id: record.labels[0] for record in (sentiment(i) for i in range(20))}
+    assert all((row["predicted"] == gold[row["record_id"]]) == (row["margin"] > 0) for row in labelled)
+
+
+def test_resumed_equals_uninterrupted(world: World, recipe: Recipe, finished: Path) -> None:
+    """As a process has left it that died after a later part than its last checkpoint."""
+    run = world.run("resumed")
+    shutil.copytree(finished, run)
+    (run / "manifest.json").unlink()
+    for lost in sorted((run / "checkpoints").glob("step-*"))[2:]:
+        shutil.rmtree(lost)
+    stale = max((run / "dynamics").glob("*.parquet"))
+    shutil.copy(stale, stale.with_name("00000005-1.parquet"))  # of a second worker, which it has no more
+    loop.train(recipe, shards=world.shards, run=run, worker=QUIET)
+    assert_same(run, finished)
+
+
+@pytest.mark.slow
+def test_two_workers_keep_what_one_keeps(world: World, recipe: Recipe, finished: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    process = start(world, recipe, *launcher, name="two")
+    assert process.communicate(timeout=HANGS)[1] is not None and process.returncode == 0
+    assert {part.stem.partition("-")[2] for part in (world.run("two") / "dynamics").glob("*")} == {"0", "1"}
+    assert_same(world.run("two"), finished)
+
+
+def test_without_the_word_nothing_is_kept_and_training_is_the_same(
+    world: World, recipe: Recipe, finished: Path, tmp_path: Path
+) -> None:
+    plain = recipe.model_copy(update={"dynamics": False})
+    loop.train(plain, shards=world.shards, run=tmp_path / "plain", worker=QUIET)
+    assert losses(tmp_path / "plain") == losses(finished)
+    assert not (tmp_path / "plain" / "dynamics").exists()
+
+
+def test_views_join_the_rows_of_a_record_and_average_its_passes(world: World, finished: Path) -> None:
+    passes = sql(world.root, "SELECT * FROM dynamics WHERE run = 'kept' ORDER BY record_id, epoch").to_pylist()
+    assert len(passes) == 2 * 60 and {"loss", "confidence", "correct", "step"} <= passes[0].keys()
+    [found] = sql(
+        world.root, "SELECT * FROM cartography WHERE run = 'kept' AND record_id = 'reviews/train/3'"
+    ).to_pylist()
+    own = [one for one in passes if one["record_id"] == "reviews/train/3"]
+    assert found["confidence"] == pytest.approx(np.mean([one["confidence"] for one in own]))
+    assert found["variability"] == pytest.approx(np.std([one["confidence"] for one in own]))
+    assert found["correctness"] == np.mean([one["correct"] for one in own]) and found["passes"] == 2
+
+
+def test_copies_are_passes_and_windows_are_one(tmp_path: Path) -> None:
+    (tmp_path / "runs/long/dynamics").mkdir(parents=True)
+    columns = {
+        "record_id": ["a"] * 4,
+        "row": [0, 1, 0, 1],  # two windows, shown twice
+        "epoch": [0] * 4,
+        "step": [1, 2, 3, 4],
+        "loss": [1.0, 2.0, 4.0, 8.0],
+        "confidence": [None] * 4,
+        "margin": [None] * 4,
+        "predicted": [None] * 4,
+    }
+    pq.write_table(pa.table(columns).cast(dynamics.SCHEMA), tmp_path / "runs/long/dynamics/00000001-0.parquet")
+    found = sql(tmp_path, "SELECT step, loss, correct FROM dynamics ORDER BY step").to_pylist()
+    assert found == [{"step": 2, "loss": 3.0, "correct": None}, {"step": 4, "loss": 12.0, "correct": None}]
+
+
+def test_labels_by_hand() -> None:
+    tables = Tables(
+        text_T=np.array([0, 0, 0, 1, 1]),
+        category_T=np.array([0, 1, 2, 0, 1]),
+        label_T=np.ones(5, np.bool_),
+        gold_T=np.array([False, True, False, True, False]),
+        loss_T=np.zeros(5),
+        score_T=np.array([0.0, 2.0, 1.0, 3.0, 1.0]),
+    )
+    found = labels_of(tables, np.array([False, True]))
+    odds = np.exp([0.0, 2.0, 1.0])
+    sure = 1 / (1 + np.exp([-3.0, 1.0]))  # that the first holds, and that the second doesn't
+    expected = Labels(np.array([odds[1] / odds.sum(), sure.mean()]), np.array([1.0, -1.0]), np.array([1, 0]))
+    for column, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(column, wanted)
+
+
+def test_dynamics_without_structure_tables_are_refused() -> None:
+    with pytest.raises(ValidationError, match="add structure to `objectives`"):
+        Recipe(name="a", mixture="a", steps=1, dynamics=True, objectives={"spanbert": 1.0})
