@@ -153,5 +153,6 @@ def _check_pins(spec: DatasetSpec, folder: Path, looked: Sequence[Looked]) -> No
         if (got := joined_hash(members)) not in entry.pins:
             raise UserError(
                 f"{folder / entry.path}: not what the spec {spec.name} pins: expected blake3 "
-                f"{' or '.join(entry.pins)}, got {got}; restore the file, or if the change is meant, put `blake3: {got}` into the spec"
+                f"{' or '.join(entry.pins)}, got {got}; restore the file, or if the change is meant, put "
+                f"`blake3: {got}` into the spec"
             )

@@ -1,4 +1,4 @@
-"""The addresses of real datasets: they bring what their specs read, and what they bring is ingested as the mirror is.
+"""The addresses of real datasets bring what their specs read, and what they bring is ingested as the mirror is.
 
 A server on loopback has the mirror's files under the addresses of their publishers.
 """
@@ -25,6 +25,7 @@ from pipelines.mirror import fill, resume
 from pipelines.mirror.http import VIA
 from pipelines.sources import file_hash, matches, reader
 from pipelines.specs import dataset_spec, file_options
+from ubert.schema.errors import UserError
 from ubert.schema.fetch import Fetch
 from ubert.schema.spec import DatasetSpec
 
@@ -150,8 +151,8 @@ def test_without_a_network_and_a_mirror_one_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(resume, "FIRST_WAIT", 0.001)
     monkeypatch.setenv(VIA, "http://127.0.0.1:9")
-    done = CliRunner().invoke(app, ["ingest", "trec", "--root", str(tmp_path)])
-    assert done.exit_code == 1
-    [said] = done.output.strip().splitlines()
+    with pytest.raises(UserError) as failed:
+        ingest(["trec"], specs=SPECS, data=None, root=tmp_path)
+    [said] = str(failed.value).splitlines()
     assert "raw.githubusercontent.com/harvardnlp" in said and "Connection refused" in said
-    assert "a mirror that --data (UBERT_DATA) names" in said
+    assert "name a mirror that has the files with --data (UBERT_DATA)" in said

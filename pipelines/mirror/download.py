@@ -65,8 +65,7 @@ def download(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
 
 
 def _folder_of_archive(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
-    """The files of an archive that are kept. What is pinned is theirs alone: GitHub doesn't promise that it packs a
-    commit into the same bytes again."""
+    """The files of an archive. They are what is pinned: GitHub may pack a commit into other bytes."""
     [(name, open_at)] = _sources(fetch, specs).items()
     archive, folder = staging / "archive", staging / "members"
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
@@ -74,7 +73,9 @@ def _folder_of_archive(fetch: Fetch, specs: Path, staging: Path, show: Show) -> 
     try:
         hashes = unpack(archive, name, folder, partial(_below, fetch))
         if not hashes:
-            raise UserError(f"{fetch.source}: the archive has no such files; correct `folder` or `only` in the spec")
+            raise UserError(
+                f"{fetch.source}: the archive has no such files; correct `folder` or `only` in the spec"
+            )
     except UserError:
         shutil.rmtree(staging)
         raise
@@ -117,7 +118,8 @@ def _sources(fetch: Fetch, specs: Path) -> dict[str, Open]:
     """What opens each file of a download, by its name."""
     match fetch.scheme:
         case "http" | "https":
-            return {PurePosixPath(fetch.name or fetch.file_name).name: partial(http.open_at, fetch.url)}
+            name = fetch.file_name if fetch.many else PurePosixPath(fetch.name).name
+            return {name: partial(http.open_at, fetch.url)}
         case "s3":
             return s3.objects(fetch)
         case _:

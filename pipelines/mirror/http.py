@@ -1,5 +1,5 @@
-"""Files of web servers. Where UBERT_FETCH_VIA names a server, https://host/path is asked of it as <server>/host/path:
-so does a company whose machines reach the web by a cache of their own alone."""
+"""Files of web servers. UBERT_FETCH_VIA names a server that is asked instead of all others, such as a company's
+cache of the web: for https://host/path it is asked for <server>/host/path."""
 
 from __future__ import annotations
 

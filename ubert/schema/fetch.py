@@ -29,8 +29,8 @@ class Fetch(Strict):
     `into` is where a file, or the folder that many files make up, lies in the dataset's folder; by default a file
     keeps its name, and many files lie in the dataset's folder itself. `unpack` takes an archive apart beside
     itself. `folder` keeps the files below one folder of an archive, and not the archive: `*/data` is `data` in any
-    folder at the top, as the archives of GitHub have it. `only` keeps those whose paths below `folder` match one of
-    these globs; `*` matches slashes, too.
+    folder at the top, as the archives of GitHub have it. `only` keeps those of them whose paths match one of these
+    globs; `*` matches slashes, too.
 
     `blake3` pins the content: of one file its hash; of many the hash of their sorted "hash  path" lines; of the
     hub that of the rows (`ubert fetch` prints it). A commit in an address pins as well. `config`, `revision` (a
