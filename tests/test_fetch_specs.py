@@ -49,7 +49,7 @@ def read_by(spec: DatasetSpec, folder: Path) -> set[str]:
 
 def brings(fetch: Fetch, path: str) -> bool:
     if fetch.folder is not None:
-        return any(fnmatchcase(path, glob) for glob in fetch.only or "*")
+        return any(fnmatchcase(path, glob) for glob in fetch.only or ["*"])
     if fetch.unpack:
         return fetch.name.endswith(".zip") or path == fetch.name.removesuffix(".gz")
     return path == fetch.name

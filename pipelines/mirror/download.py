@@ -88,7 +88,7 @@ def _below(fetch: Fetch, name: str) -> str | None:
     above, parts = PurePosixPath(fetch.folder or "").parts, PurePosixPath(name).parts
     path = "/".join(parts[len(above) :])
     inside = path and all(fnmatchcase(part, wanted) for part, wanted in zip(parts, above, strict=False))
-    return path if inside and any(fnmatchcase(path, glob) for glob in fetch.only or "*") else None
+    return path if inside and any(fnmatchcase(path, glob) for glob in fetch.only or ["*"]) else None
 
 
 def at_hand(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
