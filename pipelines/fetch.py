@@ -54,6 +54,6 @@ def _told(spec: DatasetSpec, fetched: dict[str, Fetched], upstream: bool) -> Ite
         size = sum(file.size for file in done.files.values())
         still = ", the same today" if upstream else ""
         yield f"{spec.name}: {entry.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}{still}"
-        if entry.blake3 is None:
+        if not entry.pinned:
             yield f"it is not pinned yet: put this beside `url: {entry.url}` in {spec.name}.yaml"
             yield f"    blake3: {done.blake3}"

@@ -115,7 +115,7 @@ def _planned(store: Store, spec: DatasetSpec, folder: Path, run: Run) -> Plan:
 
 
 def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:
-    """Names of datasets whose sources are in the mirror, among the samples or to be fetched, and of the others.
+    """Names of datasets whose sources are in the mirror or among the samples, and of the others.
 
     Raises:
         UserError: there are no sources of any, or a spec is wrong.
@@ -127,7 +127,7 @@ def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str]
     if not here[True]:
         raise UserError(
             f"{mirror}: no sources of any of the {len(here[False])} datasets in {specs}; name the folder above "
-            "those of the datasets with --data (UBERT_DATA)"
+            "those of the datasets with --data (UBERT_DATA), or fetch them with `ubert fetch`"
         )
     return here[True], here[False]
 

@@ -83,7 +83,7 @@ def look(
             own = hashes.of(place, path, None if beside else cut, UNIT_BYTES, advance)
             members = {path: own, **{name: hashes.of(place, name) for name in beside}}
         except UserError as error:
-            if entry.blake3:
+            if entry.pins:
                 raise
             slices.append(_unreadable(place, path, entry, str(error)))
             listed.paths.append(path)
@@ -91,10 +91,10 @@ def look(
             listed.shas.append("")
             continue
         size, sha = own.state[0], own.sha
-        if beside or entry.blake3:
+        if beside or entry.pins:
             found = {name: member.sha for name, member in members.items()}
             size, sha = sum([member.state[0] for member in members.values()]), joined_hash(found)
-            pinned.update(found if entry.blake3 else {})
+            pinned.update(found if entry.pins else {})
         listed.paths.append(path)
         listed.sizes.append(size)
         listed.shas.append(sha)

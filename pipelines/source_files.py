@@ -38,10 +38,8 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
 
 
 def at_hand(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
-    """Whether `source_folder` has somewhere to look: a folder of raw files, or a place to fetch them from."""
-    return bool(spec.fetch) or any(
-        place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder)
-    )
+    """Whether there is a folder of raw files for `source_folder` to look in."""
+    return any(place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder))
 
 
 def source_files(spec: DatasetSpec, folder: Path) -> list[list[str]]:

@@ -146,12 +146,13 @@ def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, adva
 
 def _check_pins(spec: DatasetSpec, folder: Path, looked: Sequence[Looked]) -> None:
     for number, entry in enumerate(spec.files):
-        if entry.blake3 is None:
+        if not entry.pins:
             continue
         found = [group.members for group in looked if group.entry == number]
         members = {path: sha for of_group in found for path, sha in of_group.items()}
-        if entry.blake3 != (got := joined_hash(members)):
+        if (got := joined_hash(members)) not in entry.pins:
             raise UserError(
-                f"{folder / entry.path}: not what the spec {spec.name} pins: expected blake3 {entry.blake3}, "
-                f"got {got}; restore the file, or if the change is meant, put `blake3: {got}` into the spec"
+                f"{folder / entry.path}: not what the spec {spec.name} pins: expected blake3 "
+                f"{' or '.join(entry.pins)}, got {got}; restore the file, or if the change is meant, put "
+                f"`blake3: {got}` into the spec"
             )

@@ -119,6 +119,18 @@ def test_a_pin_is_held_against_what_is_there(world: World, source: Path, read: l
         planned(world)
 
 
+def test_a_part_and_the_whole_are_both_what_is_pinned(world: World, source: Path, read: list[Path]) -> None:
+    part = file_hash(source)
+    source.write_text(numbers(range(20)))
+    world.spec(files=[{"split": "train", "path": "train.jsonl", "blake3": part, "whole": file_hash(source)}])
+    for count in (20, 10):
+        source.write_text(numbers(range(count)))
+        planned(world)
+    source.write_text(numbers(range(11)))
+    with pytest.raises(UserError, match=f"expected blake3 {part} or [0-9a-f]+, got {file_hash(source)}; restore"):
+        planned(world)
+
+
 def test_what_a_glob_finds_is_never_left_out_in_silence(world: World) -> None:
     """A link to nothing was once a file; a pipe would be waited for without end."""
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])

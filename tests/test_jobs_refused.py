@@ -76,7 +76,7 @@ def specs(tmp_path: Path) -> Path:
 
 
 def test_all_is_what_has_sources(specs: Path, tmp_path: Path) -> None:
-    assert with_sources(specs, tmp_path / "raw", tmp_path / "store") == (["films", "remote"], ["absent"])
+    assert with_sources(specs, tmp_path / "raw", tmp_path / "store") == (["films"], ["absent", "remote"])
 
 
 def test_all_of_nothing_is_an_error(specs: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -43,6 +44,20 @@ def zipped(**files: bytes) -> bytes:
     with zipfile.ZipFile(buffer, "w") as file:
         for name, content in files.items():
             file.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def tarred(level: int = 9, **files: bytes) -> bytes:
+    """The archive of a commit: all in one folder, and a link among it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=level) as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"name-0a1b2c/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        link = tarfile.TarInfo("name-0a1b2c/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "data/train.jsonl"
+        tar.addfile(link)
     return buffer.getvalue()
 
 
@@ -242,6 +257,58 @@ def test_a_bad_archive_leaves_nothing(mirror: Mirror, web: Web) -> None:
     assert not (mirror.data / "toy").exists()
 
 
+COMMIT = {"data/train.jsonl": ROWS, "data/deep/info.txt": b"info", "data/run.sh": b"", "train.jsonl": b"not this"}
+
+
+def test_a_folder_of_an_archive_is_kept_without_the_archive(mirror: Mirror, web: Web) -> None:
+    web.files["/a.tar.gz"] = tarred(**COMMIT)
+    part = {"url": f"{web.url}/a.tar.gz", "folder": "*/data", "only": ["*.jsonl", "*.txt"]}
+    mirror.wants(part)
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS, "deep/info.txt": b"info"}
+    mirror.fill()
+    assert len(web.requests) == 1
+    mirror.spec(fetch=[{**part, "into": "raw"}], files=[{"split": "train", "path": "raw/train.jsonl"}])
+    mirror.fill()
+    assert mirror.files() == {"raw/train.jsonl": ROWS, "raw/deep/info.txt": b"info"}
+
+
+def test_the_files_of_an_archive_are_pinned_and_not_its_bytes(mirror: Mirror, web: Web) -> None:
+    part = {"url": f"{web.url}/a.tar.gz", "folder": "*/data", "only": ["train.jsonl"], "blake3": pin(ROWS)}
+    mirror.wants(part)
+    for level in (1, 9):
+        web.files["/a.tar.gz"] = tarred(level, **COMMIT)
+        mirror.fill()
+        (mirror.data / "toy/train.jsonl").unlink()
+    web.files["/a.tar.gz"] = tarred(**{**COMMIT, "data/train.jsonl": ROWS[:-1]})
+    with pytest.raises(UserError, match=r"a\.tar\.gz#\*/data\[train\.jsonl\]: not the content that is pinned"):
+        mirror.fill()
+
+
+def test_an_archive_is_asked_for_anew_where_it_is_refused(mirror: Mirror, web: Web) -> None:
+    good = tarred(**COMMIT)
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*/data"})
+    for refused, said in (
+        (good[:-20], "broken archive"),
+        (tarred(**{"data/../../../x": b""}), "leads out of its folder"),
+        (
+            tarred(**{"other/train.jsonl": b""}),
+            r"#\*/data: the archive has no such files; correct `folder` or `only`",
+        ),
+    ):
+        web.files["/a.tar.gz"] = refused
+        with pytest.raises(UserError, match=said):
+            mirror.fill()
+        assert not (mirror.data / "toy").exists()
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*"})
+    web.files["/a.tar.gz"] = good
+    with pytest.raises(UserError, match="member 'name-0a1b2c/link' is a link"):
+        mirror.fill()
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*/data"})
+    mirror.fill()
+    assert mirror.files()["train.jsonl"] == ROWS
+
+
 def test_a_single_gz(mirror: Mirror, web: Web) -> None:
     web.files["/train.jsonl.gz"] = gzip.compress(ROWS)
     mirror.wants({"url": f"{web.url}/train.jsonl.gz", "unpack": True})
@@ -312,6 +379,9 @@ def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
         ({"url": "https://host/a.txt", "blake3": "0"}, "blake3"),
         ({"url": "https://host/a.txt", "checksum": "0"}, "checksum"),
         ({"url": "hf://"}, "address"),
+        ({"url": "https://host/a.zip", "only": ["*"]}, "only is for a `folder` of an archive"),
+        ({"url": "https://host/a.gz", "folder": "*"}, "folder is for an archive of .zip, "),
+        ({"url": "https://host/a.zip", "folder": "*", "unpack": True}, "without `unpack`"),
     ],
 )
 def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:
@@ -338,6 +408,9 @@ def test_fetch_fills_the_mirror_of_the_store_and_says_the_line_for_the_spec(mirr
     assert (mirror.root / "raw" / "toy" / "train.jsonl").read_bytes() == ROWS
     mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(ROWS)})
     assert "blake3:" not in CliRunner().invoke(app, ["fetch", "--all", *where]).output
+    web.files[f"/{'0a' * 20}/train.jsonl"] = ROWS
+    mirror.wants({"url": f"{web.url}/{'0a' * 20}/train.jsonl"})
+    assert "pinned" not in CliRunner().invoke(app, ["fetch", "toy", *where]).output
     assert CliRunner().invoke(app, ["fetch", *where]).exit_code == 2
 
 

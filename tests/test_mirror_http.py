@@ -50,6 +50,23 @@ def test_a_file_comes_whole_with_what_is_known_of_its_state(web: Web, tmp_path: 
     assert seen == sorted(seen)
 
 
+def test_a_server_that_is_named_is_asked_for_all_files(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(http.VIA, f"{web.url}/cache/")
+    web.files["/cache/host/owner/a.bin"] = BODY
+    save(
+        "https://host/owner/a.bin", partial(http.open_at, "https://host/owner/a.bin"), tmp_path / "a.bin", _unseen
+    )
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    with pytest.raises(UserError, match=rf"https://host/b: the server says 404 .* at {web.url}/cache/host/b"):
+        http.open_at("https://host/b", 0, None)
+
+
+def _unseen(*_: Any) -> None:
+    pass
+
+
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_a_passing_failure_is_tried_again(web: Web, tmp_path: Path, status: int) -> None:
     web.faults = [status, status]

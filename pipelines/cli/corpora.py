@@ -98,7 +98,7 @@ def ingest(
         if without:
             errors.print(
                 f"left out: {len(without)} of {len(names) + len(without)} datasets, whose sources are not here: "
-                f"{', '.join(without)}",
+                f"{', '.join(without)}; `ubert fetch` brings those whose specs say where from",
                 soft_wrap=True,
                 highlight=False,
             )

@@ -10,7 +10,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,30 +25,31 @@ RATIO, FLOOR = 250, 64 << 20  # unpacked, at most RATIO times the archive's size
 CHUNK = 1 << 20
 
 Member = tuple[str, IO[bytes] | None]  # name and content; None: a folder
+Part = Callable[[str], str | None]  # the path that a member of this name gets; None: it is left out
 
 
 class _RefusedError(Exception):
     """A member, and why an archive with it is not unpacked."""
 
 
-def unpack(archive: Path, called: str, folder: Path) -> dict[str, str]:
+def unpack(archive: Path, called: str, folder: Path, part: Part = lambda name: name) -> dict[str, str]:
     """Write the members of a zip, tar (.gz, .bz2, .xz) or .gz into a new `folder`; their hex blake3 by their path.
     The end of what it is `called` says what it is.
 
     Raises:
         UserError: the archive is broken, or a member is refused: it would lie outside, is a link or a device, has
             a name like another's, or they are too many or too large; the message names it. What was written of the
-            others is for the caller to remove.
+            others is for the caller to remove. Members that are left out are no reason to refuse.
     """
     room = min(BYTES, FLOOR + RATIO * archive.stat().st_size)
     hashes: dict[str, str] = {}
     places = Places()
     written, done = 0, ""
     try:
-        for number, (name, content) in enumerate(_members(archive, called, room), 1):
+        for number, (name, content) in enumerate(_members(archive, called, room, part), 1):
             if number > MEMBERS:
                 raise _RefusedError(name, f"is the last of more than {MEMBERS:,} members")
-            path = _place(places, name, folder=content is None)
+            path = _place(places, name, part(name) or "", folder=content is None)
             target = folder / path
             if content is None:
                 target.mkdir(parents=True, exist_ok=True)
@@ -80,18 +81,18 @@ _BROKEN = (
 )
 
 
-def _members(archive: Path, called: str, room: int) -> Iterator[Member]:
+def _members(archive: Path, called: str, room: int, part: Part) -> Iterator[Member]:
     kind = called.lower()
     if kind.endswith(".zip"):
-        return _zip(archive)
+        return _zip(archive, part)
     if kind.endswith((".tar", ".tgz", ".tbz2", ".txz")) or ".tar." in kind:
-        return _tar(archive, kind, room)
+        return _tar(archive, kind, room, part)
     return _gz(archive, called)
 
 
-def _place(places: Places, name: str, *, folder: bool) -> str:
+def _place(places: Places, name: str, path: str, *, folder: bool) -> str:
     try:
-        path = places.take(name, folder=folder)
+        path = places.take(path, folder=folder)
     except ValueError as error:
         raise _RefusedError(name, str(error)) from None
     if not path and not folder:
@@ -112,11 +113,13 @@ def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int,
     return size, whole.hexdigest()
 
 
-def _zip(archive: Path) -> Iterator[Member]:
+def _zip(archive: Path, part: Part) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
             # zipfile ends a name at a NUL.
             name = info.orig_filename if "\0" in info.orig_filename else info.filename
+            if part(name) is None:
+                continue
             if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _RefusedError(name, "is a link or a device")
             if info.flag_bits & 1:
@@ -128,11 +131,13 @@ def _zip(archive: Path) -> Iterator[Member]:
                 yield name, content
 
 
-def _tar(archive: Path, kind: str, room: int) -> Iterator[Member]:
+def _tar(archive: Path, kind: str, room: int, part: Part) -> Iterator[Member]:
     with _decompressed(archive, kind) as stream:
         bounded = _Bounded(stream, room)
         with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r:") as tar:
             for info in tar:
+                if part(info.name) is None:
+                    continue
                 if not info.isdir() and info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
                     raise _RefusedError(info.name, "is a link or a device")
                 try:  # a second wall: Python's own opinion of the member

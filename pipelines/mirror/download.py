@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -44,10 +46,12 @@ def download(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
         parts = hub.write_splits(fetch, specs, staging)
         files = {_place(fetch, name): Staged(staging / name, file_hash(staging / name)) for name in parts}
         return Download(parts, {}, files)
+    if fetch.folder is not None:
+        return _folder_of_archive(fetch, specs, staging, show)
     found = Download({}, {}, {})
     places, before = Places(), 0
     for given, open_at in _sources(fetch, specs).items():
-        url = f"{fetch.url}{given}" if fetch.many else fetch.url
+        url = f"{fetch.url}{given}" if fetch.of_prefix else fetch.url
         try:
             name = places.take(given)
         except ValueError as error:
@@ -58,6 +62,33 @@ def download(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
         found.files[_place(fetch, name)] = Staged(path, found.parts[name])
         before += path.stat().st_size
     return found
+
+
+def _folder_of_archive(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
+    """The files of an archive. They are what is pinned: GitHub may pack a commit into other bytes."""
+    [(name, open_at)] = _sources(fetch, specs).items()
+    archive, folder = staging / "archive", staging / "members"
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    origin = save(fetch.url, open_at, archive, show)
+    try:
+        hashes = unpack(archive, name, folder, partial(_below, fetch))
+        if not hashes:
+            raise UserError(
+                f"{fetch.source}: the archive has no such files; correct `folder` or `only` in the spec"
+            )
+    except UserError:
+        shutil.rmtree(staging)
+        raise
+    files = {_place(fetch, path): Staged(folder / path, hash_) for path, hash_ in hashes.items()}
+    return Download(hashes, {name: origin}, files)
+
+
+def _below(fetch: Fetch, name: str) -> str | None:
+    """The path of a member of an archive below the folder that is kept, if it is kept."""
+    above, parts = PurePosixPath(fetch.folder or "").parts, PurePosixPath(name).parts
+    path = "/".join(parts[len(above) :])
+    inside = path and all(fnmatchcase(part, wanted) for part, wanted in zip(parts, above, strict=False))
+    return path if inside and any(fnmatchcase(path, glob) for glob in fetch.only or ["*"]) else None
 
 
 def at_hand(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
@@ -87,7 +118,8 @@ def _sources(fetch: Fetch, specs: Path) -> dict[str, Open]:
     """What opens each file of a download, by its name."""
     match fetch.scheme:
         case "http" | "https":
-            return {PurePosixPath(fetch.name).name: partial(http.open_at, fetch.url)}
+            name = fetch.file_name if fetch.many else PurePosixPath(fetch.name).name
+            return {name: partial(http.open_at, fetch.url)}
         case "s3":
             return s3.objects(fetch)
         case _:

@@ -1,7 +1,9 @@
-"""Files of web servers."""
+"""Files of web servers. UBERT_FETCH_VIA names a server that is asked instead of all others, such as a company's
+cache of the web: for https://host/path it is asked for <server>/host/path."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Generator
@@ -16,6 +18,7 @@ from pipelines.mirror.resume import CHUNK, BrokenError, Opened, Origin
 from ubert.schema.errors import UserError
 
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that may pass
+VIA = "UBERT_FETCH_VIA"
 SLOWEST = 1024  # bytes a second over READ seconds; a slower answer is a broken one
 
 
@@ -30,8 +33,9 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
     unchanged = known and _condition(known)
     if have and unchanged:
         headers |= {"Range": f"bytes={have}-", "If-Range": unchanged}
+    asked = _asked(url)
     try:
-        response = requests.get(url, headers=headers, stream=True, timeout=(resume.CONNECT, resume.READ))
+        response = requests.get(asked, headers=headers, stream=True, timeout=(resume.CONNECT, resume.READ))
     except (requests.exceptions.SSLError, requests.exceptions.TooManyRedirects) as error:
         raise UserError(f"{url}: {error}") from None
     except (requests.ConnectionError, requests.Timeout) as error:
@@ -48,13 +52,19 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
         if not have:
             raise BrokenError(_status(response))
         return open_at(url, 0, None)
-    if response.status_code != 200 or (url.startswith("https:") and not response.url.startswith("https:")):
+    if response.status_code != 200 or (asked.startswith("https:") and not response.url.startswith("https:")):
         response.close()
         what = _status(response) if response.url == url else f"{_status(response)} at {response.url}"
         raise UserError(
             f"{url}: {what}; correct the address in the spec, or put the file into the mirror yourself"
         )
     return Opened(0, _origin(response), _chunks(response))
+
+
+def _asked(url: str) -> str:
+    """Where a file is asked for."""
+    via = os.environ.get(VIA)
+    return f"{via.rstrip('/')}/{url.partition('://')[2]}" if via else url
 
 
 def _condition(origin: Origin) -> str | None:

@@ -19,7 +19,7 @@ def files(fetch: Fetch, specs: Path) -> dict[str, Open]:
         UserError: there are none, or a file is a folder or the reverse.
     """
     path = place(fetch, specs)
-    if not fetch.many:
+    if not fetch.of_prefix:
         if not path.is_file():
             raise UserError(f"{path}: no such file; correct `url` in the spec (a folder's ends in `/`)")
         return {path.name: partial(_open_at, path)}

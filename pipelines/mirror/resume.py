@@ -76,7 +76,8 @@ def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
                 asked = f" (it asks to wait {broken.wait:.0f} s)" if broken.wait else ""
                 raise UserError(
                     f"{url}: {broken}{asked}; gave up after {failures} attempts with {here:,} bytes here; the "
-                    "same command goes on from there"
+                    "same command goes on from there; without a network, name a mirror that has the files with "
+                    "--data (UBERT_DATA)"
                 ) from None
             time.sleep(wait)
 

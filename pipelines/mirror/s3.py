@@ -33,7 +33,7 @@ def objects(fetch: Fetch) -> dict[str, Open]:
 
     path = fetch.url.removeprefix("s3://")
     store = object_store(resume.CONNECT, resume.READ, REQUESTS)
-    if not fetch.many:
+    if not fetch.of_prefix:
         return {path.rsplit("/", 1)[-1]: partial(_open_at, store, path)}
     try:
         found = store.get_file_info(FileSelector(path, recursive=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -9,7 +10,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from ubert.schema.yaml_file import Strict
 
 SCHEMES = ("http", "https", "s3", "hf", "file")
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".gz")
+FOLDERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")  # archives of many files
+ARCHIVES = (*FOLDERS, ".gz")
 
 
 class Fetch(Strict):
@@ -26,15 +28,21 @@ class Fetch(Strict):
 
     `into` is where a file, or the folder that many files make up, lies in the dataset's folder; by default a file
     keeps its name, and many files lie in the dataset's folder itself. `unpack` takes an archive apart beside
-    itself. `blake3` pins the content: of one file its hash; of many the hash of their sorted "hash  path" lines;
-    of the hub that of the rows (`ubert fetch` prints it). `config`, `revision` (a commit or tag) and `splits` are
-    for the hub.
+    itself. `folder` keeps the files below one folder of an archive, and not the archive: `*/data` is `data` in any
+    folder at the top, as the archives of GitHub have it. `only` keeps those of them whose paths match one of these
+    globs; `*` matches slashes, too.
+
+    `blake3` pins the content: of one file its hash; of many the hash of their sorted "hash  path" lines; of the
+    hub that of the rows (`ubert fetch` prints it). A commit in an address pins as well. `config`, `revision` (a
+    commit or tag) and `splits` are for the hub.
     """
 
     url: str = Field(min_length=1)
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     into: str | None = None
     unpack: bool = False
+    folder: str | None = Field(default=None, min_length=1)
+    only: list[str] | None = Field(default=None, min_length=1)
     config: str | None = Field(default=None, pattern=r"^\w[\w.+ -]*$")
     revision: str | None = None
     splits: list[str] | None = Field(default=None, min_length=1)
@@ -48,21 +56,36 @@ class Fetch(Strict):
     @property
     def many(self) -> bool:
         """Whether it brings a folder of files."""
-        return self.scheme == "hf" or (self.scheme in ("s3", "file") and self.url.endswith("/"))
+        return self.scheme == "hf" or self.folder is not None or self.of_prefix
+
+    @property
+    def of_prefix(self) -> bool:
+        """Whether the address is a folder, or the prefix of many objects."""
+        return self.scheme in ("s3", "file") and self.url.endswith("/")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is known what comes, by its content or by a commit in the address."""
+        return self.blake3 is not None or re.search(r"/[0-9a-f]{40}\b", self.url) is not None
 
     @property
     def source(self) -> str:
         """What is fetched, without where to: the name of the download in the record of a mirror."""
-        config = f"#{self.config}" if self.config else ""
-        return self.url + config + (f"[{','.join(self.splits)}]" if self.splits else "")
+        part, items = self.config or self.folder, self.splits or self.only
+        return self.url + (f"#{part}" if part else "") + (f"[{','.join(items)}]" if items else "")
 
     @property
     def name(self) -> str:
         """Path of the file in the dataset's folder; of many files, of their folder, or empty."""
         if self.into is not None:
             return self.into
+        return "" if self.many else self.file_name
+
+    @property
+    def file_name(self) -> str:
+        """The end of the address."""
         path = self.url.split("?")[0].split("#")[0] if self.scheme in ("http", "https") else self.url
-        return "" if self.many else path.rsplit("/", 1)[-1].removeprefix("file:")
+        return path.rsplit("/", 1)[-1].removeprefix("file:")
 
     @field_validator("url")
     @classmethod
@@ -82,6 +105,13 @@ class Fetch(Strict):
     def _fits_together(self) -> Self:
         if self.scheme != "hf" and (self.config or self.revision or self.splits):
             raise ValueError("config, revision and splits are for hf: alone")
+        if self.folder is None and self.only:
+            raise ValueError("only is for a `folder` of an archive")
+        if self.folder is not None and (self.unpack or not self.file_name.lower().endswith(FOLDERS)):
+            raise ValueError(
+                f"folder is for an archive of {', '.join(FOLDERS)}, which it takes apart without `unpack`; "
+                f"{self.url!r} is named like none"
+            )
         if self.unpack and (self.many or not self.name.lower().endswith(ARCHIVES)):
             raise ValueError(
                 f"unpack: {self.name or self.url!r} is named like no archive; expected one of "

@@ -23,6 +23,7 @@ from ubert.schema.rules import NameRules
 from ubert.schema.yaml_file import InsidePath, Strict
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+HASH = r"^[0-9a-f]{64}$"
 
 
 class Described(Strict):
@@ -45,15 +46,22 @@ class Files(Described):
     """train, validation or test."""
     path: InsidePath
     """A file, or a glob such as `docs/*.txt`, in the dataset's folder."""
-    blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    blake3: str | None = Field(default=None, pattern=HASH)
     """Pins the content. Where it is wrong, `ubert ingest` prints the right value; absent for files that are meant
     to vary."""
+    whole: str | None = Field(default=None, pattern=HASH)
+    """Where `blake3` pins a part of the files: pins all of it, as `fetch` brings it. Either is accepted."""
     encoding: str = "utf-8"
     """The encoding of text."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the format for these files, before those of the spec: so one file can serve several splits."""
     labelled: bool = True
     """false: published without annotations, so that its split may be refused as a whole."""
+
+    @property
+    def pins(self) -> list[str]:
+        """The hashes that the content may have; none: any."""
+        return [pin for pin in (self.blake3, self.whole) if pin]
 
     @field_validator("encoding")
     @classmethod
