@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 from random import Random
 from typing import Literal
 
@@ -53,7 +53,11 @@ def test_pieces_share_out_the_categories(example: Example, layout: Layout, most:
     groups = [p.prompt.categories.tolist() for p in parts]
     assert list(chain.from_iterable(groups)) == list(range(len(example.categories)))
     assert all(len(p) <= tokens for p in parts)
-    assert all(len(group) <= (most if layout == "joint" else 1) for group in groups)
+    full = most if layout == "joint" else 1
+    assert all(len(group) <= full for group in groups)
+    for (part, group), (_, later) in pairwise(zip(parts, groups, strict=True)):
+        one_more = len(part) + len(example.categories[later[0]]) + 1
+        assert len(group) == full or one_more > tokens, "a category more would fit"
 
 
 @settings(max_examples=200, deadline=None)
@@ -130,6 +134,8 @@ def test_the_sequences_of_both_layouts() -> None:
         [1, 10, 2, 20, 21, 2, 40, 2, 50, 51, 2],
         [1, 10, 2, 30, 2, 40, 2, 50, 51, 2, 0],
     ]
+    untyped = collate(split(example, "joint", 8), SPECIAL._replace(types=False), 1)
+    assert untyped.ids_BL.tolist() == joint.ids_BL.tolist() and not untyped.types_BL.any()
     assert stacked.anchor_T.tolist() == [0, 0] and stacked.piece_T.tolist() == [0, 1]
 
 

@@ -27,6 +27,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
+from ubert.objectives._common import best_first
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Span
 
@@ -126,6 +127,16 @@ def test_flat_keeps_the_better_of_two_that_overlap() -> None:
     assert len(decode(threshold=0.0, overlap="nested")) == 3
     above = decode(threshold=0.7, overlap="nested")
     assert found(above) == {(0, 8, "person"), (4, 13, "place")}
+    assert found(decode(threshold=1.0, overlap="nested")) == {(4, 13, "place")}, "a score has to be above"
+
+
+def test_of_cells_that_score_alike_the_longer_is_first_then_the_earlier() -> None:
+    """One of a better score is before them; of one place, that of the first category."""
+    wanted = [[1, 5, 5, 2], [0, 1, 4, 1], [0, 3, 6, 1], [1, 3, 6, 1], [1, 0, 1, 1], [0, 0, 0, 1], [0, 0, 3, 0]]
+    for rows in (wanted, wanted[::-1]):
+        category, start, end, score = np.array(rows, np.int32).T
+        order = best_first(Cells(category, start, end, score.astype(np.float32)))
+        assert [rows[i] for i in order.tolist()] == wanted
 
 
 def test_each_category_has_its_policy() -> None:
