@@ -277,6 +277,13 @@ def test_mentions_may_be_chosen_by_their_values_and_have_further_ids() -> None:
         assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
 
 
+def test_a_mention_without_an_id_is_the_one_of_its_label_there() -> None:
+    spans = {"each": "m[]", "id": "id?", "label": "k", "start": "s", "words": "w"}
+    mentions = [{"s": 0, "w": "Ann", **keys} for keys in ({"k": "P", "id": 1}, {"k": "F", "id": 2}, {"k": "F"})]
+    record = kept("ner", {"text": "text", "spans": spans}, {"text": TEXT, "m": mentions})
+    assert record.spans == [Span(0, 3, 0), Span(0, 3, 1)]
+
+
 def test_the_first_mention_of_an_id_stands_for_it() -> None:
     """Also where a later mention of the id is one that has another id already."""
     named = {"each": "m[]", "id": "id", "label": "k", "start": "s", "words": "w"}

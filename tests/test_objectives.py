@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -246,6 +247,17 @@ def test_windows_cover_the_text_and_overlap(tokens: int, most: int) -> None:
     assert parts[0].start == 0 and parts[-1].stop == tokens
     assert all(part.stop - part.start <= most for part in parts)
     assert all(following.start <= part.stop - most // 4 for part, following in pairwise(parts))
+
+
+def test_a_window_holds_the_cells_that_begin_and_end_in_it() -> None:
+    cells = np.array([[0, 11, 12], [0, 12, 12], [0, 14, 15], [0, 15, 16]], np.int32)
+    targets = replace(objective("ner").targets(ner(0), encode(ner(0))), gold_cells=cells)
+    assert [
+        (part.start, part.stop, part.gold_cells.tolist()) for part in windows(targets, 28, 16, query(ner(0)))
+    ] == [
+        (0, 16, [[0, 11, 12], [0, 12, 12], [0, 14, 15]]),
+        (12, 28, [[0, 0, 0], [0, 2, 3], [0, 3, 4]]),
+    ]
 
 
 def test_a_window_without_the_answer_says_so() -> None:
