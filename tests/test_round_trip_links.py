@@ -29,6 +29,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
+from ubert.objectives.event import NO_EVENT
 from ubert.objectives.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
 from ubert.schema.spec import DatasetSpec
@@ -225,6 +226,13 @@ def test_events_of_one_trigger_are_joined_and_one_without_a_trigger_has_no_targe
     item = attacks()
     item.events += [Event(0, 0, [Argument(2, span=5)]), Event(1, None, [Argument(4, span=3)])]
     assert trip(item) == {"records": 1, "annotations": 10, "joined": 1, "no target": 2}
+
+
+def test_a_span_that_is_part_of_no_event_is_lost() -> None:
+    item = attacks()
+    assert objective("event").targets(item, TOKENIZER.encode([EVENTS])[0]).lost == []
+    item.spans.append(span(EVENTS, "began"))
+    assert objective("event").targets(item, TOKENIZER.encode([EVENTS])[0]).lost == [(NO_EVENT, 7)]
 
 
 def test_a_long_text_is_read_around_the_trigger() -> None:
