@@ -28,7 +28,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
-from ubert.objectives._common import best_first
+from ubert.objectives._common import best_first, tokens_of
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Span
 
@@ -117,6 +117,12 @@ def test_what_is_lost_has_its_reason() -> None:
     ]
     fits = dict(zip(targets.spans.tolist(), targets.fits.tolist(), strict=True))
     assert fits == {1: Fit.EXACT, 5: Fit.WIDENED, 6: Fit.NARROWED}
+
+
+def test_a_span_of_the_second_text_has_no_token_of_the_first() -> None:
+    item = record("n", 0, "ner", "New York", NAMES, spans=[Span(0, 3, 0), Span(0, 3, 0, side="pair")], pair="New")
+    found = tokens_of(item, encode(item))
+    assert (found.last >= found.first).tolist() == [True, False]
 
 
 def test_flat_keeps_the_better_of_two_that_overlap() -> None:
