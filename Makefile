@@ -8,13 +8,14 @@ UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: fuzz help setup quickstart format check lint types test test-slow datasets schemas constraints clean
+.PHONY: fuzz mutation help setup quickstart format check lint types test test-slow datasets schemas constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
 	@echo "make test         set up, then all tests but the slow ones"
 	@echo "make test-slow    the slow tests"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
+	@echo "make mutation     small changes to some modules, which their tests should see"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
 	@echo "make format       apply formatting and lint fixes"
@@ -59,6 +60,12 @@ test: setup
 fuzz: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	PYTHONPATH=. $(BIN)/python tests/fuzz.py --seconds $(or $(SECONDS),600)
+
+# What `[tool.mutmut]` of pyproject.toml names; prints the changes that no test sees, and `mutmut show NAME` one of them.
+mutation: setup
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mutation]'
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
 
 test-slow: setup
 	$(BIN)/pytest -m slow

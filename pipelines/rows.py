@@ -249,7 +249,7 @@ def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, st
         yield "no token in the text", record.text
     else:
         text_start, text_end, pair_end = first.windows[0].start, first.windows[-1].stop, len(first.kept_pair)
-        if text_start > 0 and task.generates:
+        if text_start > 0:
             yield "text cut", record.text[: int(text.starts[text_start])]
         if text_end < len(text.ids):
             yield "text cut", record.text[int(text.starts[text_end]) :]

@@ -202,8 +202,7 @@ def connect(
         connection.execute(f"SET temp_directory = '{scratch or ''}'")
         connection.execute("SET enable_progress_bar = false")  # our own commands say how far they are
         connection.execute("SET TimeZone = 'UTC'")  # the same rows on every machine
-        connection.execute("SET python_enable_replacements = false")  # no reading of Python variables
-        connection.execute("SET enable_external_access = false")
+        connection.execute("SET enable_external_access = false")  # no files, and no Python variables
         connection.execute("SET lock_configuration = true")
         yield connection
 

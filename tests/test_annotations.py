@@ -271,7 +271,27 @@ def test_mentions_may_be_chosen_by_their_values_and_have_further_ids() -> None:
     content = {"text": TEXT, "m": mentions, "r": [[3, 2]]}
     refused, _ = run("relation", {**fields, "spans": chosen}, content)
     assert isinstance(refused, Reject) and refused.reason == "dangling relation"
-    record = kept("relation", {**fields, "spans": [chosen, copies]}, content)
+    for spans in ([chosen, copies], [copies, chosen]):
+        record = kept("relation", {**fields, "spans": spans}, content)
+        assert record.spans == [Span(0, 3, 0), Span(11, 15, 1)]
+        assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
+
+
+def test_a_mention_without_an_id_is_the_one_of_its_label_there() -> None:
+    spans = {"each": "m[]", "id": "id?", "label": "k", "start": "s", "words": "w"}
+    mentions = [{"s": 0, "w": "Ann", **keys} for keys in ({"k": "P", "id": 1}, {"k": "F", "id": 2}, {"k": "F"})]
+    record = kept("ner", {"text": "text", "spans": spans}, {"text": TEXT, "m": mentions})
+    assert record.spans == [Span(0, 3, 0), Span(0, 3, 1)]
+
+
+def test_the_first_mention_of_an_id_stands_for_it() -> None:
+    """Also where a later mention of the id is one that has another id already."""
+    named = {"each": "m[]", "id": "id", "label": "k", "start": "s", "words": "w"}
+    more = {"each": "n[]", "id": "id", "start": "s", "words": "w"}
+    fields = {"text": "text", "relations": {"each": "r[]", "as": "of", "head": "0", "tail": "1"}}
+    mentions = [{"id": 1, "k": "P", "s": 0, "w": "Ann"}, {"id": 2, "k": "F", "s": 11, "w": "Acme"}]
+    content = {"text": TEXT, "m": mentions, "n": [{"id": 1, "s": 11, "w": "Acme"}], "r": [[1, 2]]}
+    record = kept("relation", {**fields, "spans": [named, more]}, content)
     assert record.spans == [Span(0, 3, 0), Span(11, 15, 1)]
     assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
 
@@ -340,12 +360,19 @@ def test_candidates_of_the_row_are_its_categories() -> None:
     row = {"q": "Which?", "o": {"key": ["A", "B", "C"], "text": ["x", "y", "x"]}, "a": "C"}
     record = kept("choice", fields, row)
     assert [category.name for category in record.categories] == ["x", "y", "x"] and record.labels == [2]
+    numbered = {"q": "Which?", "o": {"key": [1, 0], "text": ["x", "y"]}, "a": 0}
+    assert kept("choice", fields, numbered).labels == [1]
+    reject, _ = run("choice", fields, {**numbered, "o": {"key": [1, 0, 2], "text": ["x", "y"]}})
+    assert isinstance(reject, Reject) and reject.reason == "wrong type"
     by_name = {"text": "q", "candidates": "o", "label": "a"}
+    assert kept("choice", by_name, {"q": "Which?", "o": ["true", "false"], "a": True}).labels == [0]
     assert kept("choice", by_name, {"q": "Which?", "o": ["x", "y"], "a": "y"}).labels == [1]
     assert kept("choice", by_name, {"q": "Which?", "o": ["x", "y"], "a": 1}).labels == [1]
-    for answer, reason in (("z", "unknown category"), ("x", "ambiguous label"), (3, "unknown category")):
+    wrong: list[tuple[Any, str]] = [("z", "unknown category"), ("x", "ambiguous label")]
+    for answer, reason in (*wrong, (-1, "unknown category"), (2, "unknown category")):
         reject, _ = run("choice", by_name, {"q": "Which?", "o": ["x", "x"], "a": answer})
         assert isinstance(reject, Reject) and reject.reason == reason
+        assert "of the row's candidates" in reject.detail
     flagged = {"text": "q", "candidates": "o[].name", "candidate_flags": "o[].right"}
     row = {"q": "Which?", "o": [{"name": "x", "right": 0}, {"name": "y", "right": 1}]}
     assert kept("choice", flagged, row).labels == [1]

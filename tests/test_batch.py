@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 from random import Random
 from typing import Literal
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ubert.model.batch import Batch, Example, Piece, Region, Special, collate, pieces, regions
+from ubert.model.batch import Batch, Example, Piece, Region, Special, collate, groups, pieces, regions
 from ubert.model.ragged import Ids
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
@@ -50,10 +50,28 @@ def split(example: Example, layout: Layout, most: int, tokens: int = 64, index: 
 @given(examples(), st.sampled_from(LAYOUTS), st.integers(1, 12), st.integers(54, 90))
 def test_pieces_share_out_the_categories(example: Example, layout: Layout, most: int, tokens: int) -> None:
     parts = split(example, layout, most, tokens)
-    groups = [p.prompt.categories.tolist() for p in parts]
-    assert list(chain.from_iterable(groups)) == list(range(len(example.categories)))
+    shared = [p.prompt.categories.tolist() for p in parts]
+    assert list(chain.from_iterable(shared)) == list(range(len(example.categories)))
     assert all(len(p) <= tokens for p in parts)
-    assert all(len(group) <= (most if layout == "joint" else 1) for group in groups)
+    assert all(len(group) <= (most if layout == "joint" else 1) for group in shared)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=10), st.integers(0, 2), st.integers(1, 5), st.integers(0, 9)
+)
+def test_groups_are_as_large_as_the_limits_allow(sizes: list[int], instruction: int, most: int, more: int) -> None:
+    """The prompt is [CLS] instruction [SEP], a marker and a name for each category, and [SEP]."""
+    room = 3 + instruction + 4 + more  # the longest name, at least
+
+    def length(group: list[int]) -> int:
+        return 3 + instruction + sum(1 + sizes[category] for category in group)
+
+    chosen = np.arange(len(sizes), dtype=np.int32)
+    found = [group.tolist() for group in groups(ids(instruction), list(map(ids, sizes)), chosen, most, room)]
+    assert list(chain.from_iterable(found)) == chosen.tolist()
+    assert all(len(group) <= most and length(group) <= room for group in found)
+    for group, following in pairwise(found):
+        assert len(group) == most or length([*group, following[0]]) > room, "a category more would fit"
 
 
 @settings(max_examples=200, deadline=None)
@@ -130,6 +148,8 @@ def test_the_sequences_of_both_layouts() -> None:
         [1, 10, 2, 20, 21, 2, 40, 2, 50, 51, 2],
         [1, 10, 2, 30, 2, 40, 2, 50, 51, 2, 0],
     ]
+    untyped = collate(split(example, "joint", 8), SPECIAL._replace(types=False), 1)
+    assert untyped.ids_BL.tolist() == joint.ids_BL.tolist() and not untyped.types_BL.any()
     assert stacked.anchor_T.tolist() == [0, 0] and stacked.piece_T.tolist() == [0, 1]
 
 

@@ -141,6 +141,15 @@ def test_where_all_are_damaged_nothing_starts_anew(tmp_path: Path, parts: Parts)
         checkpoint.latest(tmp_path)
 
 
+def test_of_equally_good_ones_the_newest_is_the_best(tmp_path: Path, parts: Parts) -> None:
+    for step, accuracy in ((1, 0.5), (2, 0.9), (3, 0.9), (4, None)):
+        metrics = {} if accuracy is None else {"c/test/accuracy": accuracy, "c/test/rmse": accuracy}
+        save(tmp_path, (*parts[:3], parts[3].model_copy(update={"metrics": metrics})), step)
+    assert checkpoint.best_by(tmp_path, "c/test/accuracy") == tmp_path / "checkpoints/step-000003"
+    assert checkpoint.best_by(tmp_path, "c/test/rmse") == tmp_path / "checkpoints/step-000001"
+    assert checkpoint.best_by(tmp_path, "d/test/accuracy") is None
+
+
 def test_keeps_the_newest_and_the_one_before_training(tmp_path: Path, parts: Parts) -> None:
     for step in range(5):
         save(tmp_path, parts, step)

@@ -99,6 +99,55 @@ def test_one_beam_is_greedy_where_longer_texts_are_not_better() -> None:
     assert best is not None and found.words == best[1]
 
 
+def unhurried(step, words: int, how: Search) -> list[Text]:  # type: ignore[no-untyped-def]
+    """Beam search that goes on to the longest texts, whatever it has found."""
+    beams: list[tuple[float, list[int]]] = [(0.0, [])]
+    found: list[Text] = []
+    for length in range(how.longest + 1):
+        going: list[tuple[float, list[int]]] = []
+        for total, said in beams:
+            logp = step(torch.tensor([said], dtype=torch.long).view(1, -1), torch.zeros(1))[0].tolist()
+            found.append(Text(said, (total + logp[END]) / ((5 + length + 1) / 6) ** how.length_penalty))
+            going += [(total + logp[word], [*said, word]) for word in range(1, words + 1)]
+        beams = sorted(going, key=lambda beam: -beam[0])[: how.beams]
+    return sorted(found, key=lambda text: -text.score)[: how.beams]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 5), st.floats(0, 3))
+@settings(max_examples=60)
+def test_a_search_that_ends_early_has_missed_nothing(seed: int, beams: int, longest: int, penalty: float) -> None:
+    how = Search(beams, longest, penalty, 0)
+    step = toy(seed, words=4)
+    [found] = search(step, 1, Lexicon(END), how)
+    assert [text.words for text in found] == [text.words for text in unhurried(step, 4, how)]
+
+
+def test_a_long_text_that_wins_by_its_length_alone_is_waited_for() -> None:
+    """ln 0.46 is divided by 8/6 once two words were said, and then is above ln 0.54, which 7/6 would not do."""
+    logp = torch.tensor([0.54, 0.46] + [0.0] * 38).log()
+
+    def step(words_Nt: Tensor, parent_N: Tensor) -> Tensor:
+        said = words_Nt.shape[1]
+        sure = torch.full_like(logp, -torch.inf)
+        sure[1 if said < 2 else END] = 0.0
+        return (logp if not said else sure).expand(len(words_Nt), -1).clone()
+
+    [[best]] = search(step, 1, Lexicon(END), Search(1, 2, 1.0, 0))
+    assert best.words == [1, 1]
+
+
+def test_a_search_ends_when_no_open_text_can_win() -> None:
+    logp = torch.tensor([0.0, -20.0] + [-torch.inf] * 38)
+    calls = []
+
+    def step(words_Nt: Tensor, parent_N: Tensor) -> Tensor:
+        calls.append(len(words_Nt))
+        return logp.expand(len(words_Nt), -1).clone()
+
+    [found] = search(step, 1, Lexicon(END), Search(2, 50, 0.0, 0))
+    assert [text.words for text in found] == [[], [1]] and len(calls) == 2
+
+
 def test_sources_are_searched_as_if_alone() -> None:
     steps = [toy(seed, words=6) for seed in range(4)]
     how = Search(3, 6)

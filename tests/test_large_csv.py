@@ -82,6 +82,27 @@ def test_a_stray_quote_ends_where_the_file_is_cut(tmp_path: Path) -> None:
     assert sum(isinstance(row, RawRow) for row in found) == 400_000
 
 
+@pytest.mark.parametrize(
+    ("content", "cut", "lacks"),
+    [
+        (b'a"b,1\nc,2\n', 6, b""),  # a quote amid a field opens nothing
+        (b'"a\nb",1\nc,2\n', 3, b'b",1\n'),
+        (b'"a\nb",1\n"c",2\n', 3, b'b",1\n'),
+    ],
+)
+def test_what_is_cut_goes_on_to_the_end_of_its_last_record(content: bytes, cut: int, lacks: bytes) -> None:
+    file = io.BytesIO(content)
+    assert _csv.rest_of_record(file, file.read(cut), ",") == lacks
+
+
+def test_a_quote_that_nothing_closes_for_long_is_a_stray_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b'"a\n' + b"b\n" * 10 + b'c"\n'
+    for longest, lacks in ((100, content[3:]), (8, b"")):
+        monkeypatch.setattr(_csv, "LONGEST", longest)
+        file = io.BytesIO(content)
+        assert _csv.rest_of_record(file, file.read(3), ",") == lacks
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
 def test_a_corpus_is_made_of_a_cut_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

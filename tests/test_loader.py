@@ -27,7 +27,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
-from ubert.training.loader import Loader
+from ubert.training.loader import Loader, cuts
 from ubert.training.permutation import permuted
 from ubert.training.shards import Shards, open_shards
 
@@ -136,6 +136,20 @@ def test_batches_keep_to_their_budgets(shards: Shards, layout: str) -> None:
         padded += sum(sizes)
         real += sum(int(batch.mask_BL.sum()) for batch in batches)
     assert real >= (0.97 if layout == "joint" else 0.95) * padded
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 2)), min_size=1, max_size=9), st.integers(1, 30))
+def test_micro_batches_are_as_large_as_their_budget_allows(rows: list[tuple[int, int]], most: int) -> None:
+    lengths, counts = zip(*rows, strict=True)
+
+    def size(start: int, stop: int) -> int:
+        return int(max(lengths[start:stop]) * sum(counts[start:stop]))
+
+    found = list(cuts(lengths, counts, most))
+    assert [row for start, stop in found for row in range(start, stop)] == list(range(len(rows)))
+    for start, stop in found:
+        assert stop - start == 1 or size(start, stop) <= most
+        assert stop == len(rows) or size(start, stop + 1) > most
 
 
 def test_resumed_is_the_same_as_uninterrupted(folder: Path, shards: Shards) -> None:

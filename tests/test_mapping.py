@@ -362,6 +362,51 @@ def test_a_spec_says_what_it_leaves_out() -> None:
     content = document([*SPANS, place], attributes=[{"id": "A1"}], relations=[of("T1", "T2")])
     spec = standoff_of("ner", ignore=["attributes", "relations"], ignore_labels=["Place"])
     assert kept(spec, content).spans == [Span(0, 3, 0), Span(11, 19, 1)]
+    both = document(relations=[of("T1", "T2")], events=[HIRE])
+    spec = standoff_of("event", ignore=["relations"])
+    assert (kept(spec, both).relations, len(kept(spec, both).events)) == ([], 1)
+    spec = standoff_of("event", ignore_labels=["of", "Hire"])
+    assert (kept(spec, both).relations, kept(spec, both).events) == ([], [])
+
+
+def test_relations_of_coreference_join_clusters() -> None:
+    spec = spec_of("coref", {"text": "text", "standoff": "standoff"})
+    assert [span.group for span in kept(spec, document()).spans] == [0, 1]
+    assert [span.group for span in kept(spec, document(relations=[of("T1", "T2")])).spans] == [0, 0]
+
+
+def test_ends_that_are_inclusive_and_roles_that_are_ignored_are_those_of_standoff_too() -> None:
+    spans = [{**SPANS[0], "fragments": [[0, 2]]}, {**SPANS[1], "fragments": [[11, 14], [16, 18]]}]
+    hire = {**HIRE, "arguments": [{"role": "Who", "target": "T1"}, {"role": "Why", "target": "T2"}]}
+    spec = standoff_of("event", offsets={"end": "inclusive"}, ignore_labels=["Why"])
+    record = kept(spec, document(spans, events=[hire]))
+    assert [(span.start, span.end) for span in record.spans] == [(0, 3), (11, 15), (16, 19)]
+    assert [argument.span for argument in record.events[0].arguments] == [0]
+
+
+@pytest.mark.parametrize(
+    ("stated", "meant"),
+    [
+        (["none", "head", "tail", "both"], "both"),
+        (["none", "tail", "head"], "head"),
+        (["none", "tail"], "tail"),
+        (["none"], "none"),
+    ],
+)
+def test_a_relation_is_of_the_closest_types_that_a_spec_states(stated: list[str], meant: str) -> None:
+    """Both types before one, the head's before the tail's, and one before none."""
+    types = {
+        "none": {},
+        "head": {"head": "Person"},
+        "tail": {"tail": "Firm"},
+        "both": {"head": "Person", "tail": "Firm"},
+    }
+    relations = [{"label": "of", "name": which, **types[which]} for which in stated]
+    spec = spec_of(
+        "relation", {"text": "text", "standoff": "standoff"}, {**CATEGORIES, "event": {}, "relation": relations}
+    )
+    record = kept(spec, document(relations=[of("T1", "T2")]))
+    assert record.categories[record.relations[0].category].name == meant
 
 
 def test_records_of_every_shape_survive_arrow() -> None:

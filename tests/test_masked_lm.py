@@ -14,6 +14,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModel
 
+from ubert.inference.masked_text import _blocks
+from ubert.inference.predictor import Predictor
 from ubert.model import cloze
 from ubert.model.batch import Special
 from ubert.model.masked_lm import MaskedBatch, MaskedHead, masked_batch
@@ -190,6 +192,18 @@ def test_a_checkpoint_is_a_start_with_its_head(tmp_path: Path) -> None:
     for mine, theirs in zip(model.masked.parameters(), again.masked.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
     torch.testing.assert_close(labelled.word_vectors, model.word_vectors)
+
+
+def test_each_window_of_a_text_has_masks_of_its_own(tmp_path: Path) -> None:
+    encoder = str(make_encoder(tmp_path / "encoder"))
+    shape = Shape(table_size=8, masked=True, max_tokens=16)
+    predictor = Predictor(UbertModel.new(encoder, shape, vocabulary=VOCABULARY, seed=0), load_tokenizer(encoder))
+    words = predictor.tokenizer.for_masking()
+    first, second = _blocks(predictor, "slept " * 32, words)
+    assert len(first.ids) == len(second.ids) == 16
+    assert first.positions.tolist() != second.positions.tolist()
+    other, _ = _blocks(predictor, "train " * 32, words)
+    assert first.positions.tolist() != other.positions.tolist()
 
 
 def model_with_head(folder: Path) -> UbertModel:

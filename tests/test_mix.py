@@ -344,6 +344,7 @@ def test_records_of_rare_categories_are_drawn_more(tmp_path: Path) -> None:
         [source] = mix(mixture({"corpus": "skewed", "balance": balance, "max_copies": 10}), root=tmp_path).sources
         found = {one.category: (one.records, one.draws) for one in source.categories}
         assert found == {"even": (100, 104 - odd), "odd": (4, odd)}
+        assert source.records == 104 - odd + 4  # each even record at most once, and all four odd ones
     rows = members(tmp_path, mix(mixture({"corpus": "skewed", "balance": 2.0, "max_copies": 10}), root=tmp_path))
     copies = Counter(row["copies"] for row in rows if int(row["record_id"].rsplit("/")[-1]) % 2)
     assert copies == {4: 3, 5: 1}

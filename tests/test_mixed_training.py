@@ -155,6 +155,13 @@ def test_turns_are_counted_without_a_gap() -> None:
     assert turns.until("structure", seen["structure"]) == pytest.approx(2 * CYCLE + 10, abs=2)
 
 
+@given(st.integers(1, CYCLE - 1), st.integers(1, 10 * CYCLE))
+def test_an_objective_has_its_turns_in_no_more_steps_than_its_share_takes(mille: int, wanted: int) -> None:
+    turns = Turns({"structure": 1 - mille / CYCLE, "spanbert": mille / CYCLE})
+    steps = turns.until("spanbert", wanted)
+    assert (steps - 1) * mille < wanted * CYCLE <= steps * mille
+
+
 @given(st.integers(1, 500), st.integers(8, 64))
 def test_blocks_cover_a_text_without_overlap(tokens: int, most: int) -> None:
     cut = blocks(tokens, most)

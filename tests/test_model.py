@@ -27,7 +27,7 @@ from ubert.model.batch import Example, Region, Special, collate, pieces
 from ubert.model.ubert import Shape, UbertModel
 from ubert.model.unpadded import ATTENTION
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Layout
+from ubert.schema.recipe import INITIAL_BIAS, Layout
 
 SPECIAL = Special(cls=2, sep=3, pad=0, marker=4, types=True)
 NONE = np.empty(0, np.int32)
@@ -158,7 +158,9 @@ def test_xlnet_is_an_encoder_of_any_length() -> None:
 
 
 def test_only_a_new_table_has_the_initial_bias(tmp_path: Path) -> None:
-    tiny("joint").encoder.save_pretrained(tmp_path / "encoder")
+    model = tiny("joint")
+    assert model.table is not None and model.table.U[-1, -1] == INITIAL_BIAS
+    model.encoder.save_pretrained(tmp_path / "encoder")
 
     def new(encoder: str, **bias: float) -> UbertModel:
         return UbertModel.new(str(tmp_path / encoder), Shape(table_size=8), vocabulary=51, seed=7, **bias)

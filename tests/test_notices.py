@@ -44,6 +44,20 @@ MENTIONS: dict[str, Any] = {
     "categories": {"entity": {"a": "a", "b": "b"}},
 }
 BARE = {**MENTIONS, "map": {"text": "text", "spans": {"each": "at[]", "start": "start", "end": "end"}}}
+RELATIONS: dict[str, Any] = {
+    "task": "relation",
+    "map": {
+        "text": "text",
+        "relations": {
+            "each": "knows[]",
+            "as": "knows",
+            "head": {"words": "who", "as": "person"},
+            "tail": {"words": "whom", "as": "person"},
+        },
+        "offsets": {"locate": "unique"},
+    },
+    "categories": {"entity": {"person": "person"}, "relation": ["knows"]},
+}
 CONLL: dict[str, Any] = {
     "task": "ner",
     "format": "conll",
@@ -84,6 +98,11 @@ CASES: dict[str, tuple[dict[str, Any], str | list[dict[str, Any]], dict[str, int
         CONLL,
         "".join(f"#doc {n}\n" + "Ada B-name\nwaits O\n" * 1500 for n in range(2)),
         {"text of more than 4,000 words": 1, "one row made of a file of many lines": 1},
+    ),
+    "mentions that relations share": (
+        RELATIONS,
+        [{"text": "Ada met Bob and Eve", "knows": [{"who": "Ada", "whom": name} for name in ("Bob", "Eve")]}],
+        {},
     ),
     "nothing": (CONLL, "#doc 1\nAda B-name\n\nBob B-name\n", {}),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
+from ubert.objectives._common import best_first, tokens_of
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Span
 
@@ -117,6 +119,12 @@ def test_what_is_lost_has_its_reason() -> None:
     assert fits == {1: Fit.EXACT, 5: Fit.WIDENED, 6: Fit.NARROWED}
 
 
+def test_a_span_of_the_second_text_has_no_token_of_the_first() -> None:
+    item = record("n", 0, "ner", "New York", NAMES, spans=[Span(0, 3, 0), Span(0, 3, 0, side="pair")], pair="New")
+    found = tokens_of(item, encode(item))
+    assert (found.last >= found.first).tolist() == [True, False]
+
+
 def test_flat_keeps_the_better_of_two_that_overlap() -> None:
     item = record("n", 0, "ner", "New York City", NAMES)
     cells = Cells(*np.array([[0, 0, 1], [1, 1, 2], [2, 2, 2]], np.int32).T, np.array([1, 2, 0.5], np.float32))
@@ -126,6 +134,16 @@ def test_flat_keeps_the_better_of_two_that_overlap() -> None:
     assert len(decode(threshold=0.0, overlap="nested")) == 3
     above = decode(threshold=0.7, overlap="nested")
     assert found(above) == {(0, 8, "person"), (4, 13, "place")}
+    assert found(decode(threshold=1.0, overlap="nested")) == {(4, 13, "place")}, "a score has to be above"
+
+
+def test_of_cells_that_score_alike_the_longer_is_first_then_the_earlier() -> None:
+    """One of a better score is before them; of one place, that of the first category."""
+    wanted = [[1, 5, 5, 2], [0, 1, 4, 1], [0, 3, 6, 1], [1, 3, 6, 1], [1, 0, 1, 1], [0, 0, 0, 1], [0, 0, 3, 0]]
+    for rows in (wanted, wanted[::-1]):
+        category, start, end, score = np.array(rows, np.int32).T
+        order = best_first(Cells(category, start, end, score.astype(np.float32)))
+        assert [rows[i] for i in order.tolist()] == wanted
 
 
 def test_each_category_has_its_policy() -> None:
@@ -235,6 +253,17 @@ def test_windows_cover_the_text_and_overlap(tokens: int, most: int) -> None:
     assert parts[0].start == 0 and parts[-1].stop == tokens
     assert all(part.stop - part.start <= most for part in parts)
     assert all(following.start <= part.stop - most // 4 for part, following in pairwise(parts))
+
+
+def test_a_window_holds_the_cells_that_begin_and_end_in_it() -> None:
+    cells = np.array([[0, 11, 12], [0, 12, 12], [0, 14, 15], [0, 15, 16]], np.int32)
+    targets = replace(objective("ner").targets(ner(0), encode(ner(0))), gold_cells=cells)
+    assert [
+        (part.start, part.stop, part.gold_cells.tolist()) for part in windows(targets, 28, 16, query(ner(0)))
+    ] == [
+        (0, 16, [[0, 11, 12], [0, 12, 12], [0, 14, 15]]),
+        (12, 28, [[0, 0, 0], [0, 2, 3], [0, 3, 4]]),
+    ]
 
 
 def test_a_window_without_the_answer_says_so() -> None:

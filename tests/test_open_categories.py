@@ -172,8 +172,19 @@ def test_all_labels_that_a_spec_lacks_are_listed_to_be_pasted(tmp_path: Path, ca
         assert '"3": "3"  # 2 times' in pasted
 
 
-def test_no_budget_above_five_per_cent_is_advised(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [{"text": "a", "label": n % 2} for n in range(90)]
+@pytest.mark.parametrize(
+    ("kept", "refused", "advised"), [(98, 2, 0.02), (67, 3, 0.05), (95, 5, 0.05), (94, 6, None), (90, 10, None)]
+)
+def test_the_budget_that_is_advised_is_enough_and_five_per_cent_at_most(
+    tmp_path: Path, kept: int, refused: int, advised: float | None
+) -> None:
+    rows: list[dict[str, Any]] = [{"text": "a", "label": n % 2} for n in range(kept)]
+    rows += [{"text": "a"}] * refused
     with pytest.raises(UserError) as error:
-        ingested(tmp_path, {"error_budget": 0.01}, [*rows, *({"text": "a"} for _ in range(10))], strict=False)
-    assert "mend the source or its spec" in str(error.value) and "state `error_budget" not in str(error.value)
+        ingested(tmp_path, {"error_budget": 0.01}, rows, strict=False)
+    assert "mend the source or its spec" in str(error.value)
+    _, _, said = str(error.value).partition("state `error_budget: ")
+    assert said.partition("`")[0] == ("" if advised is None else f"{advised:g}")
+    if advised is not None:
+        [split] = ingested(tmp_path, {"error_budget": advised}, rows, strict=False).splits
+        assert (split.kept, split.rejected) == (kept, refused)

@@ -14,6 +14,7 @@ from worlds import World, numbers
 
 from pipelines import hashes, looking
 from pipelines.hashes import Hashes
+from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
 from pipelines.store import Store
@@ -73,6 +74,21 @@ def test_a_row_that_is_too_long_is_refused_alone_and_not_decoded(
     assert (reject["line"], reject["reason"]) == (at + 1, "row too long")
     assert reject["detail"].startswith("5,026 bytes")
     assert reject["raw"].startswith('{"text": "\\xffaaa') and reject["raw"].endswith("[... 5,026 bytes in all]")
+
+
+def test_the_rows_of_a_file_are_counted_over_all_its_units(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "UNIT_BYTES", 200)
+    world.spec()
+    world.source((numbers(range(3)) + "{\n") * 10)
+    world_plan, store = planned(world), Store(world.root)
+    assert len(world_plan.units) > 2
+    directory = store.directory("corpora", "toy", world_plan.fingerprint)
+    for unit in world_plan.units:
+        run_unit(unit, world_plan.spec, directory)
+    [split] = publish(store, world_plan, strict=False).splits
+    [file] = world.files()
+    assert (split.records, split.kept, split.rejected) == (40, 30, 10)
+    assert (file["records"], file["kept"], file["rejected"]) == (40, 30, 10)
 
 
 def rejects_in(directory: Any) -> list[dict[str, Any]]:

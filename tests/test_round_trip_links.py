@@ -29,6 +29,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
+from ubert.objectives.event import NO_EVENT
 from ubert.objectives.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
 from ubert.schema.spec import DatasetSpec
@@ -211,10 +212,27 @@ def test_no_two_triggers_are_asked_for_by_the_same_words(text: str) -> None:
     assert trip(item) == {"records": 1, "exact": 1, "annotations": 2 * len(spans)}
 
 
+def test_the_number_of_a_repetition_is_counted_from_one() -> None:
+    text = "hit " * 50
+    spans = [span(text, "hit", 0, i) for i in (0, 16, 17, 20)]
+    events = [Event(0, i, []) for i in range(len(spans))]
+    _, *others = passes(
+        record("event", text, (ATTACK, *ROLES), spans=spans, events=events), TOKENIZER.encode([text])[0]
+    )
+    assert [str(query.pair).rpartition(" ")[2] for query, _ in others] == ["(1)", "(1)", "(2)", "(5)"]
+
+
 def test_events_of_one_trigger_are_joined_and_one_without_a_trigger_has_no_target() -> None:
     item = attacks()
     item.events += [Event(0, 0, [Argument(2, span=5)]), Event(1, None, [Argument(4, span=3)])]
     assert trip(item) == {"records": 1, "annotations": 10, "joined": 1, "no target": 2}
+
+
+def test_a_span_that_is_part_of_no_event_is_lost() -> None:
+    item = attacks()
+    assert objective("event").targets(item, TOKENIZER.encode([EVENTS])[0]).lost == []
+    item.spans.append(span(EVENTS, "began"))
+    assert objective("event").targets(item, TOKENIZER.encode([EVENTS])[0]).lost == [(NO_EVENT, 7)]
 
 
 def test_a_long_text_is_read_around_the_trigger() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from pipelines import sources
 from pipelines.sources import RawRow, Slice, formats, reader
+from pipelines.sources._text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -96,6 +98,30 @@ def test_the_encoding_of_the_spec_is_used(read: Read) -> None:
 
 def test_byte_order_mark_and_crlf_are_no_content(read: Read) -> None:
     assert contents(read("jsonl", ("x", b'\xef\xbb\xbf{"n": 1}\r\n{"n": 2}\r\n'))) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_byte_order_mark_is_one_at_the_start_of_a_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 4)
+    content = "\ufeffa\n\ufeffb\n".encode()
+    (tmp_path / "x").write_bytes(content)
+    whole, rest = (Slice(str(tmp_path), "x", start, len(content), 1, "utf-8", "0" * 64) for start in (0, 5))
+    assert list(lines(whole)) == ["a", "\ufeffb"] and list(lines(rest)) == ["\ufeffb"]
+    assert text(whole) == "a\n\ufeffb\n" and text(rest) == "\ufeffb\n"
+
+
+@pytest.mark.parametrize("block", [1, 9, 1 << 20])
+def test_a_line_of_another_encoding_is_told_by_its_place_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(sources, "BLOCK_BYTES", block)
+    content = b"\xef\xbb\xbfa\r\nb\xff\n\xffc\nd\r"
+    (tmp_path / "x").write_bytes(content)
+    found = list(lines(Slice(str(tmp_path), "x", 0, len(content), 1, "utf-8", "0" * 64)))
+    assert [one for one in found if isinstance(one, str)] == ["a", "d\r"]
+    bad = [(one.line, one.detail.partition(" is")[0]) for one in found if isinstance(one, Reject)]
+    assert bad == [(2, "byte 7 (0xff)"), (3, "byte 9 (0xff)")]
 
 
 def test_only_line_feeds_end_lines(read: Read) -> None:
@@ -281,9 +307,10 @@ def test_a_wrong_line_rejects_its_sentence_alone(read: Read) -> None:
 
 
 ANNOTATIONS = b"""T1\tPerson 0 3\tAnn
+  
 T2\tFirm 9 13;18 22\tAcme Corp
 R1\tworks-for Arg1:T1 Arg2:T2
-E1\tHire:T1 Employer:T2 Cause:E2
+E1\tHire:T1 Employer:T2 Why:Cause:E2
 E2\tQuit:T1
 A1\tNegated E1
 M2\tDegree E2 High
@@ -307,7 +334,7 @@ def test_every_kind_of_standoff_line_is_read(read: Read) -> None:
                 "id": "E1",
                 "label": "Hire",
                 "trigger": "T1",
-                "arguments": [{"role": "Employer", "target": "T2"}, {"role": "Cause", "target": "E2"}],
+                "arguments": [{"role": "Employer", "target": "T2"}, {"role": "Why:Cause", "target": "E2"}],
             },
             {"id": "E2", "label": "Quit", "trigger": "T1", "arguments": []},
         ],
@@ -323,10 +350,30 @@ def test_every_kind_of_standoff_line_is_read(read: Read) -> None:
     }
 
 
+def test_a_mention_may_hold_tabs_and_its_id_is_its_own(read: Read) -> None:
+    (row,) = read("brat", ("d.txt", b"a\tb c"), ("d.ann", b"T1\tX 0 3\ta\tb\nT2\tX 0 1;4 5\ta\tc\n"))
+    assert [span["text"] for span in row.content["standoff"]["spans"]] == ["a\tb", "a\tc"]
+    (reject,) = read("brat", ("d.txt", b"a b"), ("d.ann", b"T1\tX 0 1\ta\nT1\tX 2 3\tb\n"))
+    assert (reject.reason, reject.detail) == ("bad annotation", "two mentions have the same id T1")
+
+
+def test_an_ending_is_that_of_the_file_not_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "v1.0").mkdir()
+    (tmp_path / "v1.0/d.ann").touch()
+    form = reader("brat")
+    assert form.companions(tmp_path, "v1.0/d", form.Options()) == ["v1.0/d.ann"]
+
+
 def test_annotations_may_lie_in_several_files(read: Read) -> None:
     files = ("d.txt", b"a b"), ("d.a1", b"T1\tX 0 1\ta\n"), ("d.a2", b"T2\tY 2 3\tb\n")
     (row,) = read("brat", *files, annotations=[".a1", ".a2"])
     assert [span["id"] for span in row.content["standoff"]["spans"]] == ["T1", "T2"]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
+def test_no_line_end_is_part_of_a_mention(read: Read, end: str) -> None:
+    (row,) = read("brat", ("d.txt", b"a b"), ("d.ann", f"T1\tX 0 1\ta\r\nT2\tX 2 3\tb{end}".encode()))
+    assert [span["text"] for span in row.content["standoff"]["spans"]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("line", ["T1\tX 0\ta", "T1\tX a b\ta", "R1", "E1\tX:T1 T2", "X1\tfoo", "*"])

@@ -86,7 +86,7 @@ def test_the_encoding_is_that_of_the_spec(tmp_path: Path) -> None:
         (b"<a><b></a>", "line 1, column 9: not valid XML: mismatched tag"),
         (b"<a>\n&nbsp;</a>", "line 2, column 1: not valid XML: undefined entity"),
         (b"<a/><b/>", "not valid XML: junk after document element"),
-        (b"<a>" * 100_000, f"more than {DEEPEST} elements within each other"),
+        (b"<a>" * (DEEPEST + 1), f"more than {DEEPEST} elements within each other"),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "line 1: declares an entity"),
         (b"<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]><a>&b;</a>", "line 1: declares an entity"),
         (b"<!DOCTYPE a [<!ENTITY % b SYSTEM 'http://127.0.0.1:9/'> %b;]><a/>", "line 1: declares an entity"),
@@ -98,6 +98,13 @@ def test_a_hopeless_or_hostile_file_is_one_error(tmp_path: Path, content: bytes,
     with pytest.raises(UserError) as caught:
         rows(tmp_path, content)
     assert str(tmp_path / "x.xml") in str(caught.value) and error in str(caught.value)
+
+
+def test_elements_may_be_nested_as_deeply_as_said(tmp_path: Path) -> None:
+    element, depth = root(piece(tmp_path, b"<a>" * DEEPEST + b"</a>" * DEEPEST)), 1
+    while within := element.children():
+        [element], depth = within, depth + 1
+    assert depth == DEEPEST
 
 
 def test_a_document_type_from_elsewhere_is_not_fetched(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pipelines.mapping.tags import tagged_spans
         ("BMES", "S-a B-a M-a M-a E-a O", [(0, 1, "a"), (1, 5, "a")]),
         ("IO", "I-a I-a I-b O I-b", [(0, 2, "a"), (2, 3, "b"), (4, 5, "b")]),
         ("IO", "a a O b-x", [(0, 2, "a"), (3, 4, "b-x")]),
+        ("IO", "a b b", [(0, 1, "a"), (1, 3, "b")]),
         ("IO", "", []),
     ],
 )
@@ -30,42 +31,62 @@ def test_spans_of_each_scheme(scheme: Any, tags: str, spans: list[tuple[int, int
 
 
 @pytest.mark.parametrize(
-    ("scheme", "tags"),
+    ("scheme", "tags", "detail"),
     [
-        ("BIO", "O I-a"),
-        ("BIO", "B-a I-b"),
-        ("BIO", "B"),
-        ("BIO", "S-a"),
-        ("IOB", "E-a"),
-        ("BIOES", "B-a O"),
-        ("BIOES", "B-a"),
-        ("BIOES", "B-a E-b"),
-        ("BIOES", "B-a S-a"),
-        ("BIOES", "I-a E-a"),
-        ("BIOES", "M-a"),
-        ("BMES", "B-a I-a E-a"),
+        ("BIO", "O I-a", "'I-a' at token 1 begins no span in BIO"),
+        ("BIO", "B-a I-b", "'I-b' at token 1 begins no span in BIO"),
+        ("BIOES", "B-a O", "'O' at token 1 comes after an unfinished 'a'"),
+        ("BIOES", "B-a", "'the end' at token 1 comes after an unfinished 'a'"),
+        ("BIOES", "B-a E-b-a", "'E-b-a' at token 1 comes after an unfinished 'a'"),
+        ("BIOES", "B-a S-a", "'S-a' at token 1 comes after an unfinished 'a'"),
+        ("BIOES", "I-a E-a", "'I-a' at token 0 begins no span in BIOES"),
     ],
 )
-def test_tags_out_of_order_are_refused(scheme: Any, tags: str) -> None:
-    with pytest.raises(RefusedError):
+def test_tags_out_of_order_are_refused(scheme: Any, tags: str, detail: str) -> None:
+    with pytest.raises(RefusedError) as error:
         tagged_spans(tags.split(), scheme)
+    assert (error.value.reason, error.value.detail) == ("tags out of order", detail)
 
 
 @pytest.mark.parametrize(
-    ("scheme", "tags", "words"),
+    ("scheme", "tags", "wrong", "there"),
     [
-        ("BIO", "O X-a", ["'X-a' at token 1 begins with none of B-, I- of BIO", "begin with X"]),
-        ("BIO", "B-a E-a", ["begin with B, E; the tags fit `scheme: BIOES`"]),
-        ("BIO", "B-a M-a E-a", ["the tags fit `scheme: BMES`"]),
-        ("BIO", "O city", ["'city' at token 1", "the tags fit `scheme: IO`"]),
-        ("BIOES", "B-a M-a", ["B-, I-, E-, S- of BIOES", "the tags fit `scheme: BMES`"]),
+        ("BIO", "O X-a", "'X-a' at token 1 begins with none of B-, I- of BIO", "X"),
+        ("BIO", "B-a-b city", "'city' at token 1 begins with none of B-, I- of BIO", "B, city"),
+        ("BIO", "B", "'B' at token 0 begins with none of B-, I- of BIO", "B; the tags fit `scheme: IO`"),
+        ("BIO", "S-a", "'S-a' at token 0 begins with none of B-, I- of BIO", "S; the tags fit `scheme: BIOES`"),
+        (
+            "BIO",
+            "B-a E-a",
+            "'E-a' at token 1 begins with none of B-, I- of BIO",
+            "B, E; the tags fit `scheme: BIOES`",
+        ),
+        (
+            "BIO",
+            "O city",
+            "'city' at token 1 begins with none of B-, I- of BIO",
+            "city; the tags fit `scheme: IO`",
+        ),
+        ("IOB", "M-a", "'M-a' at token 0 begins with none of B-, I- of IOB", "M; the tags fit `scheme: BMES`"),
+        (
+            "BIOES",
+            "B-a M-a",
+            "'M-a' at token 1 begins with none of B-, I-, E-, S- of BIOES",
+            "B, M; the tags fit `scheme: BMES`",
+        ),
+        (
+            "BMES",
+            "B-a I-a",
+            "'I-a' at token 1 begins with none of B-, M-, E-, S- of BMES",
+            "B, I; the tags fit `scheme: BIO`",
+        ),
     ],
 )
-def test_an_unknown_prefix_names_those_there_are(scheme: Any, tags: str, words: list[str]) -> None:
+def test_an_unknown_prefix_names_those_there_are(scheme: Any, tags: str, wrong: str, there: str) -> None:
     with pytest.raises(RefusedError) as error:
         tagged_spans(tags.split(), scheme)
     assert error.value.reason == "unknown tag"
-    assert not [each for each in words if each not in error.value.detail], error.value.detail
+    assert error.value.detail == f"{wrong}; the row's tags begin with {there}"
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.sampled_from("ab")), max_size=6), st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,23 @@ def test_micro_batches_add_up_to_the_batch(world: World, tmp_path: Path) -> None
     assert float(parts.loss) == pytest.approx(float(whole.loss), rel=1e-5) and parts.tokens == whole.tokens
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+def test_dropout_differs_by_step_worker_and_micro_batch(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    training = loop.set_up(recipe, world.shards, tmp_path / "run", loop.ALONE, resume=False)
+    step = training.loader.step(0)
+    step = replace(step, batches=[step.batches[0]] * 2)  # the same twice
+
+    def losses_of(seed: int, index: int, rank: int) -> list[float]:
+        seeded = recipe.model_copy(update={"seed": seed})
+        totals = accumulate(replace(training, recipe=seeded, worker=loop.Worker(rank)), index, step)
+        return [float(loss) for loss in totals.losses]
+
+    first = losses_of(0, 0, 0)
+    assert losses_of(0, 0, 0) == first
+    every = [first, losses_of(1, 0, 0), losses_of(0, 1, 0), losses_of(0, 0, 1)]
+    assert len({loss for losses in every for loss in losses}) == 8
+    training.writer.close()
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def _spans(
         if here is None:
             at[fragments] = (label, identity, first)
         else:
-            for key in ((label, identity), (None, identity), (label, None), (None, None)):
+            for key in ((label, identity), (None, identity), (label, None)):
                 others.setdefault((fragments, *key), first)
         if identity is not None and shared is None:
             of_id[identity] = first

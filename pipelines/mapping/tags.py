@@ -69,7 +69,7 @@ def _wrong(tags: list[str], i: int, scheme: Scheme, why: str) -> tuple[str, str]
     if i == len(tags) or (tag.partition("-")[0] in known and "-" in tag) or tag == "O":
         return "tags out of order", f"{tag!r} at token {i} {why}"
     there = {each.partition("-")[0] if "-" in each else each for each in tags} - {"O"}
-    fits: list[Scheme] = [name for name, marks in _MARKS.items() if name != "IO" and there <= set(marks)]
+    fits: list[Scheme] = [name for name, marks in _MARKS.items() if there <= set(marks)]
     if not any("-" in each for each in tags):
         fits = ["IO"]
     cure = f"; the tags fit `scheme: {fits[0]}`" if fits else ""

@@ -45,7 +45,7 @@ def _correlation(x: Floats, y: Floats) -> float:
 
 
 def _ranks(x: Floats) -> Floats:
-    """The mean of the places that equal values have in order."""
-    _, place, times = np.unique(x, return_inverse=True, return_counts=True)
-    last = np.cumsum(times)
-    return np.asarray((last - (times - 1) / 2)[place], np.float64)
+    """The place of each value in order; equal values share the mean of their places."""
+    from scipy.stats import rankdata  # here because it takes a while to import
+
+    return np.asarray(rankdata(x), np.float64)

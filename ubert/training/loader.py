@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -150,7 +150,7 @@ class Loader:
         asked = self.prompts.of_rows(rows, row_R, copy_R, turn)
         count_R = np.array([len(of_row.prompts) for of_row in asked])
         lengths = (rows.behind + [of_row.tokens for of_row in asked]).tolist()
-        for start, stop in self._cuts(lengths, count_R.tolist()):
+        for start, stop in cuts(lengths, count_R.tolist(), self.recipe.tokens_per_step):
             times, examples = count_R[start:stop], np.arange(stop - start)
             columns = Sequences(
                 prompt=list(chain.from_iterable(of_row.prompts for of_row in asked[start:stop])),
@@ -170,7 +170,7 @@ class Loader:
             self._sources(row, copy, epoch) for row, copy in zip(row_R.tolist(), copy_R.tolist(), strict=True)
         ]
         lengths = [max(len(one.ids) for one in of_row) for of_row in found]
-        for start, stop in self._cuts(lengths, list(map(len, found))):
+        for start, stop in cuts(lengths, list(map(len, found)), self.recipe.tokens_per_step):
             yield pointer.padded(list(chain.from_iterable(found[start:stop])), self.special, stop - start)
 
     def _sources(self, row: int, copy: int, epoch: int) -> list[Pointed]:
@@ -196,7 +196,9 @@ class Loader:
         texts = list(
             masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, plan.epoch(turn), MASKS)
         )
-        for start, stop in self._cuts([len(text.ids) + 2 for text in texts], [1] * len(texts)):
+        for start, stop in cuts(
+            [len(text.ids) + 2 for text in texts], [1] * len(texts), self.recipe.tokens_per_step
+        ):
             yield masked_batch(texts[start:stop], self.special)
 
     def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[ClozeBatch]:
@@ -205,21 +207,24 @@ class Loader:
         key = *self.plans[objective].key, self.plans[objective].epoch(turn), CLOZES
         items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
         smoothing = SMOOTHING if objective == "seq2seq" else 0.0
-        for start, stop in self._cuts([len(item.ids) for item in items], [1] * len(items)):
+        for start, stop in cuts([len(item.ids) for item in items], [1] * len(items), self.recipe.tokens_per_step):
             yield cloze.padded(items[start:stop], self.special.pad, smoothing)
 
-    def _cuts(self, lengths: list[int], counts: list[int]) -> Iterator[tuple[int, int]]:
-        """Where micro-batches start and stop: each is as many rows as a forward pass may have."""
-        if max(lengths) * sum(counts) <= self.recipe.tokens_per_step:
-            yield 0, len(lengths)
-            return
-        start = longest = total = 0
-        for i, (length, count) in enumerate(zip(lengths, counts, strict=True)):
-            if i > start and max(longest, length) * (total + count) > self.recipe.tokens_per_step:
-                yield start, i
-                start, longest, total = i, 0, 0
-            longest, total = max(longest, length), total + count
-        yield start, len(lengths)
+
+def cuts(lengths: Sequence[int], counts: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Where micro-batches start and stop: each has as many rows as fit into `most` padded tokens, at least one.
+
+    Args:
+        lengths: tokens of a row's longest sequence.
+        counts: sequences of a row.
+    """
+    start = longest = total = 0
+    for i, (length, count) in enumerate(zip(lengths, counts, strict=True)):
+        if i > start and max(longest, length) * (total + count) > most:
+            yield start, i
+            start, longest, total = i, 0, 0
+        longest, total = max(longest, length), total + count
+    yield start, len(lengths)
 
 
 def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:

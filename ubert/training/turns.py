@@ -33,7 +33,7 @@ class Turns:
         return name, cycle * self.counts[name] + before
 
     def until(self, name: Trained, turns: int) -> int:
-        """Steps in which an objective has about so many turns."""
+        """The fewest steps in which an objective's share is so many turns."""
         return -(-turns * CYCLE // self.counts[name])
 
 

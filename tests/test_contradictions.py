@@ -1,0 +1,58 @@
+"""What an annotation says, in one form: equal where two records say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handmade import record
+
+from pipelines.audit.contradictions import annotation
+from ubert.schema.record import Argument, Category, Event, Record, Span
+
+
+def clusters(*groups: int | None) -> Record:
+    """Mentions of "Ann", "she" and "Bob", by the cluster that each is of."""
+    places = ((0, 3), (9, 12), (17, 20))
+    spans = [Span(*place, group=group) for place, group in zip(places, groups, strict=True)]
+    return record("c", 0, "coref", "Ann says she saw Bob.", [], spans=spans)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "same"),
+    [
+        ((0, 0, 1), (5, 5, 2), True),  # whatever their numbers are
+        ((0, 0, 1), (0, 1, 1), False),
+        ((0, 0, 1), (0, 1, 2), False),
+        ((0, 0, 0), (0, 0, 1), False),
+        ((0, 0, None), (0, None, None), False),
+    ],
+)
+def test_clusters_are_what_they_hold(here: Any, there: Any, same: bool) -> None:
+    assert (annotation(clusters(*here)) == annotation(clusters(*there))) == same
+
+
+def test_arguments_are_told_apart_by_their_event() -> None:
+    """By its trigger, and by what it is an argument of."""
+    kinds = (Category("say", "event"), Category("see", "event"), Category("what", "role", event="say"))
+    spans = [Span(4, 8), Span(13, 16), Span(0, 3)]
+
+    def said(argument: Argument) -> dict[str, Any]:
+        one = record("c", 0, "event", "Ann says she saw Bob.", [], spans=spans)
+        one.categories, one.events = kinds, [Event(0, 0, [argument]), Event(1, 1)]
+        return annotation(one)
+
+    every = [said(argument) for argument in (Argument(2, event=1), Argument(2, span=1), Argument(2, span=2))]
+    assert all(here != there for i, here in enumerate(every) for there in every[:i])
+
+
+def test_what_is_said_of_the_second_text_is_not_said_of_the_first() -> None:
+    """Case and white space make no difference, before a mention or in it."""
+
+    def said(text: str, pair: str, span: Span) -> dict[str, Any]:
+        return annotation(record("c", 0, "ner", text, ["who"], pair=pair, spans=[span]))
+
+    here = said("Ann Lee", "ann lee", Span(4, 7, 0))
+    assert here == said("ANN  Lee", "x", Span(5, 8, 0)) == said(" ann lee", "x", Span(5, 8, 0))
+    there = said("Ann Lee", "ann lee", Span(4, 7, 0, side="pair"))
+    assert there != here and there == said("x", "ANN  LEE", Span(5, 8, 0, side="pair"))
