@@ -1,0 +1,30 @@
+"""The loss of a model on texts that it is not trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.recipe import Prompting, Recipe
+from ubert.training.loader import Loader
+from ubert.training.shards import open_shards
+from ubert.training.step import SummedLoss
+
+
+@torch.no_grad()
+def validation_loss(model: UbertModel, tokenizer: Tokenizer, recipe: Recipe, shards: Path) -> float:
+    """The mean loss of a row of the shards, as the recipe's structure table counts it, without dropout.
+
+    Every row is shown once, and prompts don't vary, so that two models are asked the same.
+    """
+    once = recipe.model_copy(update={"steps": None, "epochs": 1.0, "prompts": Prompting(), "batches": "mixed"})
+    loader = Loader(open_shards(shards), once, tokenizer.special, model.most_tokens)
+    score = SummedLoss(model.eval(), once)  # type: ignore[no-untyped-call]
+    total, rows = 0.0, 0
+    for step in map(loader.step, range(loader.total_steps)):
+        total += sum(float(score(batch)) for batch in step.batches)
+        rows += step.examples
+    return total / rows
