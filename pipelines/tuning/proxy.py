@@ -71,7 +71,7 @@ def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: s
     for index, outcome in progress(completed(run, jobs, address), len(jobs), label):
         if isinstance(outcome, UserError):
             died[left[index].key] = str(outcome)
-    if len(died) == len(wanted):
+    if died and len(died) == len(wanted):
         raise UserError(f"all {len(died)} runs died; the first one: {next(iter(died.values()))}")
     losses = {key: _read(store, proxy)["losses"] for key, proxy in wanted.items() if key not in died}
     return Finished(losses, died)

@@ -17,7 +17,7 @@ from ubert.schema.manifest import MixtureManifest, RealisedSource
 from ubert.schema.mixture import Mixture, MixtureSource
 
 Floats = npt.NDArray[np.float64]
-SPREAD = 0.25, 4.0  # concentration of a Dirichlet draw, in multiples of K: from a few sources to nearly the mean
+LEAST, MOST = 0.25, 4.0  # concentration of a Dirichlet draw, by K: from a few sources to nearly all alike
 
 _FAR = 60.0  # the logarithm of a factor that takes every share to its bound
 
@@ -75,7 +75,7 @@ def drawn_shares(space: Space, *key: int) -> Floats:
     """
     random = np.random.default_rng(key)
     centre_K = np.sqrt(space.natural_K)
-    concentration = len(centre_K) * math.exp(random.uniform(*map(math.log, SPREAD)))
+    concentration = len(centre_K) * math.exp(random.uniform(math.log(LEAST), math.log(MOST)))
     return within(space, random.dirichlet(concentration * centre_K / centre_K.sum()))
 
 
