@@ -145,4 +145,4 @@ def _read(store: Store, proxy: Proxy) -> dict[str, Any]:
 def explained(died: Mapping[str, str]) -> str:
     """How many runs died, and why."""
     reasons: Iterable[str] = dict.fromkeys(died.values())
-    return f"{len(died)} runs died: {'; '.join(reasons)}"
+    return f"{len(died)} run{'s' * (len(died) > 1)} died: {'; '.join(reasons)}"

@@ -6,7 +6,7 @@ Shapes: K sources.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +92,7 @@ def within(space: Space, shares_K: Floats) -> Floats:
     return scaled(brentq(excess, -_FAR, _FAR) if excess(_FAR) > 0 else _FAR)
 
 
-def weighted(mixture: Mixture, size: int, shares: Sequence[float], **changed: str) -> Mixture:
+def weighted(mixture: Mixture, size: int, shares: Iterable[float], **changed: str) -> Mixture:
     """The mixture with these shares of draws in place of its policy; `changed` are its name and description."""
     policy = {"policy", "temperature", "scale", "maximum", "by", "sources"}
     sources = [
