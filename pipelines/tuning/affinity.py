@@ -89,7 +89,9 @@ def _of(setup: Setup, names: Sequence[str]) -> Mixture:
         for leaf in mixture.leaves
         if leaf.name in names
     ]
-    kept = mixture.model_dump(include={"name", "seed", "leaks", "duplicates", "evidence", "hold_out", "licences"})
+    kept = mixture.model_dump(
+        include={"name", "seed", "leaks", "duplicates", "suspects", "evidence", "hold_out", "licences"}
+    )
     return Mixture(**kept, policy="equal", size=draws * len(sources), sources=sources)
 
 

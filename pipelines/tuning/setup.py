@@ -133,6 +133,7 @@ def _short(recipe: Recipe, steps: int) -> Recipe:
         "epochs": None,
         "checkpoint_every": NEVER,
         "mlflow": False,
+        "dynamics": False,
         "evaluate": [],
         "evaluate_every": None,
         "keep_best": None,

@@ -63,7 +63,8 @@ def space(mixture: Mixture, drawn: MixtureManifest) -> Space:
 
 def pool_of(leaf: MixtureSource, source: RealisedSource) -> int:
     """How many records of a corpus may be drawn."""
-    left = source.available - source.dropped_leaks - source.dropped_duplicates - source.dropped_held_out
+    dropped = source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out + source.dropped_suspects
+    left = source.available - dropped
     return min(left, leaf.cap or left)
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
+from ubert.model import cells
+from ubert.model.batch import Batch
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.recipe import Prompting, Recipe
 from ubert.training.loader import Loader
 from ubert.training.shards import open_shards
-from ubert.training.step import SummedLoss
 
 
 @torch.no_grad()
@@ -22,9 +23,11 @@ def validation_loss(model: UbertModel, tokenizer: Tokenizer, recipe: Recipe, sha
     """
     once = recipe.model_copy(update={"steps": None, "epochs": 1.0, "prompts": Prompting(), "batches": "mixed"})
     loader = Loader(open_shards(shards), once, tokenizer.special, model.most_tokens)
-    score = SummedLoss(model.eval(), once)  # type: ignore[no-untyped-call]
+    model.eval()  # type: ignore[no-untyped-call]
     total, rows = 0.0, 0
     for step in map(loader.step, range(loader.total_steps)):
-        total += sum(float(score(batch)) for batch in step.batches)
+        for batch in step.batches:
+            assert isinstance(batch, Batch)
+            total += float(cells.loss(model(batch), batch, recipe.loss_scale, recipe.loss)[0])
         rows += step.examples
     return total / rows
