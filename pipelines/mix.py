@@ -40,17 +40,27 @@ from ubert.schema.manifest import (
 from ubert.schema.mixture import Mixture
 
 
-def mix(mixture: Mixture, *, root: Place, encoder: str | None = None, dry_run: bool = False) -> MixtureManifest:
+def mix(
+    mixture: Mixture,
+    *,
+    root: Place,
+    into: Place | None = None,
+    encoder: str | None = None,
+    dry_run: bool = False,
+) -> MixtureManifest:
     """Draw a mixture; with `dry_run`, only say what would be drawn. What is drawn already is left as it is.
 
     Args:
+        root: the store that has the corpora.
+        into: the store that gets the mixture; default: the same one.
         encoder: whose tokens the manifest is to count, if any.
 
     Raises:
         UserError: a corpus is not ingested or its licence not allowed, a `where` is wrong or matches nothing,
             there is a leak and the mixture refuses them, a quota cannot be met, or there is no such encoder.
     """
-    return persistent(lambda: _mix(mixture, Store(root.absolute()), encoder, dry_run))
+    store, target = (Store(place.absolute()) for place in (root, into or root))
+    return persistent(lambda: _mix(mixture, store, target, encoder, dry_run))
 
 
 def composition(manifest: MixtureManifest) -> pa.Table:
@@ -76,7 +86,7 @@ def composition(manifest: MixtureManifest) -> pa.Table:
     return pa.concat_tables([table, pa.Table.from_pylist([whole], schema=table.schema)])
 
 
-def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> MixtureManifest:
+def _mix(mixture: Mixture, store: Store, target: Store, encoder: str | None, dry_run: bool) -> MixtureManifest:
     names = dict.fromkeys(leaf.corpus for leaf in mixture.leaves)
     corpora = {name: store.current("corpora", name)[1] for name in names}
     _check_licences(mixture, corpora)
@@ -95,19 +105,19 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
             drops.column("record_id").to_pylist(),
             _audits_seen(store, mixture),
         )
-        directory = store.directory("mixtures", mixture.name, mark)
+        directory = target.directory("mixtures", mixture.name, mark)
         if (directory / MANIFEST).exists():
             drawn = read_manifest(MixtureManifest, directory)
             manifest = count_tokens(connection, mixture, drawn, encoder) if encoder else drawn
             if not dry_run:
                 if manifest != drawn:
-                    store.publish("mixtures", manifest)
-                manifest = store.again("mixtures", manifest)
+                    target.publish("mixtures", manifest)
+                manifest = target.again("mixtures", manifest)
             return manifest
         connection.register("dropped", drops)
         matched = _matched(mixture, available, drops)
         planned = plan(connection, mixture, corpora, {name: one.left for name, one in matched.items()})
-        with nullcontext() if dry_run else store.working_on("mixtures", mixture.name):
+        with nullcontext() if dry_run else target.working_on("mixtures", mixture.name):
             draws = _members(connection, mixture, planned, None if dry_run else directory / "members.parquet")
             manifest = MixtureManifest(
                 name=mixture.name,
@@ -132,7 +142,7 @@ def _mix(mixture: Mixture, store: Store, encoder: str | None, dry_run: bool) -> 
                 if len(drops):
                     with atomic(directory / "dropped.parquet") as path:
                         pq.write_table(drops, path, compression="zstd")
-                store.publish("mixtures", manifest)
+                target.publish("mixtures", manifest)
         return manifest
 
 

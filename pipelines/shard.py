@@ -110,33 +110,64 @@ def shard(
         wanted = units(planned)
         left = missing(store, wanted)
         _run([(unit, encoder, max_tokens) for unit in left], address)
-        manifest = ShardManifest(
-            name=mixture,
-            fingerprint=planned.fingerprint,
-            created=now(),
-            mixture=mixture,
-            mixture_fingerprint=planned.mixture.fingerprint,
-            encoder=encoder,
-            tokenizer=planned.tokenizer.hash,
-            max_tokens=max_tokens,
-            phases=planned.mixture.phases,
-            sources=[f"{source.corpus}/{source.split}" for source in planned.mixture.sources],
-            **write(wanted, planned.tokenizer, planned.directory, paraphrases),
-        )
+        manifest = _joined(planned, wanted, encoder, paraphrases)
         store.publish("shards", manifest)
         report(Work(len(left), len(wanted) - len(left)))
     return manifest
 
 
+def shard_here(mixture: str, *, encoder: str, max_tokens: int, root: Place, into: Path) -> Path:
+    """The shards of a mixture that the store `into` has, of corpora of `root`, made in this process; returns their
+    directory.
+
+    Raises:
+        UserError: as `shard` does.
+    """
+    target = Store(into)
+    planned = plan(Store(root.absolute()), mixture, encoder, max_tokens, drawn=target)
+    wanted = units(planned)
+    for unit in missing(Store(on_disk(root)), wanted):
+        run_unit(unit, encoder, max_tokens)
+    target.publish("shards", _joined(planned, wanted, encoder, NO_PARAPHRASES))
+    return planned.directory
+
+
+def _joined(planned: Plan, wanted: Sequence[Unit], encoder: str, paraphrases: Paraphrases) -> ShardManifest:
+    """Write what the mixture makes of finished units, and what a manifest says of it."""
+    return ShardManifest(
+        name=planned.mixture.name,
+        fingerprint=planned.fingerprint,
+        created=now(),
+        mixture=planned.mixture.name,
+        mixture_fingerprint=planned.mixture.fingerprint,
+        encoder=encoder,
+        tokenizer=planned.tokenizer.hash,
+        max_tokens=planned.max_tokens,
+        phases=planned.mixture.phases,
+        sources=[f"{source.corpus}/{source.split}" for source in planned.mixture.sources],
+        **write(wanted, planned.tokenizer, planned.directory, paraphrases),
+    )
+
+
 def plan(
-    store: Store, mixture: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
+    store: Store,
+    mixture: str,
+    encoder: str,
+    max_tokens: int,
+    paraphrases: Paraphrases = NO_PARAPHRASES,
+    *,
+    drawn: Store | None = None,
 ) -> Plan:
     """The parts of the mixture's corpora, as they were when it was drawn, and the name of their shards.
+
+    Args:
+        store: has the corpora.
+        drawn: has the mixture, and gets the shards; default: the same store.
 
     Raises:
         UserError: mixture, corpus or encoder is missing.
     """
-    place, mixed = store.current("mixtures", mixture)
+    place, mixed = (drawn or store).current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)
     parts: list[Part] = []
     for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
@@ -148,7 +179,7 @@ def plan(
     codes = [code_hash("pipelines.shard_files"), *sorted({part.code for part in parts})]
     words = sorted((name, list(others)) for name, others in paraphrases.items())
     name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, codes, words)
-    directory = on_disk(store.root) / "shards" / mixture / name
+    directory = on_disk((drawn or store).root) / "shards" / mixture / name
     return Plan(mixed, place / "members.parquet", tuple(parts), tokenizer, max_tokens, name, directory)
 
 

@@ -9,6 +9,8 @@
     sources/<dataset>.jsonl         hashes of source files; beside it labels that specs took from their data,
                                     <name>-<fingerprint>.categories.json
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
+    proxies/<key>.json              losses after a proxy run; affinity/<mixture>.json and tunings/<evidence>.json,
+                                    what was found with them
 
 A directory exists once its manifest does; the newest one of a name is the current one. Shards and runs of an
 object store lie on the disk of the machine that made them.

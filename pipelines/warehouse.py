@@ -73,6 +73,13 @@ _TABLES = {
             "created": _WORD,
         }
     ),
+    "affinity": pa.schema(
+        {
+            **dict.fromkeys(("mixture", "fingerprint", "corpus", "added"), _WORD),
+            **dict.fromkeys(("cluster", "steps", "seed"), _COUNT),
+            **dict.fromkeys(("loss_alone", "loss_with", "change"), pa.float64()),
+        }
+    ),
     "shards": pa.schema(
         {
             **dict.fromkeys(("mixture", "fingerprint", "encoder", "path"), _WORD),
@@ -190,6 +197,7 @@ def connect(
             "mixtures": _mixture_rows(store),
             "audits": _audit_rows(store),
             "probes": _probe_rows(store),
+            "affinity": _affinity_rows(store),
             "shards": _shard_rows(store),
         }
         for name, rows in tables.items():
@@ -334,6 +342,11 @@ def _probe_rows(store: Store) -> Iterator[dict[str, Any]]:
     for path in sorted((store.root / "probes").glob("*.json"), key=str):
         cell = json.loads(path.read_text(encoding="utf-8"))
         yield {**cell, "shots": str(cell["shots"])}
+
+
+def _affinity_rows(store: Store) -> Iterator[dict[str, Any]]:
+    for path in sorted((store.root / "affinity").glob("*.json"), key=str):
+        yield from json.loads(path.read_text(encoding="utf-8"))["rows"]
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:

@@ -76,6 +76,8 @@ COMMANDS: dict[str, list[str]] = {  # with NAME where a name goes
     "probe corpora": ["probe", "absent", "--corpora", "NAME"],
     "suspects": ["suspects", "NAME"],
     "suspects recipe": ["suspects", "absent", "--recipe", "NAME"],
+    "affinity": ["affinity", "NAME"],
+    "tune": ["tune", "NAME"],
     "submit": ["submit", "NAME"],
     "jobs": ["jobs", "NAME", "--address", "http://127.0.0.1:9"],
 }

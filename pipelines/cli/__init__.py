@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli import cluster, corpora, drafting, generate, models, probe, suspects, use  # noqa: F401  (their commands)
+from pipelines.cli import (  # noqa: F401  (their commands)
+    cluster,
+    corpora,
+    drafting,
+    generate,
+    models,
+    probe,
+    suspects,
+    tuning,
+    use,
+)
 from pipelines.cli.shared import app, plainly
 
 

@@ -218,7 +218,7 @@ def sql(
     """One SELECT over the store, which it cannot change.
 
     Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards,
-    duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics, cartography.
+    affinity, duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics, cartography.
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """

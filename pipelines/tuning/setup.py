@@ -1,0 +1,141 @@
+"""What all proxy runs of a mixture share: its data, the recipe, and the corpora whose loss is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.mix import mix
+from pipelines.place import Place
+from pipelines.probe.cell import weights_of
+from pipelines.specs import recipe as load_recipe
+from pipelines.store import Store
+from pipelines.tuning.proxy import Proxy
+from ubert.model.tokenizer import encoder_path
+from ubert.model.ubert import WEIGHTS
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest, MixtureManifest
+from ubert.schema.mixture import Mixture
+from ubert.schema.recipe import Recipe
+
+UNLABELLED = frozenset({"text", "seq2seq"})  # tasks that the structure table doesn't learn
+NEVER = 10**9  # steps
+
+
+class Setup(NamedTuple):
+    """`drawn`: the mixture as it would be drawn by its own words; `targets`: the corpora that the user asks for,
+    which are among `measured`."""
+
+    mixture: Mixture
+    drawn: MixtureManifest
+    recipe: Recipe
+    weights: str
+    measured: tuple[tuple[str, str], ...]
+    targets: list[str]
+    limit: int
+
+    def proxy(self, mixture: Mixture, seed: int) -> Proxy:
+        """A run on a variant of the mixture."""
+        recipe = self.recipe.model_copy(update={"seed": seed})
+        return Proxy(mixture, self.drawn.fingerprint, recipe, self.weights, self.measured, self.limit)
+
+
+def setup(
+    mixture: Mixture, recipe: Recipe, *, steps: int, targets: Sequence[str] | None, limit: int, root: Place
+) -> Setup:
+    """Check what is asked for before anything runs.
+
+    Args:
+        targets: corpora whose loss counts; default: all of the mixture.
+        limit: validation records of each corpus that are measured.
+
+    Raises:
+        UserError: a corpus is not ingested, has no validation split or can't be measured; the mixture or the
+            recipe has what proxy runs can't have.
+    """
+    _check(mixture, recipe)
+    store = Store(root.absolute())
+    corpora = {leaf.corpus: store.current("corpora", leaf.corpus)[1] for leaf in mixture.leaves}
+    if unlabelled := [name for name, manifest in corpora.items() if manifest.task in UNLABELLED]:
+        raise UserError(
+            f"mixture {mixture.name}: proxy runs train the structure table, and {', '.join(unlabelled)} has no "
+            "labels for it; name a mixture without it"
+        )
+    asked = {name: store.current("corpora", name)[1] for name in targets or corpora}
+    trained = {leaf.corpus for leaf in mixture.leaves if leaf.split == "validation"}
+    able = [name for name, manifest in corpora.items() if not _why_not(manifest, trained)]
+    for name, manifest in asked.items():
+        if why := _why_not(manifest, trained):
+            others = ",".join(one for one in able if not targets or one in targets)
+            raise UserError(
+                f"corpus {name} {why}; "
+                + (f"measure others (--for {others}), or " if others else "")
+                + "list files of `split: validation` in its spec and ingest it again"
+            )
+    measured = {**{name: corpora[name] for name in able}, **asked}
+    folder = Path(encoder_path(recipe.encoder))
+    return Setup(
+        mixture,
+        mix(mixture, root=root, dry_run=True),
+        _short(recipe, steps),
+        weights_of(folder) if (folder / WEIGHTS).is_file() else "",
+        tuple((name, manifest.fingerprint) for name, manifest in measured.items()),
+        list(asked),
+        limit,
+    )
+
+
+def proxy_recipe(given: str | None, mixture: str, specs: Path) -> Recipe:
+    """The recipe that a user named, else the one with the mixture's name, else one of defaults.
+
+    Raises:
+        UserError: there is no such recipe, or it has errors.
+    """
+    if given is None and not (specs / "recipes" / f"{mixture}.yaml").is_file():
+        return Recipe(name=mixture, mixture=mixture, steps=1)
+    return load_recipe(given or mixture, specs)
+
+
+def _check(mixture: Mixture, recipe: Recipe) -> None:
+    if mixture.phases:
+        raise UserError(
+            f"mixture {mixture.name} has phases, whose weights would replace those that are tried; remove them"
+        )
+    if [*recipe.objectives] != ["structure"]:
+        raise UserError(
+            f"recipe {recipe.name}: proxy runs train the structure table alone, and `objectives` are "
+            f"{', '.join(recipe.objectives)}; name another recipe with --recipe"
+        )
+    if recipe.ancestor or recipe.continue_from or recipe.replay:
+        raise UserError(
+            f"recipe {recipe.name}: proxy runs begin at the encoder and have no `from`, `continue_from` or "
+            "`replay`; name another recipe with --recipe"
+        )
+
+
+def _why_not(manifest: CorpusManifest, trained: set[str]) -> str:
+    """Why the loss of a corpus can't be measured."""
+    if manifest.task in UNLABELLED:
+        return f"is of task {manifest.task}, which has no labels to measure the loss of"
+    if not any(counts.kept for counts in manifest.splits if counts.split == "validation"):
+        return "has no validation split to measure its loss on"
+    if manifest.name in trained:
+        return "has its validation split among the sources of the mixture"
+    return ""
+
+
+def _short(recipe: Recipe, steps: int) -> Recipe:
+    """The recipe of a proxy run: the settings of the given one, for so many steps, without what outlives it."""
+    changed = {
+        "name": "proxy",
+        "steps": steps,
+        "epochs": None,
+        "checkpoint_every": NEVER,
+        "mlflow": False,
+        "dynamics": False,
+        "evaluate": [],
+        "evaluate_every": None,
+        "keep_best": None,
+    }
+    return Recipe(**recipe.model_dump() | changed)

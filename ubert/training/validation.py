@@ -1,0 +1,33 @@
+"""The loss of a model on texts that it is not trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ubert.model import cells
+from ubert.model.batch import Batch
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.recipe import Prompting, Recipe
+from ubert.training.loader import Loader
+from ubert.training.shards import open_shards
+
+
+@torch.no_grad()
+def validation_loss(model: UbertModel, tokenizer: Tokenizer, recipe: Recipe, shards: Path) -> float:
+    """The mean loss of a row of the shards, as the recipe's structure table counts it, without dropout.
+
+    Every row is shown once, and prompts don't vary, so that two models are asked the same.
+    """
+    once = recipe.model_copy(update={"steps": None, "epochs": 1.0, "prompts": Prompting(), "batches": "mixed"})
+    loader = Loader(open_shards(shards), once, tokenizer.special, model.most_tokens)
+    model.eval()  # type: ignore[no-untyped-call]
+    total, rows = 0.0, 0
+    for step in map(loader.step, range(loader.total_steps)):
+        for batch in step.batches:
+            assert isinstance(batch, Batch)
+            total += float(cells.loss(model(batch), batch, recipe.loss_scale, recipe.loss)[0])
+        rows += step.examples
+    return total / rows
