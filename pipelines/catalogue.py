@@ -14,7 +14,7 @@ import typer
 
 from pipelines.cli.shared import STORE, Root, Specs, plainly, write
 from pipelines.markdown import markdown_table
-from pipelines.pages.examples import WORDS, chosen, drawn, left_out, plain
+from pipelines.pages.examples import WORDS, drawn, left_out, one_of_each, plain
 from pipelines.place import Place
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
 from pipelines.visible import shortened
@@ -31,14 +31,14 @@ ORDER BY mentions DESC, kind
 """
 _HEAD = """# Datasets
 
-All datasets that have a spec in `corpus_specs/datasets/`, as they are in the store. `make datasets` writes this page:
-edit specs, not the page. A click on a column's head sorts by it.
+All datasets that have a spec in `corpus_specs/datasets/`, as they are in the store. `make datasets` writes this
+page: edit specs, not the page. A click on a column's head sorts by it.
 
 - **records** are all that were kept, of all splits; [the counts](#counts) of each split are below.
-- **categories** are the names that the model reads. *Of each record*: the record brings its own, such as the answers
-  of a multiple-choice question.
-- **example**: at most 80 characters around an annotation. It is left out if the licence, in the publisher's own words,
-  is not plainly one that permits redistribution (*licence*), and for datasets of abuse (*abusive language*).
+- **categories** are the names that the model reads. *Of each record*: the record brings its own, such as the
+  answers of a multiple-choice question.
+- **example**: at most 80 characters around an annotation. It is left out if the licence, in the publisher's own
+  words, is not plainly one that permits redistribution (*licence*), and for datasets of abuse (*abusive language*).
 
 """
 _COUNTS = """## Counts
@@ -70,7 +70,7 @@ def markdown(root: Place, specs: Path) -> str:
     found = sorted((spec for spec in every if spec.name in corpora), key=lambda spec: (spec.folder, spec.name))
     if not found:
         raise UserError(f"{root}: no corpus of these specs here; make one with `ubert ingest NAME --root {root}`")
-    records = chosen(root, [spec.name for spec in found])
+    records = one_of_each(root, [spec.name for spec in found])
     rows = [_row(spec, corpora[spec.name], records.get(spec.name)) for spec in found]
     counts = [_counts(spec, corpora[spec.name], rejects[spec.name], mismatches[spec.name]) for spec in found]
     absent = [spec.name for spec in every if spec.name not in corpora]

@@ -12,8 +12,8 @@ from pipelines.cli import app
 
 _HEAD = """# Commands
 
-`ubert COMMAND --help` shows the same. A command exits with 0 on success, with 1 and a sentence on an error, and with 2
-on wrong usage. `ubert --debug COMMAND` shows the traceback of an error.
+`ubert COMMAND --help` shows the same. A command exits with 0 on success, with 1 and a sentence on an error, and
+with 2 on wrong usage. `ubert --debug COMMAND` shows the traceback of an error.
 """
 
 

@@ -19,8 +19,8 @@ from ubert.schema.spec import DatasetSpec
 
 AROUND = 80  # characters of a text that are quoted
 WORDS = 60  # characters of the name of a category, and of an answer
-_ABUSE = re.compile(r"\b(hate|hateful|offen[cs]|abus|toxic|insult|misogyn|sexis|racis|harass|beleidig)", re.IGNORECASE)
-# Of each corpus one record that is annotated, of the training split if it has one, and about as long as a quotation.
+_ABUSE = re.compile(r"\b(hate|offen[cs]|abus|toxic|insult|misogyn|sexis|racis|harass|beleidig)", re.IGNORECASE)
+# One record of each corpus: annotated, of the training split if there is one, about as long as a quotation.
 _CHOSEN = f"""
 WITH chosen AS (
     SELECT arg_min(record_id, {{
@@ -42,14 +42,13 @@ def left_out(spec: DatasetSpec) -> str | None:
     return "abusive language" if _ABUSE.search(f"{spec.description} {spec.instruction}") else None
 
 
-def chosen(root: Place, corpora: Collection[str]) -> dict[str, Record]:
+def one_of_each(root: Place, corpora: Collection[str]) -> dict[str, Record]:
     """A record of each corpus. The same store gives the same records."""
     return {record.corpus: record for record in batch_to_records(sql(root, _CHOSEN, corpora))}
 
 
 def drawn(record: Record) -> str:
-    """Words of a record with marks around the mentions in them, and what else is known of it, as HTML for a page of
-    Markdown."""
+    """Quote a record with marks around its mentions, and what else is known of it, as HTML in Markdown."""
     found = shown(quoted(record))
     texts = ("".join(_html(passage.pieces)).strip() for passage in found.passages)
     facts = (" · ".join(words) for fact in found.facts if (words := list(_words(fact))))
@@ -138,7 +137,9 @@ def _events(record: Record, place: dict[int, int]) -> Iterator[Event]:
     for event in record.events:
         if event.trigger in place:
             arguments = [
-                replace(argument, span=place[argument.span]) for argument in event.arguments if argument.span in place
+                replace(argument, span=place[argument.span])
+                for argument in event.arguments
+                if argument.span in place
             ]
             yield replace(event, trigger=place[event.trigger], arguments=arguments)
 

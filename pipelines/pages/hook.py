@@ -15,8 +15,8 @@ from mkdocs.structure.pages import Page
 from pipelines.pages import commands, keys
 from pipelines.specs import json_schemas
 
-_DATASET = """A spec of a dataset is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md) has
-examples, and what each key of `map` means; [formats](../formats.md) has the options of each format."""
+_DATASET = """A spec of a dataset is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md)
+has examples, and what each key of `map` means; [formats](../formats.md) has the options of each format."""
 _MIXTURE = """A mixture is `corpus_specs/mixtures/<name>.yaml`. [Mix corpora](../guides/mix.md) has examples."""
 _RECIPE = """A recipe is `corpus_specs/recipes/<name>.yaml`. [Pretrain](../guides/pretrain.md) has examples."""
 REPOSITORY = Path(__file__).resolve().parents[2]

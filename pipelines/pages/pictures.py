@@ -22,7 +22,9 @@ Parts = Iterator[str]
 def picture(width: int, height: int, parts: Parts) -> str:
     """An SVG of its own, on white, so that it reads in a dark page too."""
     style = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
+    )
     return "\n".join([head, f'<rect width="{width}" height="{height}" fill="{PAPER}"/>', *parts, "</svg>\n"])
 
 
