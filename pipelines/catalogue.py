@@ -38,7 +38,7 @@ page: edit specs, not the page. A click on a column's head sorts by it.
 - **categories** are the names that the model reads. *Of each record*: the record brings its own, such as the
   answers of a multiple-choice question.
 - **example**: at most 80 characters around an annotation. It is left out if the licence, in the publisher's own
-  words, is not plainly one that permits redistribution (*licence*), and for datasets of abuse (*abusive language*).
+  words, is not plainly one that permits redistribution (*licence*), and for abuse datasets (*abusive language*).
 
 """
 _COUNTS = """## Counts

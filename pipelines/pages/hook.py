@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 from pipelines.pages import commands, keys
 from pipelines.specs import json_schemas
 
-_DATASET = """A spec of a dataset is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md)
+_DATASET = """A dataset's spec is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md)
 has examples, and what each key of `map` means; [formats](../formats.md) has the options of each format."""
 _MIXTURE = """A mixture is `corpus_specs/mixtures/<name>.yaml`. [Mix corpora](../guides/mix.md) has examples."""
 _RECIPE = """A recipe is `corpus_specs/recipes/<name>.yaml`. [Pretrain](../guides/pretrain.md) has examples."""
@@ -25,7 +25,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/mixtures.md": lambda: keys.page("Keys of a mixture", _MIXTURE, json_schemas()["mixture"]),
     "reference/recipes.md": lambda: keys.page("Keys of a recipe", _RECIPE, json_schemas()["recipe"]),
     "reference/commands.md": commands.page,
-    "guides/cluster.md": (REPOSITORY / "cluster" / "README.md").read_text,
+    "guides/cluster.md": lambda: (REPOSITORY / "cluster" / "README.md").read_text(encoding="utf-8"),
 }
 _NAMED_BLOCK = re.compile(r"^```(\w+) ([\w./-]+)$", re.MULTILINE)
 

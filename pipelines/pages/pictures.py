@@ -129,12 +129,12 @@ def structure_table() -> str:
         yield from _table(80, "person", PERSON, BLUE)
         yield from _table(400, "place", PLACE, RED)
 
-    return picture(660, 300, parts())
+    return picture(660, 305, parts())
 
 
 def _table(left: float, name: str, gold: tuple[int, int], colour: str) -> Parts:
     size, top = 24, 60
-    yield text(left + size * len(TOKENS) / 2, 18, f"{name}: row first token, column last token")
+    yield text(left + size * len(TOKENS) / 2, top + size * len(TOKENS) + 20, name, colour)
     for i, token in enumerate(TOKENS):
         yield text(left - 6, top + size * i + 16, token, anchor="end")
         x, y = left + size * i + size / 2 + 4, top - 4
