@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import browser
 import pytest
@@ -15,7 +16,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from pipelines.pages import pictures
-from pipelines.pages.hook import PAGES
+from pipelines.pages.hook import PAGES, notebook
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 from ubert.schema.spec import DatasetSpec
@@ -124,3 +125,21 @@ def test_the_examples_of_the_concepts_are_right() -> None:
 def test_pictures_are_those_of_their_script(name: str) -> None:
     drawn = (DOCS / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn == pictures.PICTURES[name](), "run `python -m pipelines.pages.pictures`"
+
+
+def test_each_command_is_in_the_reference_with_an_example() -> None:
+    text = PAGES["reference/commands.md"]()
+    for command in ("ingest", "pretrain", "predict", "serve"):
+        section = text.split(f"\n## `ubert {command}`\n")[1].split("\n## ")[0]
+        assert f"$ ubert {command}" in section and "`--root DIR|URL`" in section
+
+
+def test_a_notebook_is_shown_with_its_outputs() -> None:
+    html = {"data": {"text/html": ["<b>\n", "x</b>"], "text/plain": ["x"]}}
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": ["f()"], "outputs": [html, {"name": "stdout", "text": ["1\n"]}]},
+    ]
+    assert notebook({"cells": cells}) == (
+        '# A\nb\n\n```python\nf()\n```\n\n<div class="output"><b> x</b></div>\n\n```text\n1\n```\n'
+    )

@@ -36,7 +36,7 @@ def typed(commands: str, folder: Path) -> str:
     environment |= {"PATH": f"{command.parent}:{environment['PATH']}", "PYTHONPATH": str(DOCS.parent)}
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", commands],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGS,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=6 * HANGS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -18,24 +18,8 @@ with 2 on wrong usage. `ubert --debug COMMAND` shows the traceback of an error.
 
 
 def page() -> str:
-    """The page, as Markdown."""
+    """The page, as Markdown: Typer's, with the examples as code."""
     command = get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="ubert"), name="ubert")
-    _, _, options = text.partition("\n\n")
-    summary = re.compile(r"^\* `(\S+)`: .*$", re.MULTILINE)
-    head, commands, rest = options.partition("**Commands**:")
-    listed, _, sections = rest.partition("\n## ")
-    links = summary.sub(lambda one: f"* [`{one[1]}`](#ubert-{one[1]}): {_first_line(one[1])}", listed)
-    body = f"{_HEAD}\n{head}{commands}{links}\n## {sections}"
-    return re.sub(r"^Example: (.*)$", r"```console title='Example'\n$ \1\n```", body, flags=re.MULTILINE)
-
-
-def _first_line(name: str) -> str:
-    """The first sentence of a command's help, where Typer's own list cuts it short."""
-    found = next(one for one in app.registered_commands if _name(one) == name)
-    text = " ".join((found.help or getattr(found.callback, "__doc__", "") or "").split("\n\n")[0].split())
-    return re.split(r"(?<=\.) ", text)[0]
-
-
-def _name(command: typer.models.CommandInfo) -> str:
-    return command.name or getattr(command.callback, "__name__", "").replace("_", "-")
+    _, _, sections = text.partition("\n## ")
+    return re.sub(r"^Example: (.*)$", r"```console\n$ \1\n```", f"{_HEAD}\n## {sections}", flags=re.MULTILINE)
