@@ -214,7 +214,7 @@ class Recipe(Described):
     mlflow: bool = False
     """Log to MLflow, too."""
     dynamics: bool = False
-    """Keep the loss of each text of the structure table at each pass, for the views `dynamics` and `cartography`."""
+    """Keep the structure table's loss of each text at each pass, for the views `dynamics` and `cartography`."""
     evaluate: list[Evaluation] = Field(default_factory=list)
     """Splits to measure."""
     evaluate_every: int | None = Field(default=None, gt=0)
