@@ -8,7 +8,7 @@ UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: fuzz mutation help setup quickstart format check lint types test test-slow datasets schemas constraints clean
+.PHONY: fuzz mutation help setup quickstart format check lint types test test-slow datasets docs schemas constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
@@ -18,6 +18,7 @@ help:
 	@echo "make mutation     small changes to some modules, which their tests should see"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
+	@echo "make docs         build the documentation pages in build/docs"
 	@echo "make format       apply formatting and lint fixes"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -77,10 +78,15 @@ datasets: setup
 	$(UBERT) ingest --data $(DATA) $(filter-out sample_%,$(basename $(notdir $(wildcard corpus_specs/datasets/*.yaml))))
 	$(BIN)/python -m pipelines.catalogue --root $(ROOT) --out docs/datasets.md
 
-# Writes the JSON Schemas of specs, for editors, and the page of all formats.
+# A wrong link or anchor is an error. A test builds the pages, too, so that CI does.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Writes the JSON Schemas of specs, for editors, the page of all formats, and the pictures of the concepts.
 schemas: setup
 	$(BIN)/python -m pipelines.specs
 	$(BIN)/python -m pipelines.format_page
+	$(BIN)/python -m pipelines.pages.pictures
 
 # Writes the exact versions of the present environment.
 constraints: setup

@@ -14,11 +14,13 @@ import typer
 
 from pipelines.cli.shared import STORE, Root, Specs, plainly, write
 from pipelines.markdown import markdown_table
+from pipelines.pages.examples import WORDS, drawn, left_out, one_of_each, plain
 from pipelines.place import Place
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
+from pipelines.visible import shortened
 from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
-from ubert.schema.record import SPLITS, TASKS
+from ubert.schema.record import SPLITS, TASKS, Record
 from ubert.schema.spec import DatasetSpec
 
 _CORPORA = "SELECT corpus, split, source_records, kept, rejected FROM corpora"
@@ -29,8 +31,17 @@ ORDER BY mentions DESC, kind
 """
 _HEAD = """# Datasets
 
-What became of every dataset that has a spec in `corpus_specs/datasets/`. Written by `make datasets` from the
-store: edit specs, not this page.
+All datasets that have a spec in `corpus_specs/datasets/`, as they are in the store. `make datasets` writes this
+page: edit specs, not the page. A click on a column's head sorts by it.
+
+- **records** are all that were kept, of all splits; [the counts](#counts) of each split are below.
+- **categories** are the names that the model reads. *Of each record*: the record brings its own, such as the
+  answers of a multiple-choice question.
+- **example**: at most 80 characters around an annotation. It is left out if the licence, in the publisher's own
+  words, is not plainly one that permits redistribution (*licence*), and for abuse datasets (*abusive language*).
+
+"""
+_COUNTS = """## Counts
 
 - **kept** (by split) and **rejected** (by reason): source records = kept + rejected, for every file. *Unlabelled*:
   of a split that was published without labels. `ubert rejects NAME` shows the rows.
@@ -39,7 +50,9 @@ store: edit specs, not this page.
   are in rejected records. SQL shows each: `SELECT * FROM mismatches WHERE corpus = 'NAME'`.
 
 """
-_COLUMNS = ("dataset", "spec", "task", "language", "licence", *SPLITS, "rejected", "mismatched mentions")
+_COLUMNS = ("dataset", "spec", "task", "language", "licence class", "records", "categories", "example")
+_COUNT_COLUMNS = ("spec", "licence", *SPLITS, "rejected", "mismatched mentions")
+_NAMES = 6  # categories that are named
 
 Rows = list[dict[str, Any]]
 
@@ -57,10 +70,13 @@ def markdown(root: Place, specs: Path) -> str:
     found = sorted((spec for spec in every if spec.name in corpora), key=lambda spec: (spec.folder, spec.name))
     if not found:
         raise UserError(f"{root}: no corpus of these specs here; make one with `ubert ingest NAME --root {root}`")
-    rows = [_row(spec, corpora[spec.name], rejects[spec.name], mismatches[spec.name]) for spec in found]
+    records = one_of_each(root, [spec.name for spec in found])
+    rows = [_row(spec, corpora[spec.name], records.get(spec.name)) for spec in found]
+    counts = [_counts(spec, corpora[spec.name], rejects[spec.name], mismatches[spec.name]) for spec in found]
     absent = [spec.name for spec in every if spec.name not in corpora]
     parts = [
         _HEAD + markdown_table(_COLUMNS, rows),
+        _COUNTS + markdown_table(_COUNT_COLUMNS, counts),
         "## Totals\n\nA text that several specs describe counts in each of them.\n\n" + _totals(found, corpora),
     ]
     if absent:
@@ -75,7 +91,31 @@ def _by_corpus(rows: Rows) -> dict[str, Rows]:
     return found
 
 
-def _row(spec: DatasetSpec, splits: Rows, rejects: Rows, mismatches: Rows) -> list[str]:
+def _row(spec: DatasetSpec, splits: Rows, record: Record | None) -> list[str]:
+    reason = left_out(spec)
+    return [
+        spec.folder,
+        spec.name,
+        spec.task,
+        spec.language,
+        spec.licence_class or "",
+        f"{sum(row['kept'] for row in splits):,}",
+        _categories(spec, record) if record else "",
+        f"*{reason}*" if reason else drawn(record) if record else "",
+    ]
+
+
+def _categories(spec: DatasetSpec, record: Record) -> str:
+    """How many categories there are, and the names of the first."""
+    if spec.map.candidates is not None or spec.task in ("choice", "qa"):
+        return "of each record"
+    names = list(dict.fromkeys(category.name for category in record.categories))
+    more = ["…"] if len(names) > _NAMES else []
+    shown = ", ".join([*(plain(shortened(name, WORDS)) for name in names[:_NAMES]), *more])
+    return f"{len(names)}: {shown}" if names else ""
+
+
+def _counts(spec: DatasetSpec, splits: Rows, rejects: Rows, mismatches: Rows) -> list[str]:
     kept = Counter({row["split"]: row["kept"] for row in splits})
     labelled = {files.split for files in spec.files if files.labelled}
     reasons: Counter[str] = Counter()
@@ -83,10 +123,7 @@ def _row(spec: DatasetSpec, splits: Rows, rejects: Rows, mismatches: Rows) -> li
         reasons[row["reason"] + ("" if row["split"] in labelled else " (unlabelled)")] += row["rows"]
     misplaced = [f"{row['kind']} {row['mentions']:,} ({row['placed']:,} placed)" for row in mismatches]
     return [
-        spec.folder,
         spec.name,
-        spec.task,
-        spec.language,
         spec.licence,
         *(f"{kept[split]:,}" if split in kept else "" for split in SPLITS),
         ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common()),

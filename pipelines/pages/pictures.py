@@ -1,0 +1,192 @@
+"""The pictures of the concepts: `python -m pipelines.pages.pictures` draws docs/concepts/*.svg."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from ubert.schema.recipe import Trained
+from ubert.training.turns import Turns
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "concepts"
+INK, PAPER = "#222", "#fff"
+BLUE, RED, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#ddd"
+TOKENS = ("ada", "mar", "##low", "lives", "in", "os", "##tra", "##va", ".")
+PERSON, PLACE = (0, 2), (5, 7)  # first and last token
+CHARACTER = 7.8  # pixels of a character of 13 pixels, in a font of one width
+
+Parts = Iterator[str]
+
+
+def picture(width: int, height: int, parts: Parts) -> str:
+    """An SVG of its own, on white, so that it reads in a dark page too."""
+    style = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
+    )
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="{PAPER}"/>', *parts, "</svg>\n"])
+
+
+def text(x: float, y: float, words: str, colour: str = INK, anchor: str = "middle") -> str:
+    return f'<text x="{x:g}" y="{y:g}" fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, words: str, colour: str = PAPER, height: float = 28) -> Parts:
+    """A box with words in its middle; on a full colour they are white."""
+    ink = INK if colour in (PAPER, GREY) else PAPER
+    size = f'width="{width:g}" height="{height:g}"'
+    yield f'<rect x="{x:g}" y="{y:g}" {size} rx="3" fill="{colour}" stroke="{INK}"/>'
+    yield text(x + width / 2, y + height / 2 + 4.5, words, ink)
+
+
+def arrow(x: float, y: float, to_x: float, to_y: float) -> str:
+    """A line with a dot at its end."""
+    line = f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="{INK}"/>'
+    return f'{line}<circle cx="{to_x:g}" cy="{to_y:g}" r="3" fill="{INK}"/>'
+
+
+def row(x: float, y: float, tokens: Sequence[str], colours: dict[int, str] | None = None) -> Parts:
+    """Tokens side by side."""
+    for i, token in enumerate(tokens):
+        width = CHARACTER * len(token) + 10
+        yield from box(x, y, width, token, (colours or {}).get(i, PAPER))
+        x += width + 3
+
+
+def record() -> str:
+    """A text, the offsets of its mentions, and their categories."""
+    words, step, left = "Ada Marlow lives in Ostrava.", 20, 20
+
+    def parts() -> Parts:
+        for i, character in enumerate(words):
+            yield text(left + step * i + step / 2, 40, character)
+            yield f'<g opacity="0.6" font-size="9">{text(left + step * i + step / 2, 58, str(i))}</g>'
+        for start, end, label, colour in ((0, 10, "person [0, 10)", BLUE), (20, 27, "place [20, 27)", RED)):
+            x, to = left + step * start, left + step * end
+            yield f'<line x1="{x}" y1="68" x2="{to}" y2="68" stroke="{colour}" stroke-width="4"/>'
+            yield text((x + to) / 2, 88, label, colour)
+
+    return picture(600, 105, parts())
+
+
+def corpus() -> str:
+    """Source files become records, or rejects with their reasons."""
+
+    def parts() -> Parts:
+        yield from box(10, 50, 110, "source files")
+        yield arrow(120, 64, 160, 64)
+        yield from box(163, 50, 100, "reader", GREY)
+        yield arrow(263, 64, 303, 64)
+        yield from box(306, 50, 90, "map", GREY)
+        yield arrow(396, 64, 460, 34)
+        yield arrow(396, 64, 460, 94)
+        yield from box(463, 20, 180, "kept: part-*.parquet", BLUE)
+        yield from box(463, 80, 180, "rejects-*.parquet", RED)
+        yield text(325, 135, "rows = kept + rejected, for each file; manifest.json is written last")
+
+    return picture(655, 150, parts())
+
+
+def mixture() -> str:
+    """What three policies draw from 10,000 and 100 records."""
+    policies = (("proportional", 1000, 10), ("temperature 2", 918, 92), ("equal", 505, 505))
+
+    def parts() -> Parts:
+        for i, (name, reviews, trec) in enumerate(policies):
+            y, middle = 15 + 38 * i, 150 + 400 * reviews / 1010
+            yield text(140, y + 18, name, anchor="end")
+            yield f'<rect x="150" y="{y}" width="{middle - 150:g}" height="28" fill="{BLUE}"/>'
+            yield f'<rect x="{middle:g}" y="{y}" width="{550 - middle:g}" height="28" fill="{RED}"/>'
+            yield text(160, y + 18, f"reviews {reviews:,}", PAPER, anchor="start")
+            yield text(560, y + 18, f"trec {trec}", RED, anchor="start")
+
+    return picture(655, 140, parts())
+
+
+def shard() -> str:
+    """A text once, its prompts apart, its annotations as cells."""
+
+    def parts() -> Parts:
+        yield text(10, 25, "shard-*.arrow: each text once", anchor="start")
+        colours = {i: BLUE for i in range(PERSON[0], PERSON[1] + 1)}
+        colours |= {i: RED for i in range(PLACE[0], PLACE[1] + 1)}
+        yield from row(10, 35, TOKENS, colours)
+        yield text(10, 90, "gold cells", anchor="start")
+        yield from box(110, 72, 90, "0, 0, 2", BLUE)
+        yield from box(205, 72, 90, "1, 5, 7", RED)
+        yield text(310, 90, "category, first token, last token", anchor="start")
+        yield text(10, 135, "categories.arrow: the words of all prompts once", anchor="start")
+        yield from row(10, 145, ("people and places", "person", "place"), {1: BLUE, 2: RED})
+
+    return picture(600, 185, parts())
+
+
+def structure_table() -> str:
+    """The tables of two categories over the tokens of a text."""
+
+    def parts() -> Parts:
+        yield from _table(80, "person", PERSON, BLUE)
+        yield from _table(400, "place", PLACE, RED)
+
+    return picture(660, 305, parts())
+
+
+def _table(left: float, name: str, gold: tuple[int, int], colour: str) -> Parts:
+    size, top = 24, 60
+    yield text(left + size * len(TOKENS) / 2, top + size * len(TOKENS) + 20, name, colour)
+    for i, token in enumerate(TOKENS):
+        yield text(left - 6, top + size * i + 16, token, anchor="end")
+        x, y = left + size * i + size / 2 + 4, top - 4
+        yield f'<g transform="rotate(-50 {x:g} {y})">{text(x, y, token, anchor="start")}</g>'
+        for j in range(len(TOKENS)):
+            fill = colour if (i, j) == gold else GREY if i <= j else PAPER
+            place = f'x="{left + size * j:g}" y="{top + size * i:g}"'
+            yield f'<rect {place} width="{size}" height="{size}" fill="{fill}" stroke="{INK}" stroke-width="0.5"/>'
+
+
+def layouts() -> str:
+    """The sequences of two categories in both layouts."""
+    words = ("ada", "…", ".", "[SEP]")
+
+    def parts() -> Parts:
+        yield text(10, 22, "joint: one sequence", anchor="start")
+        prompt = ("[CLS]", "people and places", "[SEP]", "[C]", "person", "[C]", "place", "[SEP]")
+        yield from row(10, 30, (*prompt, *words), {4: BLUE, 6: RED})
+        yield text(10, 88, "stacked: a sequence for each category", anchor="start")
+        for i, (name, colour) in enumerate((("person", BLUE), ("place", RED))):
+            sequence = ("[CLS]", "people and places", "[SEP]", name, "[SEP]", *words)
+            yield from row(10, 96 + 34 * i, sequence, {0: colour})
+
+    return picture(760, 170, parts())
+
+
+def objectives() -> str:
+    """Which objective has each of twenty steps."""
+    shares: dict[Trained, float] = {"structure": 0.6, "spanbert": 0.3, "seq2seq": 0.1}
+    colours = dict(zip(shares, (BLUE, RED, GREEN), strict=True))
+
+    def parts() -> Parts:
+        turn = Turns(shares)
+        for step in range(20):
+            yield from box(10 + 30 * step, 20, 27, str(step), colours[turn(step)[0]])
+        for i, (name, share) in enumerate(shares.items()):
+            yield from box(10 + 200 * i, 65, 170, f"{name} {share:g}", colours[name])
+
+    return picture(630, 110, parts())
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "record": record,
+    "corpus": corpus,
+    "mixture": mixture,
+    "shard": shard,
+    "structure-table": structure_table,
+    "layouts": layouts,
+    "objectives": objectives,
+}
+
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(draw(), encoding="utf-8")

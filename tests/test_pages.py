@@ -1,0 +1,145 @@
+"""The documentation pages: they build without a warning, ask nothing of other addresses, and say what is so."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import browser
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+from pipelines.pages import pictures
+from pipelines.pages.hook import PAGES, notebook
+from ubert.schema.mixture import Mixture
+from ubert.schema.recipe import Recipe
+from ubert.schema.spec import DatasetSpec
+
+REPOSITORY = Path(__file__).parents[1]
+DOCS = REPOSITORY / "docs"
+CONCEPTS = ["record", "corpus", "mixture", "shard", "structure-table", "layouts", "objectives"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages. A wrong link or anchor, or a page that no other leads to, would raise."""
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        build(load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+class Loaded(HTMLParser):
+    """Addresses that a page loads by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag != "a":
+            self.addresses += [given.get("src") or "", given.get("href") or "", given.get("data") or ""]
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        loaded = Loaded()
+        loaded.feed(path.read_text(encoding="utf-8"))
+        assert not [one for one in loaded.addresses if re.match(r"(\w+:)?//", one)], path
+    for path in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+@pytest.fixture(scope="module")
+def datasets(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
+    if browser.find() is None:
+        assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
+        pytest.skip("no Chromium here")
+    with browser.page(tmp_path_factory.mktemp("browser")) as page:
+        page.open(site / "datasets.html")
+        yield page
+
+
+VISIBLE = "[...document.querySelector('table').tBodies[0].rows].filter(row => !row.hidden)"
+COLUMN = VISIBLE + ".map(row => row.cells[{}].textContent)"
+
+
+def test_a_page_asks_nobody_for_anything_in_a_browser(datasets: browser.Page) -> None:
+    assert [one for one in datasets.requests if not one.startswith(("file://", "data:", "blob:"))] == []
+
+
+def test_the_table_of_datasets_can_be_searched(datasets: browser.Page) -> None:
+    datasets.value(
+        "search = document.querySelector('.table-search input'); search.value = 'wnut NER';"
+        "search.dispatchEvent(new Event('input'))"
+    )
+    assert datasets.value(COLUMN.format(1)) == ["wnut17"]
+    assert datasets.value("document.querySelector('.table-search output').textContent").startswith("1 of ")
+    datasets.value("search.value = ''; search.dispatchEvent(new Event('input'))")
+    assert datasets.value(f"{VISIBLE}.length") > 100
+
+
+def test_the_table_of_datasets_can_be_sorted(datasets: browser.Page) -> None:
+    click = "document.querySelector('table').tHead.rows[0].cells[5].querySelector('button').click()"
+    found = []
+    for _ in range(2):
+        datasets.value(click)
+        found.append([int(text.replace(",", "")) for text in datasets.value(COLUMN.format(5))])
+    assert found[0] == sorted(found[0]) and found[1] == sorted(found[0], reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("page", "model"),
+    [("datasets", DatasetSpec), ("mixtures", Mixture), ("recipes", Recipe)],
+)
+def test_each_key_is_in_the_reference(page: str, model: type[DatasetSpec | Mixture | Recipe]) -> None:
+    text = PAGES[f"reference/{page}.md"]()
+    for name, field in model.model_fields.items():
+        (row,) = re.findall(rf"^\| `{field.alias or name}` \|.*$", text.split("\n## ")[0], re.MULTILINE)
+        assert page == "datasets" or not row.endswith("|  |"), "it has a meaning"
+
+
+def test_the_examples_of_the_concepts_are_right() -> None:
+    """They follow one another: the record of the first page is that of all."""
+    names: dict[str, object] = {}
+    for name in CONCEPTS:
+        page = (DOCS / "concepts" / f"{name}.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```pycon\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        assert blocks and f"({name}.svg)" in page
+        example = doctest.DocTestParser().get_doctest("\n".join(blocks), names, name, None, 0)
+        said: list[str] = []
+        failed = doctest.DocTestRunner().run(example, out=said.append, clear_globs=False).failed
+        assert not failed, "".join(said)
+        names = example.globs
+
+
+@pytest.mark.parametrize("name", CONCEPTS)
+def test_pictures_are_those_of_their_script(name: str) -> None:
+    drawn = (DOCS / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == pictures.PICTURES[name](), "run `python -m pipelines.pages.pictures`"
+
+
+def test_each_command_is_in_the_reference_with_an_example() -> None:
+    text = PAGES["reference/commands.md"]()
+    for command in ("ingest", "pretrain", "predict", "serve"):
+        section = text.split(f"\n## `ubert {command}`\n")[1].split("\n## ")[0]
+        assert f"$ ubert {command}" in section and "`--root DIR|URL`" in section
+
+
+def test_a_notebook_is_shown_with_its_outputs() -> None:
+    html = {"data": {"text/html": ["<b>\n", "x</b>"], "text/plain": ["x"]}}
+    cells: list[dict[str, Any]] = [
+        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": ["f()"], "outputs": [html, {"name": "stdout", "text": ["1\n"]}]},
+    ]
+    assert notebook({"cells": cells}) == (
+        '# A\nb\n\n```python\nf()\n```\n\n<div class="output"><b> x</b></div>\n\n```text\n1\n```\n'
+    )
