@@ -10,8 +10,8 @@
                                     <name>-<fingerprint>.categories.json
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
 
-A directory exists once its manifest does; the newest one of a name is the current one. Shards and runs of an
-object store lie on the disk of the machine that made them.
+A directory exists once its manifest does; the newest one of a name is the current one. A run of an object store
+is trained on a machine's disk and put into the store beside training (`remote_run.py`).
 
 Two jobs that write the same name to a disk exclude each other. To an object store they needn't: files are named by
 what they are made of and appear whole, so that both write the same ones, and the last manifest is the current one.
@@ -213,6 +213,25 @@ def atomic(path: Place) -> Iterator[Path]:
         except BaseException:
             _discard(temporary)
             raise
+
+
+@contextmanager
+def on_this_disk(file: Place) -> Iterator[Path]:
+    """A file as one that can be mapped into memory: itself, or a copy for a while.
+
+    Raises:
+        UserError: the disk is full, or the object store fails.
+        FileNotFoundError: there is no such object.
+    """
+    if isinstance(file, Path):
+        yield file
+        return
+    assert isinstance(file, ObjectPath)
+    with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
+        path = Path(folder) / file.name
+        with path.open("wb") as copied, _explained(Path(folder)):
+            copied.writelines(file.blocks())
+        yield path
 
 
 def link(old: Place, new: Place) -> None:

@@ -39,7 +39,7 @@ from ubert.training.average import Average
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 _NAME = re.compile(r"step-(\d{6,})")
-_HALF = ".half-"  # prefix of a checkpoint that is being written
+HALF = ".half-"  # prefix of a checkpoint that is being written
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         UserError: the directory cannot be written, or its disk is full.
     """
     directory = directory_of(run, state.step)
-    half = directory.with_name(f"{_HALF}{directory.name}")
+    half = directory.with_name(f"{HALF}{directory.name}")
     try:
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True)
@@ -182,7 +182,7 @@ def verify(directory: Path) -> None:
 
 def remove_halves(run: Path) -> None:
     """Remove what killed processes left half-written."""
-    for half in (run / "checkpoints").glob(f"{_HALF}*"):
+    for half in (run / "checkpoints").glob(f"{HALF}*"):
         shutil.rmtree(half)
 
 
