@@ -8,17 +8,20 @@ reported to Ray Train: it keeps no metrics without a checkpoint of its own, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from pipelines.driven_run import DrivenRun, bring, run_in
 from pipelines.evaluate import measure
-from pipelines.place import place
+from pipelines.place import ObjectPath, Place, on_disk, place
+from pipelines.remote_run import Mirror
+from pipelines.remote_shards import shard_files
 from pipelines.room import POLL, Kind
 from pipelines.store import now
 from ubert.inference.predictor import Predictor
@@ -33,7 +36,7 @@ from ubert.training.step import Worker
 
 def fit(
     work: dict[str, Any],
-    run: Path,
+    driven: DrivenRun,
     workers: int,
     kind: Kind,
     asked: Callable[[], bool],
@@ -44,6 +47,7 @@ def fit(
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
+    run = driven.run
     trainer = TorchTrainer(
         _work,
         train_loop_config=work,
@@ -61,29 +65,31 @@ def fit(
     )
     with ThreadPoolExecutor(1, "ray-train") as thread:
         fitting = thread.submit(trainer.fit)
-        grows = _show(run, fitting, asked, roomier)
+        grows = _show(driven, fitting, asked, roomier)
         fitting.result()
     return grows
 
 
-def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
+def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
     """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
     for room alone."""
     at_work = grows = False
-    _, seen = log.read(run)
+    driven.look()
+    _, seen = log.read(driven.logs)
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
             grows = grows or (at_work and roomier())  # before, what they will use counts as free
             if grows or asked():
-                (run / run_directory.STOP).touch()
-            rows, seen = log.read(run, seen)
+                driven.ask_to_stop()
+            driven.look()
+            rows, seen = log.read(driven.logs, seen)
             at_work = at_work or bool(rows)
             for row in rows:
                 show(row)
-        for row in log.read(run, seen)[0]:
+        for row in log.read(driven.logs, seen)[0]:
             show(row)
     if grows:
-        (run / run_directory.STOP).unlink(missing_ok=True)  # which was no user's
+        driven.go_on()  # which was no user's
     return grows
 
 
@@ -101,8 +107,8 @@ def _work(work: dict[str, Any]) -> None:
         device=ray.train.torch.get_device(),
         progress=False,
     )
-    recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
-    root = place(work["root"])
+    recipe, root = Recipe(**work["recipe"]), place(work["root"])
+    run = run_directory.directory(on_disk(root), work["run"])
     # `ray.train.get_preemption_info` waits for all workers each time
     told = get_train_context().preemption_context
 
@@ -114,16 +120,39 @@ def _work(work: dict[str, Any]) -> None:
             for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
         }
 
-    with suppress(KeyboardInterrupt):  # it was asked to stop, and the run's directory tells
-        loop.train(
+    with suppress(KeyboardInterrupt), mirrored(root, run, recipe, worker, work["word"]) as written:
+        loop.train(  # raises `KeyboardInterrupt` where it was asked to stop, and the run's directory tells
             recipe,
-            shards=shards,
+            shards=shard_files(place(work["shards"]), work["cache"]),
             run=run,
             worker=worker,
             resume=work["resume"],
             measure=metrics,
             leaving=lambda: told.preemption_info is not None,
+            written=written,
         )
+
+
+@contextmanager
+def mirrored(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str) -> Iterator[Callable[[], None]]:
+    """Have a run of an object store on this worker's disk while it trains; gives what rank 0 calls when it has
+    written something."""
+    if not isinstance(root, ObjectPath):
+        yield lambda: None
+        return
+    group = dist.new_group(backend="gloo", timeout=loop.PATIENCE) if worker.world > 1 else None
+    if worker.rank > 0:
+        dist.barrier(group)  # rank 0 may have a checkpoint that isn't in the store yet
+        bring(root, run, recipe)
+        yield lambda: None
+        return
+    bring(root, run, recipe)
+    mirror = Mirror(run_in(root, run.name), run, word)
+    mirror.push()
+    if group:
+        dist.barrier(group)
+    with mirror.following():
+        yield mirror.push
 
 
 def explained(error: Exception) -> tuple[str, bool]:
