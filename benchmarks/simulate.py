@@ -26,9 +26,8 @@ REQUEST = 0.4e-6  # dollars of a GET or HEAD
 
 @dataclass(frozen=True)
 class Given:
-    """What is simulated. `bandwidth` is that of a machine, in bytes a second; `latency` is that of a request and
-    `step` the arithmetic of a step, in seconds; `rows` are those of a machine's part of a step; `price` is that of a
-    machine, in dollars an hour."""
+    """What is simulated. `bandwidth`: of a machine, in bytes a second; `latency`: of a request, in seconds; `rows`:
+    of a machine's part of a step; `step`: seconds of its arithmetic; `price`: of a machine, in dollars an hour."""
 
     machines: int = 16
     bytes: float = 790e9

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.driven_run import DrivenRun, bring, run_in
+from pipelines.driven_run import DrivenRun, bring
 from pipelines.evaluate import measure
 from pipelines.place import ObjectPath, Place, on_disk, place
-from pipelines.remote_run import Mirror
+from pipelines.remote_run import Mirror, run_in
 from pipelines.remote_shards import shard_files
 from pipelines.room import POLL, Kind
 from pipelines.store import now

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines import lease
 from pipelines.place import ObjectPath, Place, on_disk, upload
-from pipelines.remote_run import RemoteLog, pull
+from pipelines.remote_run import RemoteLog, pull, run_in
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
 from ubert.training.run_directory import STOP
@@ -67,11 +67,6 @@ class StoredRun(DrivenRun):
 
     def go_on(self) -> None:
         (self._there / STOP).unlink()
-
-
-def run_in(root: ObjectPath, name: str) -> ObjectPath:
-    """Where a store has a run."""
-    return root / "runs" / name
 
 
 def bring(root: Place, run: Path, recipe: Recipe) -> None:

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import ubert
 from pipelines.place import ObjectPath, Place, explained, on_disk, parquet
 from pipelines.progress import progress
-from pipelines.remote_run import pull
+from pipelines.remote_run import pull, run_in
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
@@ -142,7 +142,7 @@ def find_checkpoint(given: Path, root: Place) -> Path:
     """
     homes = (on_disk(root) / "runs", pretrained.FOLDER) if all(map(is_name, given.parts)) else ()
     if homes and isinstance(root, ObjectPath) and not is_folder(given):
-        pull(root / "runs" / given.parts[0], homes[0] / given.parts[0])
+        pull(run_in(root, given.parts[0]), homes[0] / given.parts[0])
     for folder in (given, *(home / given for home in homes)):
         if is_folder(folder):
             return folder

@@ -27,10 +27,16 @@ from ubert.training import checkpoint
 from ubert.training.checkpoint import STATE
 from ubert.training.run_directory import STOP
 
-SMALL = ("recipe.yaml", "evaluation.json", MANIFEST)
+EVALUATION = "evaluation.json"
+SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
 LOOK, PIECES = 2.0, 10.0  # seconds between two looks for a wish to stop, and between two pieces of a log
 
 logger = logging.getLogger(__name__)
+
+
+def run_in(root: ObjectPath, name: str) -> ObjectPath:
+    """Where a store has a run."""
+    return root / "runs" / name
 
 
 def pull(there: ObjectPath, run: Path) -> None:
