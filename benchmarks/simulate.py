@@ -26,7 +26,7 @@ REQUEST = 0.4e-6  # dollars of a GET or HEAD
 
 @dataclass(frozen=True)
 class Given:
-    """What is simulated. `bandwidth`: of a machine, in bytes a second; `latency`: of a request, in seconds; `rows`:
+    """What is simulated. `bandwidth`: a machine's, in bytes a second; `latency`: of a request, in seconds; `rows`:
     of a machine's part of a step; `step`: seconds of its arithmetic; `price`: of a machine, in dollars an hour."""
 
     machines: int = 16

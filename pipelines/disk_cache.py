@@ -41,12 +41,13 @@ class DiskCache:
         self._held: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._holding = (folder / f"{uuid.uuid4().hex}{HELD}").open("w", encoding="utf-8")
+            with self._locked():  # or another process takes the file for that of a dead one
+                self._holding = (folder / f"{uuid.uuid4().hex}{HELD}").open("w", encoding="utf-8")
+                fcntl.flock(self._holding, fcntl.LOCK_EX)
         except OSError as error:
             raise UserError(
                 f"{folder}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
             ) from None
-        fcntl.flock(self._holding, fcntl.LOCK_EX)
 
     def find(self, name: str) -> Path | None:
         """The file of that name, which is in use from now on; None where it isn't there."""

@@ -47,7 +47,7 @@ def pull(there: ObjectPath, run: Path) -> None:
         UserError: the store can't be reached, or the disk is full.
     """
     names = there.sizes()
-    whole = sorted(name.split("/")[1] for name in names if name.endswith(f"/{STATE}"))
+    whole = sorted((name.split("/")[1] for name in names if name.endswith(f"/{STATE}")), key=checkpoint.step_of)
     if not whole:
         return
     run.mkdir(parents=True, exist_ok=True)

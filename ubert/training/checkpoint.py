@@ -246,11 +246,12 @@ def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Opt
 
 def _newest_first(run: Path) -> Iterator[Path]:
     directories = [path for path in (run / "checkpoints").glob("step-*") if _NAME.fullmatch(path.name)]
-    yield from sorted(directories, key=_step, reverse=True)
+    yield from sorted(directories, key=lambda path: step_of(path.name), reverse=True)
 
 
-def _step(directory: Path) -> int:
-    return int(directory.name.removeprefix("step-"))
+def step_of(name: str) -> int:
+    """The step of a checkpoint's folder."""
+    return int(name.removeprefix("step-"))
 
 
 def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
