@@ -40,7 +40,7 @@ def holding(run: ObjectPath) -> Iterator[str]:
         UserError: another process trains the run, or the store can't be reached.
     """
     word = uuid.uuid4().hex
-    content = {"word": word, "host": socket.gethostname(), "process": os.getpid(), "renewed": 0}
+    content: dict[str, Any] = {"word": word, "host": socket.gethostname(), "process": os.getpid(), "renewed": 0}
     version: str | None = _taken(run, content)
     ended = threading.Event()
 

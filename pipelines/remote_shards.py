@@ -26,7 +26,7 @@ from ubert.training.files import Files, every_file
 
 THREADS = 4  # that fetch ahead
 ATTEMPTS = 3  # at a file whose content isn't what the manifest says
-POLL = 0.1  # seconds between two looks for room, or for a file that another process fetches
+POLL, POLL_AHEAD = 0.02, 0.2  # seconds between two looks for room, or for a file that another process fetches
 PATIENCE = 600.0  # seconds that a step waits for room
 
 
@@ -118,7 +118,7 @@ class RemoteShards:
         while (file := self._following(asked)) is not None:
             try:
                 while self._found(file.path, file.blake3) is None and asked == self._asked:
-                    time.sleep(POLL)
+                    time.sleep(POLL_AHEAD)
             except UserError:  # whoever asks for the file is told
                 return
 
