@@ -8,29 +8,20 @@ reported to Ray Train: it keeps no metrics without a checkpoint of its own, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from pipelines.driven_run import DrivenRun, bring
-from pipelines.evaluate import measure
-from pipelines.place import ObjectPath, Place, on_disk, place
-from pipelines.remote_run import Mirror, run_in
-from pipelines.remote_shards import shard_files
+from pipelines.driven_run import DrivenRun
 from pipelines.room import POLL, Kind
 from pipelines.store import now
-from ubert.inference.predictor import Predictor
-from ubert.model.tokenizer import Tokenizer
-from ubert.model.ubert import UbertModel
+from pipelines.train_worker import work_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.recipe import Recipe
-from ubert.training import log, loop, run_directory
+from ubert.training import log
 from ubert.training.step import Worker
 
 
@@ -107,52 +98,9 @@ def _work(work: dict[str, Any]) -> None:
         device=ray.train.torch.get_device(),
         progress=False,
     )
-    recipe, root = Recipe(**work["recipe"]), place(work["root"])
-    run = run_directory.directory(on_disk(root), work["run"])
     # `ray.train.get_preemption_info` waits for all workers each time
     told = get_train_context().preemption_context
-
-    def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
-        predictor = Predictor(model, tokenizer, precision=recipe.precision)
-        return {
-            f"{wanted.corpus}/{wanted.split}/{name}": value
-            for wanted in recipe.evaluate
-            for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
-        }
-
-    with suppress(KeyboardInterrupt), mirrored(root, run, recipe, worker, work["word"]) as written:
-        loop.train(  # raises `KeyboardInterrupt` where it was asked to stop, and the run's directory tells
-            recipe,
-            shards=shard_files(place(work["shards"]), work["cache"]),
-            run=run,
-            worker=worker,
-            resume=work["resume"],
-            measure=metrics,
-            leaving=lambda: told.preemption_info is not None,
-            written=written,
-        )
-
-
-@contextmanager
-def mirrored(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str) -> Iterator[Callable[[], None]]:
-    """Have a run of an object store on this worker's disk while it trains; gives what rank 0 calls when it has
-    written something."""
-    if not isinstance(root, ObjectPath):
-        yield lambda: None
-        return
-    group = dist.new_group(backend="gloo", timeout=loop.PATIENCE) if worker.world > 1 else None
-    if worker.rank > 0:
-        dist.barrier(group)  # rank 0 may have a checkpoint that isn't in the store yet
-        bring(root, run, recipe)
-        yield lambda: None
-        return
-    bring(root, run, recipe)
-    mirror = Mirror(run_in(root, run.name), run, word)
-    mirror.push()
-    if group:
-        dist.barrier(group)
-    with mirror.following():
-        yield mirror.push
+    work_on(work, worker, lambda: told.preemption_info is not None)
 
 
 def explained(error: Exception) -> tuple[str, bool]:

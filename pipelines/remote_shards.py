@@ -24,7 +24,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 from ubert.training.files import Files, every_file
 
-THREADS = 4  # that fetch ahead
+THREADS = 8  # that fetch ahead
 ATTEMPTS = 3  # at a file whose content isn't what the manifest says
 POLL, POLL_AHEAD = 0.02, 0.2  # seconds between two looks for room, or for a file that another process fetches
 PATIENCE = 600.0  # seconds that a step waits for room
