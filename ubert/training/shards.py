@@ -207,10 +207,10 @@ class Shards:
 
     def keep(self, numbers: Iterable[int]) -> None:
         """Let go of all shards but these."""
-        kept = set(numbers)
+        kept, shards = set(numbers), self.manifest.shards
         with self._opening:
             self._open = {batch: one for batch, one in self._open.items() if self._shard_B[batch] in kept}
-            self.source.keep(file for number, file in enumerate(self.manifest.shards) if number in kept)
+            self.source.keep(shards[number] for number in kept if number < len(shards))
 
     def ahead(self, numbers: Iterable[int]) -> None:
         """Shards whose rows will be asked for next, in this order."""
