@@ -107,6 +107,7 @@ class Mirror:
     def following(self) -> Iterator[None]:
         """While it trains, put pieces of its logs, and pass on a wish to stop."""
         ended = threading.Event()
+        (self.run / STOP).unlink(missing_ok=True)  # of an attempt before; the store has the wish if it still holds
 
         def follow() -> None:
             put = time.monotonic()
