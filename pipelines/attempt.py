@@ -21,7 +21,7 @@ from pipelines.store import now
 from pipelines.train_worker import work_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.training import log
+from ubert.training import log, run_directory
 from ubert.training.step import Worker
 
 
@@ -71,7 +71,7 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
         while wait([fitting], timeout=POLL).not_done:
             grows = grows or (at_work and roomier())  # before, what they will use counts as free
             if grows or asked():
-                driven.ask_to_stop()
+                driven.ask(run_directory.STOP)
             driven.look()
             rows, seen = log.read(driven.logs, seen)
             at_work = at_work or bool(rows)
@@ -80,7 +80,7 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
         for row in log.read(driven.logs, seen)[0]:
             show(row)
     if grows:
-        driven.go_on()  # which was no user's
+        driven.take_back(run_directory.STOP)  # which was no user's
     return grows
 
 

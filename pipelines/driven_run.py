@@ -10,10 +10,9 @@ from pathlib import Path
 
 from pipelines import lease
 from pipelines.place import ObjectPath, Place, on_disk, upload
-from pipelines.remote_run import RemoteLog, pull, run_in
+from pipelines.remote_run import REQUESTS, RemoteLog, pull, run_in
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
-from ubert.training.run_directory import STOP
 
 LOOK = 5.0  # seconds between two looks at the store
 
@@ -33,13 +32,13 @@ class DrivenRun:
     def look(self) -> None:
         """Have its logs as they are now."""
 
-    def ask_to_stop(self) -> None:
-        """Ask its workers to stop after their step."""
-        (self.run / STOP).touch()
+    def ask(self, request: str) -> None:
+        """Ask its workers to stop after their step, by a file of this name."""
+        (self.run / request).touch()
 
-    def go_on(self) -> None:
-        """Take that back."""
-        (self.run / STOP).unlink(missing_ok=True)
+    def take_back(self, request: str) -> None:
+        """Remove that file."""
+        (self.run / request).unlink(missing_ok=True)
 
 
 class StoredRun(DrivenRun):
@@ -60,13 +59,13 @@ class StoredRun(DrivenRun):
             self._log.look()
             self._looked = time.monotonic()
 
-    def ask_to_stop(self) -> None:
-        if not (self._there / STOP).exists():
+    def ask(self, request: str) -> None:
+        if not (self._there / request).exists():
             with tempfile.NamedTemporaryFile() as empty:
-                upload(Path(empty.name), self._there / STOP)
+                upload(Path(empty.name), self._there / request)
 
-    def go_on(self) -> None:
-        (self._there / STOP).unlink()
+    def take_back(self, request: str) -> None:
+        (self._there / request).unlink()
 
 
 def bring(root: Place, run: Path, recipe: Recipe) -> None:
@@ -95,6 +94,7 @@ def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
             return
         with lease.holding(run_in(root, name)) as word, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
             driven = StoredRun(root, run, recipe, word, Path(logs))
-            driven.go_on()  # whoever was asked to stop before is dead
+            for request in REQUESTS:  # whoever was asked before is dead
+                driven.take_back(request)
             driven.bring()
             yield driven

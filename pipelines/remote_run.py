@@ -29,6 +29,7 @@ from ubert.training.run_directory import STOP
 
 EVALUATION = "evaluation.json"
 SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
+REQUESTS = (STOP,)  # files by which the driver asks workers to stop
 LOOK, PIECES = 2.0, 10.0  # seconds between two looks for a wish to stop, and between two pieces of a log
 
 logger = logging.getLogger(__name__)
@@ -107,14 +108,16 @@ class Mirror:
     def following(self) -> Iterator[None]:
         """While it trains, put pieces of its logs, and pass on a wish to stop."""
         ended = threading.Event()
-        (self.run / STOP).unlink(missing_ok=True)  # of an attempt before; the store has the wish if it still holds
+        for request in REQUESTS:  # of an attempt before; the store has what still holds
+            (self.run / request).unlink(missing_ok=True)
 
         def follow() -> None:
             put = time.monotonic()
             while not ended.wait(LOOK):
                 try:
-                    if (self.there / STOP).exists():
-                        (self.run / STOP).touch()
+                    for request in REQUESTS:
+                        if (self.there / request).exists():
+                            (self.run / request).touch()
                     if time.monotonic() - put > PIECES:
                         put = time.monotonic()
                         self.push_logs()

@@ -143,8 +143,8 @@ def test_a_wish_to_stop_reaches_the_machine_that_trains(
     mirror = Mirror(remote / "runs" / "tiny", tmp_path / "tiny", "")
     (tmp_path / "tiny").mkdir()
     with mirror.following():
-        driven.ask_to_stop()
+        driven.ask(run_directory.STOP)
         while not (tmp_path / "tiny" / run_directory.STOP).exists():
             pass
-    driven.go_on()
+    driven.take_back(run_directory.STOP)
     assert not (remote / "runs" / "tiny" / run_directory.STOP).exists()
