@@ -146,9 +146,10 @@ def find_checkpoint(given: Path, root: Place) -> Path:
     for folder in (given, *(home / given for home in homes)):
         if is_folder(folder):
             return folder
-    runs = sorted(path.parent.name for path in (root / "runs").glob("*/recipe.yaml")) if homes else []
+    runs = {path.name for path in homes[0].glob("*/")} if homes else set()
+    runs |= {path.parent.name for path in (root / "runs").glob("*/recipe.yaml")}
     raise UserError(
-        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(runs) or 'none'}"
+        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(sorted(runs)) or 'none'}"
     )
 
 

@@ -153,7 +153,7 @@ class Loader:
             objective, turn = self.turns(i)
             plan = self.plans[objective]
             for copies in self.share(plan.packs(turn)):
-                new = set(self.shards.shards_of(plan.row_M[copies]).tolist()) - seen
+                new = set(self.shards.shards_of(plan.row_M[copies].astype(np.int64)).tolist()) - seen
                 yield from sorted(new)
                 seen |= new
 
