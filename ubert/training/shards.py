@@ -285,7 +285,7 @@ class Shards:
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         ids, tasks = [], []
         for start, stop in pairwise([*starts, len(row_R)]):
-            file = self.files[file_R[start]]
+            file = self._columns(int(file_R[start]))
             at = row_R[start:stop] - file.first
             every = pa.StringArray.from_buffers(len(file), *map(pa.py_buffer, file.record_id))
             ids.append(every.take(pa.array(at)))
