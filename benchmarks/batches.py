@@ -40,11 +40,11 @@ from pipelines.shard import run_unit
 from pipelines.shard_files import Unit, write
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.schema.arrow import records_to_batch
-from ubert.schema.manifest import ShardManifest
+from ubert.schema.manifest import MANIFEST, ShardManifest
 from ubert.schema.recipe import Layout, Recipe
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.training.loader import Loader
-from ubert.training.shards import Shards
+from ubert.training.shards import Shards, open_shards
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BUDGET = 16_384  # padded tokens of a batch, against `datasets`
@@ -99,7 +99,8 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
         phases=1,
         **write([unit], tokenizer, directory, {}),
     )
-    return Shards(directory, manifest)
+    (directory / MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
+    return open_shards(directory, verify=False)
 
 
 def train(loader: Loader) -> tuple[int, int]:

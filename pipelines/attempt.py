@@ -10,30 +10,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from pipelines.evaluate import measure
-from pipelines.place import place
+from pipelines.driven_run import DrivenRun
 from pipelines.room import POLL, Kind
 from pipelines.store import now
-from ubert.inference.predictor import Predictor
-from ubert.model.tokenizer import Tokenizer
-from ubert.model.ubert import UbertModel
+from pipelines.train_worker import work_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.recipe import Recipe
-from ubert.training import log, loop, run_directory
+from ubert.training import log, run_directory
 from ubert.training.step import Worker
 
 
 def fit(
     work: dict[str, Any],
-    run: Path,
+    driven: DrivenRun,
     workers: int,
     kind: Kind,
     asked: Callable[[], bool],
@@ -44,6 +38,7 @@ def fit(
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
+    run = driven.run
     trainer = TorchTrainer(
         _work,
         train_loop_config=work,
@@ -61,29 +56,31 @@ def fit(
     )
     with ThreadPoolExecutor(1, "ray-train") as thread:
         fitting = thread.submit(trainer.fit)
-        grows = _show(run, fitting, asked, roomier)
+        grows = _show(driven, fitting, asked, roomier)
         fitting.result()
     return grows
 
 
-def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
+def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
     """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
     for room alone."""
     at_work = grows = False
-    _, seen = log.read(run)
+    driven.look()
+    _, seen = log.read(driven.logs)
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
             grows = grows or (at_work and roomier())  # before, what they will use counts as free
             if grows or asked():
-                (run / run_directory.STOP).touch()
-            rows, seen = log.read(run, seen)
+                driven.ask(run_directory.STOP)
+            driven.look()
+            rows, seen = log.read(driven.logs, seen)
             at_work = at_work or bool(rows)
             for row in rows:
                 show(row)
-        for row in log.read(run, seen)[0]:
+        for row in log.read(driven.logs, seen)[0]:
             show(row)
     if grows:
-        (run / run_directory.STOP).unlink(missing_ok=True)  # which was no user's
+        driven.take_back(run_directory.STOP)  # which was no user's
     return grows
 
 
@@ -101,29 +98,9 @@ def _work(work: dict[str, Any]) -> None:
         device=ray.train.torch.get_device(),
         progress=False,
     )
-    recipe, shards, run = Recipe(**work["recipe"]), Path(work["shards"]), Path(work["run"])
-    root = place(work["root"])
     # `ray.train.get_preemption_info` waits for all workers each time
     told = get_train_context().preemption_context
-
-    def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
-        predictor = Predictor(model, tokenizer, precision=recipe.precision)
-        return {
-            f"{wanted.corpus}/{wanted.split}/{name}": value
-            for wanted in recipe.evaluate
-            for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
-        }
-
-    with suppress(KeyboardInterrupt):  # it was asked to stop, and the run's directory tells
-        loop.train(
-            recipe,
-            shards=shards,
-            run=run,
-            worker=worker,
-            resume=work["resume"],
-            measure=metrics,
-            leaving=lambda: told.preemption_info is not None,
-        )
+    work_on(work, worker, lambda: told.preemption_info is not None)
 
 
 def explained(error: Exception) -> tuple[str, bool]:

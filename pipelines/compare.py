@@ -9,7 +9,8 @@ from typing import TypedDict
 import pyarrow as pa
 
 from pipelines.evaluate import Evaluation, evaluate
-from pipelines.place import Place
+from pipelines.place import ObjectPath, Place, upload
+from pipelines.remote_run import EVALUATION, run_in
 from pipelines.store import atomic
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
@@ -35,8 +36,10 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
     comparison = Comparison(
         before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)
     )
-    with atomic(run / "evaluation.json") as path:
+    with atomic(run / EVALUATION) as path:
         path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
+    if isinstance(root, ObjectPath):
+        upload(run / EVALUATION, run_in(root, run.name) / EVALUATION)
     return comparison
 
 

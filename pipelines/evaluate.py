@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import ubert
-from pipelines.place import Place, explained, on_disk, parquet
+from pipelines.place import ObjectPath, Place, explained, on_disk, parquet
 from pipelines.progress import progress
+from pipelines.remote_run import pull, run_in
 from pipelines.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
@@ -140,12 +141,15 @@ def find_checkpoint(given: Path, root: Place) -> Path:
         UserError: there is none of these.
     """
     homes = (on_disk(root) / "runs", pretrained.FOLDER) if all(map(is_name, given.parts)) else ()
+    if homes and isinstance(root, ObjectPath) and not is_folder(given):
+        pull(run_in(root, given.parts[0]), homes[0] / given.parts[0])
     for folder in (given, *(home / given for home in homes)):
         if is_folder(folder):
             return folder
-    runs = sorted(path.name for path in homes[0].glob("*/")) if homes else []
+    runs = {path.name for path in homes[0].glob("*/")} if homes else set()
+    runs |= {path.parent.name for path in (root / "runs").glob("*/recipe.yaml")}
     raise UserError(
-        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(runs) or 'none'}"
+        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(sorted(runs)) or 'none'}"
     )
 
 

@@ -12,7 +12,8 @@ from rich.text import Text
 from transformers import AutoConfig
 
 from pipelines.described import colour, described, few
-from pipelines.place import Place, arrow, explained, on_disk, parquet
+from pipelines.place import Place, arrow, explained, parquet
+from pipelines.remote_shards import shard_files
 from pipelines.specs import recipe, specs_folder
 from pipelines.store import Store
 from ubert.model.batch import Batch, Example
@@ -50,9 +51,8 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
 
 def shard(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first rows that a mixture draws of its shards: tokens, categories, gold cells and their words."""
-    manifest = Store(on_disk(root)).current("shards", name)[1]
-    directory = on_disk(root) / "shards" / name / manifest.fingerprint
-    shards, tokenizer = open_shards(directory, verify=False), load_tokenizer(manifest.encoder)
+    directory, manifest = Store(root).current("shards", name)
+    shards, tokenizer = open_shards(shard_files(directory), verify=False), load_tokenizer(manifest.encoder)
     drawn = (
         (file.first + i, file.copies[i].tolist())
         for file in shards.files
@@ -66,7 +66,7 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     """The first sequences of a recipe's first batch: tokens, and of each table its anchor and its gold cells."""
     chosen = recipe(name, specs_folder(None))
     tokenizer = load_tokenizer(chosen.encoder)
-    shards = open_shards(find_shards(on_disk(root), chosen, tokenizer.hash), verify=False)
+    shards = open_shards(shard_files(find_shards(root, chosen, tokenizer.hash)), verify=False)
     config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
     words = tokenizer.for_masking() if chosen.masks else None
     phrases = tokenizer.for_pointing() if chosen.points else None

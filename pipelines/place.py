@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -30,6 +30,7 @@ SCHEME = "s3://"
 # the store may be away for more than a minute.
 ATTEMPTS = 13
 PAUSES = (0.1, 0.5, 2.0)
+BLOCK = 1 << 24  # bytes of one request
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 
 
@@ -90,14 +91,35 @@ class ObjectPath:
 
     def glob(self, pattern: str, /) -> Iterator[ObjectPath]:
         """Objects below this one whose names match, level by level, from one listing."""
+        for name in self.sizes():
+            inner = PurePosixPath(name)
+            if len(inner.parts) == len(PurePosixPath(pattern).parts) and inner.match(pattern):
+                yield self / name
+
+    def sizes(self) -> dict[str, int]:
+        """The names of all objects below this one, and their bytes, from one listing."""
         from pyarrow.fs import FileSelector
 
         with explained(self):
             found = _objects().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
-        for info in found:
-            inner = PurePosixPath(info.path).relative_to(self.key)
-            if info.is_file and len(inner.parts) == len(PurePosixPath(pattern).parts) and inner.match(pattern):
-                yield ObjectPath(info.path)
+        return {info.path.removeprefix(f"{self.key}/"): info.size for info in found if info.is_file}
+
+    def unlink(self) -> None:
+        """Remove the object; it needn't be there."""
+        with explained(self), suppress(FileNotFoundError):
+            _objects().delete_file(self.key)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The content, a block at a time. Raises `FileNotFoundError` where there is no such object."""
+        with explained(self):
+            stream = _objects().open_input_stream(self.key)
+        with stream:
+            while True:
+                with explained(self):
+                    block = stream.read(BLOCK)
+                if not block:
+                    return
+                yield block
 
 
 def place(given: str | Path) -> Place:
@@ -115,8 +137,8 @@ def place(given: str | Path) -> Place:
 
 
 def on_disk(root: Place) -> Path:
-    """Where on this machine's disk the shards and runs of a store lie, which are mapped into memory: in the store
-    itself, or for an object store in a folder of the user's data (XDG_DATA_HOME) that is named like it."""
+    """Where a store has runs and raw sources on this machine's disk: in the store itself, or for an object store
+    in a folder of the user's data (XDG_DATA_HOME) that is named like it."""
     if isinstance(root, ObjectPath):
         return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "ubert" / root.key
     return Path(str(root)).absolute()
@@ -198,13 +220,18 @@ def _objects() -> S3FileSystem:
     return object_store(CONNECT_SECONDS, ANSWER_SECONDS, ATTEMPTS)
 
 
+def endpoint() -> str | None:
+    """The address of an object store other than AWS's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
 def object_store(connect: float, answer: float, attempts: int) -> S3FileSystem:
     """The object store that the environment names; of what it says, Arrow reads all but the endpoint. A request is
     made up to `attempts` times, each of which waits so many seconds for a connection and for an answer."""
     from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
     return S3FileSystem(
-        endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
+        endpoint_override=endpoint(),
         connect_timeout=connect,
         request_timeout=answer,
         retry_strategy=AwsDefaultS3RetryStrategy(max_attempts=attempts),

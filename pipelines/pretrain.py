@@ -11,8 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from pipelines import attempt, room
+from pipelines.disk_cache import CACHE
+from pipelines.driven_run import DrivenRun, driving
 from pipelines.mix import mix
-from pipelines.place import Place, on_disk
+from pipelines.place import Place
+from pipelines.remote_shards import RemoteShards, shard_files
 from pipelines.replay import trained_on
 from pipelines.shard import shard
 from pipelines.specs import paraphrases
@@ -36,6 +39,7 @@ def pretrain(
     workers: int = 1,
     resume: str | None = None,
     address: str | None = None,
+    cache: int = CACHE,
 ) -> Path:
     """Train a recipe, from the last checkpoint of its run where it has one; a finished run is left as it is.
 
@@ -44,6 +48,7 @@ def pretrain(
         specs: the folder of specs, for the mixture.
         resume: name of a run to go on with, perhaps for longer; default: the run of the recipe's name.
         address: a Ray cluster; default: a local Ray.
+        cache: bytes of shards that each machine keeps of an object store.
 
     Returns:
         The directory of the last checkpoint.
@@ -53,15 +58,22 @@ def pretrain(
         KeyboardInterrupt: training was asked to stop, and has written a checkpoint.
     """
     store = Store(root.absolute())
-    run = run_directory.directory(on_disk(root), resume or recipe.name)
-    with run_directory.driving(run):
-        return _driven(recipe, store, run, specs, workers, resume is not None, address)
+    with driving(store.root, resume or recipe.name, recipe) as driven:
+        return _driven(recipe, store, driven, specs, workers, resume is not None, address, cache)
 
 
 def _driven(
-    recipe: Recipe, store: Store, run: Path, specs: Path, workers: int, resume: bool, address: str | None
+    recipe: Recipe,
+    store: Store,
+    driven: DrivenRun,
+    specs: Path,
+    workers: int,
+    resume: bool,
+    address: str | None,
+    cache: int,
 ) -> Path:
     """`pretrain` of a run that no other process trains."""
+    run = driven.run
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
     mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
@@ -78,10 +90,16 @@ def _driven(
         run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resume)
     if (finished := run_directory.finished(run)) and not resume:
         return run / finished.checkpoint
+    directory = store.directory("shards", shards.name, shards.fingerprint)
+    files = shard_files(directory, cache)
+    if isinstance(files, RemoteShards):
+        files.check_room()
     work = {
         "recipe": recipe.model_dump(),
-        "shards": str(on_disk(store.root) / "shards" / shards.name / shards.fingerprint),
-        "run": str(run),
+        "shards": str(directory),
+        "cache": cache,
+        "run": run.name,
+        "word": driven.word,
         "root": str(store.root),
         "resume": resume,
     }
@@ -89,10 +107,10 @@ def _driven(
         kind = room.kind()
         starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}"
         errors.print(starting + WITHOUT_GPU * (kind == "CPU"), highlight=False, soft_wrap=True)
-        return _train(work, run, workers, kind)
+        return _train(work, driven, workers, kind)
 
 
-def _train(work: dict[str, Any], run: Path, workers: int, kind: room.Kind) -> Path:
+def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: room.Kind) -> Path:
     """Run the loop on Ray's workers. Where one dies or its machine is taken away, as many as there is room for go
     on from the last checkpoint with the same global batches; and all of them, once there is room for all."""
     from ray.exceptions import RayActorError
@@ -103,17 +121,20 @@ def _train(work: dict[str, Any], run: Path, workers: int, kind: room.Kind) -> Pa
             f"--workers {workers}: Ray has {there} {kind}s, and a worker needs one; ask for fewer"
             + (", or start Ray with --num-gpus 0 to train without" if kind == "GPU" else "")
         )
+    run = driven.run
     deaths, reached = 0, checkpoint.latest(run)
     with run_directory.stopping(run) as asked:
         while now := _room(workers, kind, asked):
             died = False
             try:
-                grown = attempt.fit(work, run, now, kind, asked, partial(_is_roomier, now, workers, kind))
+                grown = attempt.fit(work, driven, now, kind, asked, partial(_is_roomier, now, workers, kind))
+                driven.bring()
                 if finished := run_directory.finished(run):
                     return run / finished.checkpoint
                 ended = "there is room for all workers" if grown else "a machine is being taken away"
             except (TrainingFailedError, RayActorError) as error:
                 ended, died = attempt.explained(error)
+                driven.bring()
             before, reached = reached, checkpoint.latest(run)
             deaths = died + (deaths if reached == before else 0)
             if deaths == ATTEMPTS:

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipelines.code_hash import code_hash
-from pipelines.place import Place, arrow, explained, on_disk, parquet_file, persistent
+from pipelines.place import Place, arrow, explained, parquet_file, persistent
 from pipelines.rows import Rows
 from pipelines.shard_files import Paraphrases, Unit, checksum, write, write_unit
 from pipelines.store import Store, link, now
@@ -69,7 +69,7 @@ class Plan:
     tokenizer: Tokenizer
     max_tokens: int
     fingerprint: str
-    directory: Path
+    directory: Place
 
 
 class Work(NamedTuple):
@@ -100,8 +100,8 @@ def shard(
     Raises:
         UserError: mixture, corpus or encoder is missing, or the store can't be written.
     """
-    planned = plan(Store(root.absolute()), mixture, encoder, max_tokens, paraphrases)
-    store = Store(on_disk(root))
+    store = Store(root.absolute())
+    planned = plan(store, mixture, encoder, max_tokens, paraphrases)
     with store.working_on("shards", mixture):
         if (planned.directory / MANIFEST).exists():
             manifest = read_manifest(ShardManifest, planned.directory)
@@ -123,13 +123,13 @@ def shard_here(mixture: str, *, encoder: str, max_tokens: int, root: Place, into
     Raises:
         UserError: as `shard` does.
     """
-    target = Store(into)
-    planned = plan(Store(root.absolute()), mixture, encoder, max_tokens, drawn=target)
+    store, target = Store(root.absolute()), Store(into)
+    planned = plan(store, mixture, encoder, max_tokens, drawn=target)
     wanted = units(planned)
-    for unit in missing(Store(on_disk(root)), wanted):
+    for unit in missing(store, wanted):
         run_unit(unit, encoder, max_tokens)
     target.publish("shards", _joined(planned, wanted, encoder, NO_PARAPHRASES))
-    return planned.directory
+    return Path(str(planned.directory))
 
 
 def _joined(planned: Plan, wanted: Sequence[Unit], encoder: str, paraphrases: Paraphrases) -> ShardManifest:
@@ -179,7 +179,7 @@ def plan(
     codes = [code_hash("pipelines.shard_files"), *sorted({part.code for part in parts})]
     words = sorted((name, list(others)) for name, others in paraphrases.items())
     name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, codes, words)
-    directory = on_disk((drawn or store).root) / "shards" / mixture / name
+    directory = (drawn or store).directory("shards", mixture, name)
     return Plan(mixed, place / "members.parquet", tuple(parts), tokenizer, max_tokens, name, directory)
 
 
@@ -247,17 +247,18 @@ def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
     Raises:
         UserError: the store can't be written.
     """
-    known: dict[str, list[tuple[Path, str]]] = {}
-    for found in (on_disk(store.root) / "shards").glob(f"*/*/{MANIFEST}"):
+    known: dict[str, list[tuple[Place, str]]] = {}
+    for found in (store.root / "shards").glob(f"*/*/{MANIFEST}"):
         for file in read_manifest(ShardManifest, found.parent).shards:
             known.setdefault(file.path, []).append((found.parent, file.blake3))
+    there = {path.name for path in wanted[0].directory.glob("shard-*")}
     left = []
     for unit in wanted:
-        if unit.shard.exists():
+        if unit.shard.name in there:
             continue
         for directory, expected in known.get(unit.shard.name, []):
             old = [directory / file.name for file in unit.files]
-            if all(path.is_file() for path in old) and checksum(old[-1]) == expected:
+            if all(path.exists() for path in old) and checksum(old[-1]) == expected:
                 for path, new in zip(old, unit.files, strict=True):
                     link(path, new)
                 break

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from pipelines.place import Place
+from pipelines.place import ObjectPath, Place, arrow, explained
 from pipelines.rows import LOST_SCHEMA, Rows, lists
-from pipelines.store import atomic
+from pipelines.store import atomic, on_this_disk
 from ubert.inference.questions import INSTRUCTIONS
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ class Unit:
 
     corpus: str
     part: Place
-    directory: Path
+    directory: Place
     name: str
     whole: bool
     copies_RF: Ids
@@ -48,17 +48,17 @@ class Unit:
         return np.asarray(self.copies_RF.any(axis=1))
 
     @property
-    def shard(self) -> Path:
+    def shard(self) -> Place:
         """The file of its rows; it appears last and whole: the unit is done when it is there."""
         return self.directory / f"shard-{self.name}.arrow"
 
     @property
-    def lost(self) -> Path:
+    def lost(self) -> Place:
         """The file of what its records lost."""
         return self.directory / f"lost-{self.name}.parquet"
 
     @property
-    def files(self) -> tuple[Path, Path]:
+    def files(self) -> tuple[Place, Place]:
         """All that it makes, in the order of making."""
         return self.lost, self.shard
 
@@ -117,7 +117,7 @@ def write_unit(unit: Unit, rows: Rows, batches: Iterable[pa.RecordBatch]) -> Non
 
 
 def write(
-    units: Sequence[Unit], tokenizer: Tokenizer, directory: Path, paraphrases: Paraphrases
+    units: Sequence[Unit], tokenizer: Tokenizer, directory: Place, paraphrases: Paraphrases
 ) -> dict[str, Any]:
     """Write what a mixture makes of finished units: draws, prompts, categories and `lost.parquet`; returns what
     the manifest says of them.
@@ -127,21 +127,24 @@ def write(
     """
     numbers = Numbers()
     alignment: dict[str, list[Alignment]] = {}
-    with (
-        atomic(directory / "draws.arrow") as path,
-        pa.ipc.new_file(str(path), draws_schema(units[0].copies_RF.shape[1])) as draws,
-        atomic(directory / "lost.parquet") as lost_path,
-        pq.ParquetWriter(lost_path, LOST_SCHEMA, compression="zstd") as losses,
-    ):
-        for unit in units:
-            lost = _lost_by_drawn(unit)
-            losses.write_table(lost)
-            alignment.setdefault(unit.corpus, []).append(_aligned(unit, lost, numbers, draws))
+    shards = []
+    with atomic(directory / "draws.arrow") as path, atomic(directory / "lost.parquet") as lost_path:
+        with (
+            pa.ipc.new_file(str(path), draws_schema(units[0].copies_RF.shape[1])) as draws,
+            pq.ParquetWriter(lost_path, LOST_SCHEMA, compression="zstd") as losses,
+        ):
+            for unit in units:
+                lost = _lost_by_drawn(unit)
+                losses.write_table(lost)
+                with on_this_disk(unit.shard) as shard:
+                    alignment.setdefault(unit.corpus, []).append(_aligned(unit, shard, lost, numbers, draws))
+                    shards.append(described(shard, unit.shard.name))
+        drawn = described(path, "draws.arrow")
     numbers.rephrase(paraphrases)
     categories = _categories(numbers, tokenizer)
     return {
-        "shards": [described(unit.shard) for unit in units],
-        "draws": described(directory / "draws.arrow"),
+        "shards": shards,
+        "draws": drawn,
         "categories": _write(categories, directory / "categories.arrow"),
         "prompts": _write(_prompts(numbers), directory / "prompts.arrow"),
         "cut_categories": int((categories.column("tokens").to_numpy() > CATEGORY_TOKENS).sum()),
@@ -149,18 +152,23 @@ def write(
     }
 
 
-def described(path: Path) -> ShardFile:
-    """What a manifest says of an Arrow file."""
+def described(path: Path, name: str) -> ShardFile:
+    """What a manifest says of an Arrow file of that name."""
     file = pa.ipc.open_file(pa.memory_map(str(path)))
     batches = [file.get_batch(i) for i in range(file.num_record_batches)]
     return ShardFile(
-        path=path.name, rows=sum(map(len, batches)), tokens=sum(map(_tokens, batches)), blake3=checksum(path)
+        path=name, rows=sum(map(len, batches)), tokens=sum(map(_tokens, batches)), blake3=checksum(path)
     )
 
 
-def checksum(path: Path) -> str:
+def checksum(path: Place) -> str:
     """Hex blake3 of a file."""
-    return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+    if isinstance(path, ObjectPath):
+        hashed = blake3()
+        for block in path.blocks():
+            hashed.update(block)
+        return hashed.hexdigest()
+    return blake3(max_threads=blake3.AUTO).update_mmap(str(path)).hexdigest()
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -184,13 +192,16 @@ def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _lost_by_drawn(unit: Unit) -> pa.Table:
-    lost = pq.read_table(unit.lost, schema=LOST_SCHEMA)
+    path, filesystem = arrow(unit.lost)
+    with explained(unit.lost):
+        lost = pq.read_table(path, filesystem=filesystem, schema=LOST_SCHEMA)
     return lost.filter(pa.array(unit.drawn[lost.column("record").to_numpy()]))
 
 
-def _aligned(unit: Unit, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
-    """Write the draws of a unit's rows; returns what became of its records that are drawn."""
-    shard = pa.ipc.open_file(pa.memory_map(str(unit.shard)))
+def _aligned(unit: Unit, path: Path, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
+    """Write the draws of a unit's rows, whose shard is at `path`; returns what became of its records that are
+    drawn."""
+    shard = pa.ipc.open_file(pa.memory_map(str(path)))
     kept, rows, tokens = np.zeros(4, np.int64), 0, 0
     number_P: Ids | None = None
     for i in range(shard.num_record_batches):
@@ -265,11 +276,12 @@ def _prompts(numbers: Numbers) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([instructions, categories], schema=PROMPT_SCHEMA)
 
 
-def _write(batch: pa.RecordBatch, path: Path) -> ShardFile:
+def _write(batch: pa.RecordBatch, path: Place) -> ShardFile:
     """Write one batch, uncompressed, as one file."""
-    with atomic(path) as temporary, pa.ipc.new_file(str(temporary), batch.schema) as file:
-        file.write_batch(batch)
-    return described(path)
+    with atomic(path) as temporary:
+        with pa.ipc.new_file(str(temporary), batch.schema) as file:
+            file.write_batch(batch)
+        return described(temporary, path.name)
 
 
 def _tokens(batch: pa.RecordBatch) -> int:

@@ -12,8 +12,8 @@
     proxies/<key>.json              losses after a proxy run; affinity/<mixture>.json and tunings/<evidence>.json,
                                     what was found with them
 
-A directory exists once its manifest does; the newest one of a name is the current one. Shards and runs of an
-object store lie on the disk of the machine that made them.
+A directory exists once its manifest does; the newest one of a name is the current one. A run of an object store
+is trained on a machine's disk and put into the store beside training (`remote_run.py`).
 
 Two jobs that write the same name to a disk exclude each other. To an object store they needn't: files are named by
 what they are made of and appear whole, so that both write the same ones, and the last manifest is the current one.
@@ -217,6 +217,25 @@ def atomic(path: Place) -> Iterator[Path]:
             raise
 
 
+@contextmanager
+def on_this_disk(file: Place) -> Iterator[Path]:
+    """A file as one that can be mapped into memory: itself, or a copy for a while.
+
+    Raises:
+        UserError: the disk is full, or the object store fails.
+        FileNotFoundError: there is no such object.
+    """
+    if isinstance(file, Path):
+        yield file
+        return
+    assert isinstance(file, ObjectPath)
+    with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
+        path = Path(folder) / file.name
+        with path.open("wb") as copied, _explained(Path(folder)):
+            copied.writelines(file.blocks())
+        yield path
+
+
 def link(old: Place, new: Place) -> None:
     """The same content under a second name, without reading it where that can be.
 
@@ -228,7 +247,10 @@ def link(old: Place, new: Place) -> None:
         return
     with atomic(new) as temporary:
         try:
-            os.link(str(old), temporary)
+            if isinstance(old, ObjectPath):
+                temporary.write_bytes(old.read_bytes())
+            else:
+                os.link(str(old), temporary)
         except OSError:  # a file system without links
             shutil.copyfile(str(old), temporary)
 

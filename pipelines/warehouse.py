@@ -350,8 +350,7 @@ def _affinity_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:
-    shards = Store(on_disk(store.root))
-    for name in shards.names("shards"):
-        manifest = shards.current("shards", name)[1]
+    for name in store.names("shards"):
+        manifest = store.current("shards", name)[1]
         for shard in manifest.shards:
             yield {**manifest.model_dump(), **shard.model_dump()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.draw import MEMBERS
+from pipelines.place import Place
 from pipelines.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
 from pipelines.shard_files import Paraphrases
 from pipelines.store import Store, atomic, now
@@ -75,7 +76,7 @@ def question(number: int, corpus: str = "questions") -> Record:
 
 
 def write_mixture(
-    root: Path, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, Copies] | None = None
+    root: Place, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, Copies] | None = None
 ) -> MixtureManifest:
     """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by id (default 1), of
     each phase where there are several; 0: not drawn."""
@@ -135,7 +136,7 @@ def write_mixture(
 
 
 def make_shards(
-    root: Path,
+    root: Place,
     corpora: Mapping[str, Sequence[Record]],
     *,
     copies: Mapping[str, Copies] | None = None,
@@ -143,15 +144,15 @@ def make_shards(
     max_tokens: int = 64,
     name: str = "made",
     paraphrases: Paraphrases = NO_PARAPHRASES,
-) -> Path:
+) -> Any:
     """Shards of a mixture of these records."""
     write_mixture(root, name, corpora, copies)
     return shard_members(root, name, encoder, max_tokens, paraphrases)
 
 
 def shard_members(
-    root: Path, name: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
-) -> Path:
+    root: Place, name: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
+) -> Any:
     """Shards of a mixture: the units are worked here, so that no Ray is needed."""
     planned = plan(Store(root), name, encoder, max_tokens, paraphrases)
     for unit in missing(Store(root), units(planned)):

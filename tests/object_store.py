@@ -27,8 +27,8 @@ ERRORS = {
     "500 in words": b"<Error><Code>InternalError</Code><Message>We met an internal error.</Message></Error>" * 4,
 }
 
-# Of a request (method, path): what goes wrong. A status of `ERRORS`, "drop" the connection, "hang" for a while, or
-# nothing.
+# Of a request (method, path): what goes wrong. A status of `ERRORS`, "drop" the connection, "hang" for a while,
+# "cut" the answer in half, or nothing.
 Fault = Callable[[str, str], str | None]
 
 
@@ -76,6 +76,9 @@ def serve(at: socket.socket, bucket: str = "bucket") -> Iterator[ObjectStore]:
         fault = store.fault(method, path)
         if fault == "hang":
             time.sleep(HANG_SECONDS)
+        elif fault == "cut":
+            body = b"".join(moto(environ, start))
+            return [body[: len(body) // 2]]
         elif fault == "drop":
             environ["werkzeug.socket"].shutdown(2)
         elif fault:

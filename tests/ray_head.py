@@ -99,6 +99,29 @@ def head() -> Iterator[Head]:
             stop(process)
 
 
+@contextmanager
+def node(cluster: Head, **changed: str) -> Iterator[psutil.Popen]:
+    """Another node of two processors, started by `ray start`, with ports of its own and `changed` environment
+    variables."""
+    ports = free_ports(2)
+    started = psutil.Popen(
+        [
+            *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--num-cpus=2"),
+            "--node-ip-address=127.0.0.1",
+            f"--address={cluster.gcs}",
+            f"--dashboard-agent-listen-port={ports[0]}",
+            f"--dashboard-agent-grpc-port={ports[1]}",
+        ],
+        env=environment(cluster.home) | {"RAY_AUTH_MODE": "token"} | changed,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield started
+    finally:
+        stop(started)
+
+
 def stop(process: psutil.Popen) -> None:
     """End a process and all below it: asked first, then not."""
     family = [process, *process.children(recursive=True)]

@@ -137,7 +137,10 @@ def test_without_ray_the_root_is_a_folder(
     monkeypatch.setattr(sys, "argv", ["training", "tiny", "--root", "s3://bucket/store"])
     with pytest.raises(SystemExit):
         training()
-    assert "s3://bucket/store: expected a folder; that of an object store is where" in capsys.readouterr().err
+    assert (
+        "s3://bucket/store: expected a folder; from an object store, use `ubert pretrain`"
+        in capsys.readouterr().err
+    )
 
 
 def parity(world: World, **changed: object) -> Recipe:

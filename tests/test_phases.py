@@ -145,7 +145,7 @@ def test_a_run_that_is_resumed_in_a_later_phase_sees_the_rest_of_it(root: Path) 
     shards = made(root, np.tile([1, 2], (len(IDS), 1)))
     whole = [step.records for step in loader(shards, epochs=1).iterate()]
     done = len(whole) * 2 // 3
-    ranks = [loader(open_shards(shards.directory), rank, 2, epochs=1) for rank in range(2)]
+    ranks = [loader(open_shards(shards.source), rank, 2, epochs=1) for rank in range(2)]
     parts = [[step.records for step in rank.iterate(done)] for rank in ranks]
     assert [sorted([*one, *other]) for one, other in zip(*parts, strict=True)] == [sorted(s) for s in whole[done:]]
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 from handmade import write_mixture
-from ray_head import Head, driven, environment, free_ports, head, stop
+from ray_head import Head, driven, environment, head, node
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
@@ -114,28 +114,6 @@ def cluster() -> Iterator[Head]:
     """A head of two processors."""
     with head() as started:
         yield started
-
-
-@contextmanager
-def node(cluster: Head) -> Iterator[psutil.Popen]:
-    """Another node of two processors, started by `ray start`, with ports of its own."""
-    ports = free_ports(2)
-    started = psutil.Popen(
-        [
-            *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--num-cpus=2"),
-            "--node-ip-address=127.0.0.1",
-            f"--address={cluster.gcs}",
-            f"--dashboard-agent-listen-port={ports[0]}",
-            f"--dashboard-agent-grpc-port={ports[1]}",
-        ],
-        env=environment(cluster.home) | {"RAY_AUTH_MODE": "token"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield started
-    finally:
-        stop(started)
 
 
 @contextmanager

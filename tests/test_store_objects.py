@@ -189,7 +189,7 @@ def test_the_same_pipeline_on_a_store_that_fails_now_and_then(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
-def test_shards_of_an_object_store_are_made_on_this_machine(remote: ObjectPath, tmp_path: Path) -> None:
+def test_shards_of_an_object_store_are_those_of_a_folder(remote: ObjectPath, tmp_path: Path) -> None:
     made = {}
     for root in (remote, tmp_path / "disk"):
         ingest(["sample_topics"], specs=OURS, data=None, root=root)

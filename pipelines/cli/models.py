@@ -24,8 +24,10 @@ from pipelines.cli.shared import (
     app,
     console,
     errors,
+    size,
     write,
 )
+from pipelines.disk_cache import CACHE
 from pipelines.render import table
 from ubert.schema.record import Split
 
@@ -121,6 +123,15 @@ def pretrain(
     specs: Specs = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
     resume: Annotated[str | None, typer.Option(help="Go on with this run, perhaps for more steps.")] = None,
+    cache: Annotated[
+        int,
+        typer.Option(
+            parser=size,
+            metavar="BYTES",
+            show_default="200GB",
+            help="Shards of an object store that each machine keeps.",
+        ),
+    ] = CACHE,
     address: Address = None,
 ) -> None:
     """Train a recipe, and measure the model before and after. A stopped run goes on where it was.
@@ -135,7 +146,9 @@ def pretrain(
     folder = specs_folder(specs)
     chosen = load_recipe(recipe, folder)
     try:
-        checkpoint = job(chosen, root=root, specs=folder, workers=workers, resume=resume, address=address)
+        checkpoint = job(
+            chosen, root=root, specs=folder, workers=workers, resume=resume, address=address, cache=cache
+        )
     except KeyboardInterrupt as stopped:  # typer exits with 130 too, but without its words
         errors.print(str(stopped) or "interrupted; the same command goes on", soft_wrap=True, highlight=False)
         raise typer.Exit(130) from None

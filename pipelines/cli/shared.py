@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -75,6 +76,18 @@ def folder(given: str) -> Path:
             "the spec of its dataset"
         )
     return Path(given)
+
+
+def size(given: str) -> int:
+    """A number of bytes that a user named.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", str(given), re.IGNORECASE)
+    if found is None or not (count := int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))):
+        raise typer.BadParameter(f"{given!r}: expected a number of bytes, as 200GB")
+    return count
 
 
 Root = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Protocol, Self, TypeVar
 
 from blake3 import blake3
@@ -218,11 +219,17 @@ class Folder(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def parent(self) -> Self: ...
+
     def __truediv__(self, name: str, /) -> Self: ...
 
     def read_text(self, encoding: str) -> str: ...
 
+    def glob(self, pattern: str, /) -> Iterator[Self]: ...
 
+
+AnyFolder = TypeVar("AnyFolder", bound=Folder)
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 

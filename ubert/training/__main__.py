@@ -65,10 +65,9 @@ def main() -> int:
 
 
 def _folder(given: str) -> Path:
-    """Where shards and runs lie. Those of an object store lie on disk, where `ubert shard` has put them."""
+    """Where shards and runs lie. This library has no network code: `ubert pretrain` reads object stores."""
     if "://" in given:
-        message = f"{given}: expected a folder; that of an object store is where `ubert shard` put its shards"
-        raise argparse.ArgumentTypeError(message)
+        raise argparse.ArgumentTypeError(f"{given}: expected a folder; from an object store, use `ubert pretrain`")
     return Path(given)
 
 

@@ -39,7 +39,7 @@ from ubert.training.average import Average
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 _NAME = re.compile(r"step-(\d{6,})")
-_HALF = ".half-"  # prefix of a checkpoint that is being written
+HALF = ".half-"  # prefix of a checkpoint that is being written
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         UserError: the directory cannot be written, or its disk is full.
     """
     directory = directory_of(run, state.step)
-    half = directory.with_name(f"{_HALF}{directory.name}")
+    half = directory.with_name(f"{HALF}{directory.name}")
     try:
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True)
@@ -182,7 +182,7 @@ def verify(directory: Path) -> None:
 
 def remove_halves(run: Path) -> None:
     """Remove what killed processes left half-written."""
-    for half in (run / "checkpoints").glob(f"{_HALF}*"):
+    for half in (run / "checkpoints").glob(f"{HALF}*"):
         shutil.rmtree(half)
 
 
@@ -246,11 +246,12 @@ def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Opt
 
 def _newest_first(run: Path) -> Iterator[Path]:
     directories = [path for path in (run / "checkpoints").glob("step-*") if _NAME.fullmatch(path.name)]
-    yield from sorted(directories, key=_step, reverse=True)
+    yield from sorted(directories, key=lambda path: step_of(path.name), reverse=True)
 
 
-def _step(directory: Path) -> int:
-    return int(directory.name.removeprefix("step-"))
+def step_of(name: str) -> int:
+    """The step of a checkpoint's folder."""
+    return int(name.removeprefix("step-"))
 
 
 def _damage(directory: Path, but: Collection[str] = ()) -> str | None:

@@ -9,10 +9,8 @@ Shapes: R rows of a part of a shard, E distinct sizes, M copies of all rows, K b
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,10 +64,12 @@ def index(
     made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
     name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks)
     wanted = Wanted(shards, objective, tasks)
-    places = [shards.directory / f"order-{name}-{part}.npy" for part in ("sizes", "rows")]
-    if not all(place.exists() for place in places):
+
+    def make(halves: Sequence[Path]) -> None:
         _all_trained(shards, recipe)
-        _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), wanted, groups, *places)
+        _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), wanted, groups, *halves)
+
+    places = shards.source.beside([f"order-{name}-{part}.npy" for part in ("sizes", "rows")], make)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
     if not len(key_E):
@@ -97,7 +97,7 @@ class _Groups(NamedTuple):
     def make(cls, shards: Shards, by: Batches) -> _Groups:
         """Those of a set of shards."""
         if by == "cycle":
-            return cls(by, sorted({name for file in shards.files for name in file.corpora}))
+            return cls(by, sorted({alignment.corpus for alignment in shards.manifest.alignment}))
         return cls(by, list(TASKS) if by == "by_task" else ["all"])
 
     def of(self, file: Columns, row_R: Longs) -> Longs:
@@ -158,20 +158,19 @@ def _build(
     key_E = np.array(sorted(counts), np.int64)
     count_E = np.array([counts[key] for key in key_E.tolist()], np.int64)
     number = np.result_type(np.uint32, np.min_scalar_type(len(shards)))
-    with _whole(rows_file) as path:
-        row_M = np.lib.format.open_memmap(path, mode="w+", dtype=number, shape=(int(count_E.sum()),))
-        free_E = np.cumsum(count_E) - count_E
-        for row_R, key_R, copies_R in _keyed(shards, sizes, wanted, groups):
-            size_R = np.searchsorted(key_E, key_R)
-            order_R = np.argsort(size_R, kind="stable")
-            dealt = np.repeat(row_R[order_R], copies_R[order_R])
-            dealt_to = np.repeat(size_R[order_R], copies_R[order_R])
-            now_E = np.bincount(dealt_to, minlength=len(key_E))
-            before_E = np.cumsum(now_E) - now_E
-            row_M[np.arange(len(dealt)) + (free_E - before_E)[dealt_to]] = dealt
-            free_E += now_E
-        row_M.flush()
-    with _whole(sizes_file) as path, path.open("wb") as file:
+    row_M = np.lib.format.open_memmap(rows_file, mode="w+", dtype=number, shape=(int(count_E.sum()),))
+    free_E = np.cumsum(count_E) - count_E
+    for row_R, key_R, copies_R in _keyed(shards, sizes, wanted, groups):
+        size_R = np.searchsorted(key_E, key_R)
+        order_R = np.argsort(size_R, kind="stable")
+        dealt = np.repeat(row_R[order_R], copies_R[order_R])
+        dealt_to = np.repeat(size_R[order_R], copies_R[order_R])
+        now_E = np.bincount(dealt_to, minlength=len(key_E))
+        before_E = np.cumsum(now_E) - now_E
+        row_M[np.arange(len(dealt)) + (free_E - before_E)[dealt_to]] = dealt
+        free_E += now_E
+    row_M.flush()
+    with sizes_file.open("wb") as file:
         np.save(file, np.stack([key_E, count_E]), allow_pickle=False)
 
 
@@ -232,19 +231,3 @@ def _cut(key_E: Longs, count_E: Longs, pack: int) -> tuple[Longs, Longs]:
         widest, longest = max(widest, int(pieces_E[e])), max(longest, int(length_E[e]))
     most.append(max(1, pack // (longest * widest)))
     return np.array(first), np.array(most)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the name `path` once it is whole; another worker may write the same."""
-    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}-{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot write the order of rows beside the shards: {error.strerror or error}; make room, or "
-            "let this user write there"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

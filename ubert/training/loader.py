@@ -133,6 +133,7 @@ class Loader:
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
         """Steps from `start` to the end of the run, prepared ahead by a thread."""
+        self.shards.ahead(self._needed(start))
         thread = ThreadPoolExecutor(1, "loader")
         ahead = deque(thread.submit(self.step, i) for i in range(start, min(start + AHEAD, self.total_steps)))
         try:
@@ -143,6 +144,18 @@ class Loader:
                 yield step
         finally:
             thread.shutdown(cancel_futures=True)
+            self.shards.ahead(())
+
+    def _needed(self, start: int) -> Iterator[int]:
+        """The numbers of shards in the order in which steps from `start` on first need them."""
+        seen: set[int] = set()
+        for i in range(start, min(start + self.steps_per_epoch, self.total_steps)):
+            objective, turn = self.turns(i)
+            plan = self.plans[objective]
+            for copies in self.share(plan.packs(turn)):
+                new = set(self.shards.shards_of(plan.row_M[copies].astype(np.int64)).tolist()) - seen
+                yield from sorted(new)
+                seen |= new
 
     def _batches(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[Batch]:
         """Micro-batches of this rank's rows of a pack, in order."""

@@ -25,6 +25,7 @@ from ubert.training import checkpoint, log, mlflow_log, parallel, run_directory
 from ubert.training.average import start
 from ubert.training.checkpoint import State
 from ubert.training.dynamics import Passes, remove_after
+from ubert.training.files import Files
 from ubert.training.loader import Loader
 from ubert.training.optimizer import adamw, decay_start
 from ubert.training.saving import Writer
@@ -39,12 +40,13 @@ Measure = Callable[[UbertModel, Tokenizer], dict[str, float]]
 def train(
     recipe: Recipe,
     *,
-    shards: Path,
+    shards: Path | Files,
     run: Path,
     worker: Worker = ALONE,
     resume: bool = False,
     measure: Measure | None = None,
     leaving: Callable[[], bool] = lambda: False,
+    written: Callable[[], None] = lambda: None,
 ) -> Path:
     """Train to the recipe's last step, from the run's last checkpoint where it has one.
 
@@ -52,11 +54,12 @@ def train(
     was never stopped. With another number of workers its batches are the same, its dropout masks are not.
 
     Args:
-        shards: a directory of shards.
+        shards: a directory of shards, or what brings their files to one.
         run: the run's directory.
         resume: go on from a checkpoint, which has to be there; `steps` and `epochs` may differ from before.
         measure: what measures the model, where the recipe has `evaluate_every`.
         leaving: whether this worker's machine is about to be taken away.
+        written: rank 0 calls it when a checkpoint, or the finished run's manifest, is on the disk.
 
     Returns:
         The directory of the last checkpoint.
@@ -73,7 +76,7 @@ def train(
     with ExitStack() as stack:
         if worker.rank == 0:
             stack.enter_context(run_directory.locked(run))
-        training = set_up(recipe, shards, run, worker, resume)
+        training = set_up(recipe, shards, run, worker, resume, written)
         stack.callback(training.writer.close)
         total = training.loader.total_steps
         with _telling(training) as tell, run_directory.stopping(run) as asked:
@@ -98,7 +101,14 @@ def train(
         return _finish(training)
 
 
-def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool) -> Training:
+def set_up(
+    recipe: Recipe,
+    shards: Path | Files,
+    run: Path,
+    worker: Worker,
+    resume: bool,
+    written: Callable[[], None] = lambda: None,
+) -> Training:
     """A new run, or one as its last checkpoint has left it. Rank 0 writes, checks and chooses; the others wait for
     it."""
     tokenizer = load_tokenizer(recipe.encoder)
@@ -147,22 +157,27 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
             tokenizer=tokenizer.hash,
             ancestry=run_directory.ancestry(ancestor) if ancestor else [],
         )
+    if worker.rank > 0:
+        _wait(group)  # rank 0 makes the order of rows where it is missing
+    loader = Loader(
+        opened,
+        recipe,
+        tokenizer.special,
+        model.most_tokens,
+        worker.rank,
+        worker.world,
+        words=tokenizer.for_masking() if recipe.masks else None,
+        phrases=tokenizer.for_pointing() if recipe.points else None,
+        pin=worker.device.type == "cuda",
+    )
+    if worker.rank == 0:
+        _wait(group)
     training = Training(
         recipe=recipe,
         run=run,
         worker=worker,
         tokenizer=tokenizer,
-        loader=Loader(
-            opened,
-            recipe,
-            tokenizer.special,
-            model.most_tokens,
-            worker.rank,
-            worker.world,
-            words=tokenizer.for_masking() if recipe.masks else None,
-            phrases=tokenizer.for_pointing() if recipe.points else None,
-            pin=worker.device.type == "cuda",
-        ),
+        loader=loader,
         model=model,
         optimizer=optimizer,
         score=score,
@@ -170,7 +185,7 @@ def set_up(recipe: Recipe, shards: Path, run: Path, worker: Worker, resume: bool
         average=average,
         passes=Passes(run, worker.rank, opened) if recipe.dynamics else None,
         state=state,
-        writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best),
+        writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best, written),
     )
     if began is None:
         _check_start(training)
@@ -245,7 +260,7 @@ def _settle(
         training.passes.add(done, taken.step, taken.tables)
     metrics = _measured(training, measure) if measure else None
     if measure:
-        _wait_for_all(training)
+        _wait(training.group)
     training.state = training.state.model_copy(
         update={
             "step": done,
@@ -304,11 +319,12 @@ def _finish(training: Training) -> Path:
     training.writer.wait()
     if training.worker.rank == 0:
         run_directory.finish(training.run, training.state, directory)
-    _wait_for_all(training)
+        training.writer.written()
+    _wait(training.group)
     return directory
 
 
-def _wait_for_all(training: Training) -> None:
+def _wait(group: dist.ProcessGroup | None) -> None:
     """Hold until all workers are here, however long one takes; the group of the gradients waits half an hour."""
-    if training.group:
-        dist.barrier(training.group)
+    if group:
+        dist.barrier(group)

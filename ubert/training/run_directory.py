@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +22,15 @@ from ubert.model import pretrained
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, Ancestor, RunManifest, ShardManifest, fingerprint, read_manifest
+from ubert.schema.manifest import (
+    MANIFEST,
+    Ancestor,
+    AnyFolder,
+    RunManifest,
+    ShardManifest,
+    fingerprint,
+    read_manifest,
+)
 from ubert.schema.names import checked_name
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint
@@ -60,7 +69,7 @@ def directory(root: Path, name: str) -> Path:
     return root / "runs" / checked_name("run", name)
 
 
-def find_shards(root: Path, recipe: Recipe, tokenizer: str) -> Path:
+def find_shards(root: AnyFolder, recipe: Recipe, tokenizer: str) -> AnyFolder:
     """The newest shards of the recipe's mixture that fit its encoder's tokeniser (its hash) and `max_tokens`.
 
     Raises:
@@ -79,7 +88,7 @@ def find_shards(root: Path, recipe: Recipe, tokenizer: str) -> Path:
             f"{folder}: no shards for encoder {recipe.encoder!r} with max_tokens {recipe.max_tokens}{others}; "
             f"make them with `ubert shard {recipe.shards} --encoder {recipe.encoder}`"
         )
-    return max(fitting)[1]
+    return max(fitting, key=itemgetter(0))[1]
 
 
 def finished(run: Path) -> RunManifest | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +22,13 @@ class Writer:
     Args:
         keep: newest checkpoints that stay.
         best: the metric whose best checkpoint stays, too.
+        written: is called after each checkpoint.
     """
 
-    def __init__(self, run: Path, keep: int, best: str | None = None) -> None:
-        self._run, self._keep, self._best = run, keep, best
+    def __init__(
+        self, run: Path, keep: int, best: str | None = None, written: Callable[[], None] = lambda: None
+    ) -> None:
+        self._run, self._keep, self._best, self.written = run, keep, best, written
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
         self._copies: dict[str, Tensor] = {}
@@ -68,6 +71,7 @@ class Writer:
     def _write(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
         checkpoint.save(self._run, model, tokenizer, tensors, state)
         checkpoint.prune(self._run, self._keep, self._best)
+        self.written()
 
     def _copied(self, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._copy(prefix + name, tensor) for name, tensor in tensors.items()}

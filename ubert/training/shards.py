@@ -11,9 +11,11 @@ Shapes: N rows of all shards, in order; P prompts.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from blake3 import blake3
 
 from ubert.model.batch import Example, regions
 from ubert.model.ragged import Ids, Longs, Ragged, joined, taken
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
+from ubert.training.files import Files, Folder
 
+SCAN_AHEAD = 8  # shards that are fetched ahead where all are read in order
 PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share them
 _IDS = pa.list_(pa.int32())
 _WORD = pa.dictionary(pa.int32(), pa.string())
@@ -165,30 +167,72 @@ class Rows(NamedTuple):
 
 
 class Shards:
-    """All rows of a shard set; nothing is read before it is asked for.
+    """All rows of a shard set; a shard is opened when one of its rows is asked for.
 
-    `files` hold the rows, in order. `instruction_P` and `categories` say of each prompt which rows of `words` it
-    is made of.
+    `instruction_P` and `categories` say of each prompt which rows of `words` it is made of.
     """
 
-    def __init__(self, directory: Path, manifest: ShardManifest) -> None:
-        self.directory, self.manifest = directory, manifest
-        batches = [batch for file in manifest.shards for batch in _read(directory / file.path, SHARD_SCHEMA)]
-        draws = _read(directory / manifest.draws.path, draws_schema(manifest.phases))
-        firsts = np.cumsum([0, *(len(batch) for batch in batches)]).tolist()
-        self.files = [_columns(*parts) for parts in zip(batches, draws, firsts[:-1], strict=True)]
+    def __init__(self, source: Files) -> None:
+        self.source, self.manifest = source, source.manifest
+        manifest = self.manifest
+        self._draws = _read(source.path(manifest.draws), draws_schema(manifest.phases))
+        firsts = np.cumsum([0, *(len(batch) for batch in self._draws)]).tolist()
         self._firsts = np.array(firsts[:-1])
         self._rows = firsts[-1]
-        [prompts] = _read(directory / manifest.prompts.path, PROMPT_SCHEMA)
+        ends = np.cumsum([file.rows for file in manifest.shards])
+        # of each record batch, the shard that holds it
+        self._shard_B = np.searchsorted(ends, self._firsts, side="right")
+        self._open: dict[int, Columns] = {}
+        self._opening = threading.Lock()
+        [prompts] = _read(source.path(manifest.prompts), PROMPT_SCHEMA)
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
         self.categories = _lists(prompts.column("categories"))
-        [words] = _read(directory / manifest.categories.path, CATEGORY_SCHEMA)
+        [words] = _read(source.path(manifest.categories), CATEGORY_SCHEMA)
         self.words, self._kinds = _lists(words.column("ids")), words.column("kind")
         self.others = _lists(words.column("others"))
         self.prompt = lru_cache(maxsize=PROMPTS_KEPT)(self._prompt)
 
     def __len__(self) -> int:
         return int(self._rows)
+
+    @property
+    def files(self) -> Iterator[Columns]:
+        """All rows, in order, with no more than a few shards open."""
+        shards = self.manifest.shards
+        for batch, number in enumerate(self._shard_B.tolist()):
+            if batch == 0 or number != self._shard_B[batch - 1]:
+                self.keep(range(number, number + SCAN_AHEAD))
+                self.source.ahead(islice(shards, number, number + SCAN_AHEAD))
+            yield self._columns(batch)
+
+    def keep(self, numbers: Iterable[int]) -> None:
+        """Let go of all shards but these."""
+        kept, shards = set(numbers), self.manifest.shards
+        with self._opening:
+            self._open = {batch: one for batch, one in self._open.items() if self._shard_B[batch] in kept}
+            self.source.keep(shards[number] for number in kept if number < len(shards))
+
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Shards whose rows will be asked for next, in this order."""
+        self.source.ahead(self.manifest.shards[number] for number in numbers)
+
+    def shards_of(self, row_R: Longs) -> Longs:
+        """The numbers of the shards that hold these rows, each once."""
+        return np.unique(self._shard_B[np.searchsorted(self._firsts, row_R, side="right") - 1])
+
+    def _columns(self, batch: int) -> Columns:
+        found = self._open.get(batch)
+        return found if found is not None else self._opened(batch)
+
+    def _opened(self, batch: int) -> Columns:
+        """Open the shard that holds a record batch."""
+        number = int(self._shard_B[batch])
+        with self._opening:
+            batches = _read(self.source.path(self.manifest.shards[number]), SHARD_SCHEMA)
+            first = int(np.searchsorted(self._shard_B, number))
+            for i, one in enumerate(batches, first):
+                self._open[i] = _columns(one, self._draws[i], int(self._firsts[i]))
+            return self._open[batch]
 
     def example(self, row: int) -> Example:
         """One row, without a copy. Rows of the same prompt share their lists of categories."""
@@ -210,7 +254,7 @@ class Shards:
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         parts = []
         for start, stop in pairwise([*starts, len(row_R)]):
-            file = self.files[file_R[start]]
+            file = self._columns(int(file_R[start]))
             at = row_R[start:stop] - file.first
             lists = (file.text, file.pair, file.target, file.anchors, file.cells)
             parts.append(Rows(file.prompt[at], file.lengths(at) + 1, *(each.some(at) for each in lists)))
@@ -241,7 +285,7 @@ class Shards:
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         ids, tasks = [], []
         for start, stop in pairwise([*starts, len(row_R)]):
-            file = self.files[file_R[start]]
+            file = self._columns(int(file_R[start]))
             at = row_R[start:stop] - file.first
             every = pa.StringArray.from_buffers(len(file), *map(pa.py_buffer, file.record_id))
             ids.append(every.take(pa.array(at)))
@@ -267,33 +311,25 @@ class Shards:
 
     def find(self, row: int) -> tuple[Columns, int]:
         """The file that holds a row, and its place there."""
-        file = self.files[int(np.searchsorted(self._firsts, row, side="right")) - 1]
+        file = self._columns(int(np.searchsorted(self._firsts, row, side="right")) - 1)
         return file, row - file.first
 
 
-def open_shards(directory: Path, verify: bool = True) -> Shards:
-    """Map a directory of shards into memory.
+def open_shards(files: Path | Files, verify: bool = True) -> Shards:
+    """Open a shard set.
 
     Args:
-        verify: read every file once and compare it with the manifest's checksum.
+        files: a folder, or what brings the files to one.
+        verify: read every file of a folder once and compare it with the manifest's checksum.
 
     Raises:
-        UserError: the directory was never finished, is of another version, or a file is missing or changed.
+        UserError: the set was never finished, is of another version, or a file is missing or changed.
     """
-    manifest = read_manifest(ShardManifest, directory)
+    source = Folder(files, verify) if isinstance(files, Path) else files
+    manifest = source.manifest
     if not sum(alignment.rows for alignment in manifest.alignment):
-        raise UserError(f"{directory}: the mixture {manifest.mixture} has no rows; widen it, then shard it again")
-    for file in (*manifest.shards, manifest.draws, manifest.prompts, manifest.categories):
-        _check(directory / file.path, file, manifest.mixture, verify)
-    return Shards(directory, manifest)
-
-
-def _check(path: Path, file: ShardFile, mixture: str, verify: bool) -> None:
-    cure = f"delete {path.parent} and run `ubert shard {mixture}` again"
-    if not path.is_file():
-        raise UserError(f"{path}: missing, though the manifest names it; {cure}")
-    if verify and (got := blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()) != file.blake3:
-        raise UserError(f"{path}: changed since it was written: expected blake3 {file.blake3}, got {got}; {cure}")
+        raise UserError(f"{source}: the mixture {manifest.mixture} has no rows; widen it, then shard it again")
+    return Shards(source)
 
 
 def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -1,0 +1,125 @@
+"""How long training waits for the shards of an object store, simulated, and what the requests cost.
+
+Ours: each machine fetches shards in the order in which its steps first need them (`pipelines/remote_shards.py`).
+Theirs: each machine copies all shards, then trains.
+
+    python benchmarks/simulate.py --machines 64 --bytes 790e9 --cache 1e12 --bandwidth 1e9
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+from measure import report
+
+from pipelines.place import BLOCK
+from pipelines.remote_shards import THREADS
+
+REQUEST = 0.4e-6  # dollars of a GET or HEAD
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is simulated. `bandwidth`: a machine's, in bytes a second; `latency`: of a request, in seconds; `rows`:
+    of a machine's part of a step; `step`: seconds of its arithmetic; `price`: of a machine, in dollars an hour."""
+
+    machines: int = 16
+    bytes: float = 790e9
+    shard: float = 32e6
+    cache: float = 1e12
+    bandwidth: float = 1e9
+    latency: float = 0.03
+    rows: int = 512
+    step: float = 0.25
+    steps: int = 20_000
+    price: float = 3.92
+
+
+class Found(NamedTuple):
+    """`first`: seconds before the first step; `stall`: seconds of waiting after it; `share`: of all seconds after
+    it; `requests` of all machines; `dollars`: of requests and of waiting."""
+
+    first: float
+    stall: float
+    share: float
+    requests: int
+    dollars: float
+
+
+def simulate(given: Given, ahead: bool = True, seed: int = 0) -> Found:
+    """One machine's epoch, which is that of any; all machines have as many requests.
+
+    Raises:
+        ValueError: the shards don't fit into the cache, which `ubert pretrain` refuses.
+    """
+    if given.bytes > given.cache:
+        raise ValueError(f"{given.bytes:g} bytes of shards don't fit into a cache of {given.cache:g}")
+    shards = max(1, round(given.bytes / given.shard))
+    there_at = _fetched(given, shards)
+    need = _needed(given, shards, seed)
+    now = there_at[-1] if not ahead else there_at[need[0] - 1]
+    first, stall = now, 0.0
+    for count in need:
+        late = there_at[count - 1] - now if ahead else 0.0
+        stall += max(0.0, late)
+        now += max(0.0, late) + given.step
+    requests = given.machines * shards * (1 + math.ceil(given.shard / BLOCK))
+    waited = given.machines * (first + stall) / 3600 * given.price
+    return Found(first, stall, stall / (now - first), requests, requests * REQUEST + waited)
+
+
+def _fetched(given: Given, shards: int) -> list[float]:
+    """When each shard is there, in the order of fetching: threads share the bandwidth."""
+    waits = given.latency * (1 + math.ceil(given.shard / BLOCK))
+    free, line, ends = [0.0] * THREADS, 0.0, []
+    for _ in range(shards):
+        start = heapq.heappop(free) + waits
+        line = max(line, start) + given.shard / given.bandwidth  # one after another through the line
+        heapq.heappush(free, line)
+        ends.append(line)
+    return ends
+
+
+def _needed(given: Given, shards: int, seed: int) -> list[int]:
+    """How many shards each step and those before it need together."""
+    drawn = np.random.default_rng(seed)
+    seen = np.zeros(shards, bool)
+    counts = []
+    for _ in range(given.steps):
+        if not seen.all():
+            seen[drawn.integers(shards, size=given.rows)] = True
+        counts.append(int(seen.sum()))
+    return counts
+
+
+def main() -> None:
+    """Simulate what the arguments say, and the same with smaller shards and a slower line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for field in fields(Given):
+        parser.add_argument(f"--{field.name}", type=float, default=field.default)
+    parser.add_argument("--quick", action="store_true", help="fewer steps")
+    asked = vars(parser.parse_args())
+    quick = asked.pop("quick")
+    whole = {"machines", "rows", "steps"}
+    given = Given(**{name: round(value) if name in whole else value for name, value in asked.items()})
+    if quick:
+        given = replace(given, steps=min(given.steps, 2_000))
+    cases = {
+        "as given": given,
+        "shards of 8 MB": replace(given, shard=8e6),
+        "a tenth of the bandwidth": replace(given, bandwidth=given.bandwidth / 10),
+    }
+    for name, case in cases.items():
+        ours, theirs = simulate(case), simulate(case, ahead=False)
+        report("simulate", f"{name}: seconds of waiting", ours.first + ours.stall, theirs.first, "s", 1)
+        print(json.dumps({"benchmark": "simulate", "case": name, **asdict(case), **ours._asdict()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

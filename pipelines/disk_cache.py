@@ -1,0 +1,209 @@
+"""Files of a bounded number of bytes on this machine's disk, which all its processes share.
+
+    <name>              a file, whole; its mtime is when it was last asked for
+    <name>.half         one that is being written; its room on the disk is taken before the first byte comes
+    <process>.held      the files that a process uses, one name a line; the process locks it while it lives
+    .lock               held while room is counted; it says how many bytes all files have
+
+When a file needs room, those that nobody has asked for the longest go first. Files in use stay.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ubert.schema.errors import UserError
+
+CACHE = 200_000_000_000  # bytes, unless --cache says otherwise
+HALF, HELD, LOCK = ".half", ".held", ".lock"
+
+
+class BusyError(Exception):
+    """Another thread or process is writing the file."""
+
+
+class DiskCache:
+    """A folder of at most `bound` bytes.
+
+    Raises:
+        UserError: the folder can't be written.
+    """
+
+    def __init__(self, folder: Path, bound: int) -> None:
+        self.folder, self.bound = folder, bound
+        self._held: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with self._locked():  # or another process takes the file for that of a dead one
+                self._holding = (folder / f"{uuid.uuid4().hex}{HELD}").open("w", encoding="utf-8")
+                fcntl.flock(self._holding, fcntl.LOCK_EX)
+        except OSError as error:
+            raise UserError(
+                f"{folder}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
+            ) from None
+
+    def find(self, name: str) -> Path | None:
+        """The file of that name, which is in use from now on; None where it isn't there."""
+        path = self.folder / name
+        with self._locked():
+            if not path.exists():
+                return None
+            os.utime(path)
+            self._hold(name)
+        return path
+
+    def reserve(self, name: str, size: int) -> BinaryIO | None:
+        """A file of `size` bytes to write, for `finish` or `give_up`; None where files in use leave no room.
+
+        Raises:
+            BusyError: another is writing it.
+            UserError: the disk is full, and nothing of the cache is left to remove.
+        """
+        with self._locked() as lock:
+            half = self._half(name)
+            try:
+                if self._has_room(lock, size):
+                    self._allocate(half, size)
+                    return half
+            except BaseException:
+                self._discard(half)
+                raise
+            self._discard(half)
+        return None
+
+    def finish(self, name: str, half: BinaryIO) -> Path:
+        """Give a file that is whole its name; it is in use."""
+        half.flush()
+        os.fsync(half.fileno())
+        path = self.folder / name
+        with self._locked():
+            self._hold(name)
+            Path(half.name).replace(path)
+            half.close()
+        return path
+
+    def give_up(self, half: BinaryIO) -> None:
+        """Remove a file that could not be written."""
+        with self._locked() as lock:
+            self._discard(half)
+            self._count(lock, self._scanned())
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Of the files that this process uses, only these are in use from now on."""
+        kept = set(names)
+        with self._locked():
+            if self._held - kept:
+                self._held &= kept
+                self._holding.seek(0)
+                self._holding.truncate()
+                self._holding.write("".join(f"{name}\n" for name in sorted(self._held)))
+                self._holding.flush()
+
+    def _half(self, name: str) -> BinaryIO:
+        """An empty file to write, which no other process writes as long as it is open."""
+        path = self.folder / f"{name}{HALF}"
+        half = path.open("r+b" if path.exists() else "w+b")  # only who holds the lock makes or renames one
+        try:
+            fcntl.flock(half, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            half.close()
+            raise BusyError from None
+        half.truncate(0)
+        return half
+
+    def _hold(self, name: str) -> None:
+        if name not in self._held:
+            self._held.add(name)
+            self._holding.write(f"{name}\n")
+            self._holding.flush()
+
+    def _has_room(self, lock: BinaryIO, size: int) -> bool:
+        """Make room for a file of `size` bytes and count it, if files in use leave as much."""
+        used = int(lock.read() or self._scanned())
+        if used + size > self.bound:
+            self._evict(used + size - self.bound)
+            used = self._scanned()
+        fits = used + size <= self.bound
+        self._count(lock, used + size * fits)
+        return fits
+
+    def _allocate(self, half: BinaryIO, size: int) -> None:
+        while size:
+            try:
+                os.posix_fallocate(half.fileno(), 0, size)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise
+                half.truncate(0)
+                if not self._evict(size):
+                    raise UserError(
+                        f"{self.folder}: the disk of the cache is full before the cache is; make room, lower "
+                        "--cache, or set XDG_CACHE_HOME to a larger disk, then run the same command again"
+                    ) from None
+
+    def _evict(self, needed: int) -> int:
+        """Remove at least so many bytes of files that nobody uses, as far as there are any; returns how many."""
+        used = self._used()
+        found = [(path, path.stat()) for path in self._files() if path.name not in used and path.suffix != HALF]
+        gone = 0
+        for path, stat in sorted(found, key=lambda pair: pair[1].st_mtime_ns):
+            if gone >= needed:
+                break
+            path.unlink()
+            gone += stat.st_size
+        return gone
+
+    def _used(self) -> set[str]:
+        """Names of files that any process uses; what dead ones have left is removed."""
+        names = set(self._held)
+        for path in self.folder.glob(f"*{HELD}"):
+            with path.open(encoding="utf-8") as file:
+                if path.name != Path(self._holding.name).name and _is_free(file.fileno()):
+                    path.unlink()
+                else:
+                    names.update(file.read().split())
+        for path in self.folder.glob(f"*{HALF}"):
+            with path.open("rb") as half:
+                if _is_free(half.fileno()):
+                    path.unlink()
+        return names
+
+    def _files(self) -> list[Path]:
+        return [path for path in self.folder.iterdir() if path.suffix != HELD and path.name != LOCK]
+
+    def _scanned(self) -> int:
+        return sum(path.stat().st_size for path in self._files())
+
+    def _count(self, lock: BinaryIO, used: int) -> None:
+        lock.seek(0)
+        lock.truncate()
+        lock.write(str(used).encode())
+        lock.flush()
+
+    def _discard(self, half: BinaryIO) -> None:
+        Path(half.name).unlink(missing_ok=True)
+        half.close()
+
+    @contextmanager
+    def _locked(self) -> Iterator[BinaryIO]:
+        with (self.folder / LOCK).open("ab+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.seek(0)
+            yield lock
+
+
+def _is_free(descriptor: int) -> bool:
+    """Whether no process locks an open file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,100 @@
+"""A run as the process that drives it sees it: on this disk, or in an object store while others train it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines import lease
+from pipelines.place import ObjectPath, Place, on_disk, upload
+from pipelines.remote_run import REQUESTS, RemoteLog, pull, run_in
+from ubert.schema.recipe import Recipe
+from ubert.training import run_directory
+
+LOOK = 5.0  # seconds between two looks at the store
+
+
+class DrivenRun:
+    """A run whose workers share this disk. `logs`: a folder like the run's, which has its logs; `word`: what the
+    lock in an object store says."""
+
+    word = ""
+
+    def __init__(self, run: Path) -> None:
+        self.run = self.logs = run
+
+    def bring(self) -> None:
+        """Have the run on this disk as it is now, while no worker is at it."""
+
+    def look(self) -> None:
+        """Have its logs as they are now."""
+
+    def ask(self, request: str) -> None:
+        """Ask its workers to stop after their step, by a file of this name."""
+        (self.run / request).touch()
+
+    def take_back(self, request: str) -> None:
+        """Remove that file."""
+        (self.run / request).unlink(missing_ok=True)
+
+
+class StoredRun(DrivenRun):
+    """A run of an object store; `logs` are copied into a folder of their own."""
+
+    def __init__(self, root: ObjectPath, run: Path, recipe: Recipe, word: str, logs: Path) -> None:
+        super().__init__(run)
+        self.logs, self.word = logs, word
+        self._root, self._recipe = root, recipe
+        self._there = run_in(root, run.name)
+        self._log, self._looked = RemoteLog(self._there, logs), 0.0
+
+    def bring(self) -> None:
+        bring(self._root, self.run, self._recipe)
+
+    def look(self) -> None:
+        if time.monotonic() - self._looked > LOOK:
+            self._log.look()
+            self._looked = time.monotonic()
+
+    def ask(self, request: str) -> None:
+        if not (self._there / request).exists():
+            with tempfile.NamedTemporaryFile() as empty:
+                upload(Path(empty.name), self._there / request)
+
+    def take_back(self, request: str) -> None:
+        (self._there / request).unlink()
+
+
+def bring(root: Place, run: Path, recipe: Recipe) -> None:
+    """Have a run of a store on this disk, and the runs that it begins or goes on with.
+
+    Raises:
+        UserError: the store can't be reached, or the disk is full.
+    """
+    if isinstance(root, ObjectPath):
+        others = (given.partition("/")[0] for given in (recipe.ancestor, recipe.continue_from) if given)
+        for name in (run.name, *others):
+            pull(run_in(root, name), run.with_name(name))
+
+
+@contextmanager
+def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
+    """Hold the only right to start, stop and restart a run, which is brought to this disk.
+
+    Raises:
+        UserError: another process drives it, or store or disk fail.
+    """
+    run = run_directory.directory(on_disk(root), name)
+    with run_directory.driving(run):
+        if not isinstance(root, ObjectPath):
+            yield DrivenRun(run)
+            return
+        with lease.holding(run_in(root, name)) as word, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
+            driven = StoredRun(root, run, recipe, word, Path(logs))
+            for request in REQUESTS:  # whoever was asked before is dead
+                driven.take_back(request)
+            driven.bring()
+            yield driven

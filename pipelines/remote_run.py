@@ -1,0 +1,249 @@
+"""A run of an object store: trained on a machine's disk, and put into the store beside training.
+
+recipe.yaml, manifest.json, evaluation.json     as on disk
+checkpoints/step-*/                             as on disk; one is there once its state.json is, which comes last
+logs/<file>/<generation>-<offset>               a log file in pieces; the newest generation counts
+stop                                            asks the run to stop after its step
+lock.json                                       who trains it, see `lease.py`
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines import lease
+from pipelines.place import ObjectPath, upload
+from pipelines.store import atomic
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST
+from ubert.training import checkpoint
+from ubert.training.checkpoint import STATE
+from ubert.training.run_directory import STOP
+
+EVALUATION = "evaluation.json"
+SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
+REQUESTS = (STOP,)  # files by which the driver asks workers to stop
+LOOK, PIECES = 2.0, 10.0  # seconds between two looks for a wish to stop, and between two pieces of a log
+
+logger = logging.getLogger(__name__)
+
+
+def run_in(root: ObjectPath, name: str) -> ObjectPath:
+    """Where a store has a run."""
+    return root / "runs" / name
+
+
+def pull(there: ObjectPath, run: Path) -> None:
+    """Bring a run to this disk, as far as it isn't there. Where the store's newest checkpoint is on the disk, what
+    the disk has beyond it stays: this machine was stopped before it had put that.
+
+    Raises:
+        UserError: the store can't be reached, or the disk is full.
+    """
+    names = there.sizes()
+    whole = sorted((name.split("/")[1] for name in names if name.endswith(f"/{STATE}")), key=checkpoint.step_of)
+    if not whole:
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / ".pull").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one machine share its disk
+        differing = [name for name in whole if not _same(there, run, name)]
+        if whole[-1] in differing:
+            for path in (run / "checkpoints").glob("step-*"):
+                if path.name in differing or path.name not in whole:
+                    shutil.rmtree(path)
+            _pull_logs(there, run, names)
+            (run / MANIFEST).unlink(missing_ok=True)
+        for name in differing:
+            _pull_checkpoint(there, run, names, name)
+        for name in SMALL:
+            if name in names:
+                _copy(there / name, run / name)
+
+
+class Mirror:
+    """What puts a run into the store, from the machine that trains it. `word`: that of its lock."""
+
+    def __init__(self, there: ObjectPath, run: Path, word: str) -> None:
+        self.there, self.run, self._word = there, run, word
+        self._logs: dict[str, _Pieces] = {}
+        self._lock = threading.Lock()
+
+    def push(self) -> None:
+        """Put what is whole, and remove checkpoints that the run has no more.
+
+        Raises:
+            UserError: the store can't be reached, or another machine trains the run by now.
+        """
+        with self._lock:
+            lease.check(self.there, self._word)
+            if not (self.run / MANIFEST).exists():
+                (self.there / MANIFEST).unlink()
+            names = self.there.sizes()
+            here = sorted(path.name for path in (self.run / "checkpoints").glob("step-*"))
+            for name in here:
+                if not _same(self.there, self.run, name):
+                    self._push_checkpoint(name)
+            for name in sorted(names):
+                if name.startswith("checkpoints/") and name.split("/")[1] not in here:
+                    _remove(self.there, names, name.split("/")[1])
+            self._push_logs()
+            for name in SMALL:
+                if (self.run / name).exists():
+                    upload(self.run / name, self.there / name)
+
+    def push_logs(self) -> None:
+        """Put what the logs have gained."""
+        with self._lock:
+            self._push_logs()
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """While it trains, put pieces of its logs, and pass on a wish to stop."""
+        ended = threading.Event()
+        for request in REQUESTS:  # of an attempt before; the store has what still holds
+            (self.run / request).unlink(missing_ok=True)
+
+        def follow() -> None:
+            put = time.monotonic()
+            while not ended.wait(LOOK):
+                try:
+                    for request in REQUESTS:
+                        if (self.there / request).exists():
+                            (self.run / request).touch()
+                    if time.monotonic() - put > PIECES:
+                        put = time.monotonic()
+                        self.push_logs()
+                except UserError as error:  # the next checkpoint brings them, or fails
+                    logger.warning("%s", error)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self.push_logs()
+
+    def _push_checkpoint(self, name: str) -> None:
+        directory, target = self.run / "checkpoints" / name, self.there / "checkpoints" / name
+        (target / STATE).unlink()
+        for path in sorted(directory.iterdir(), key=lambda path: path.name == STATE):
+            upload(path, target / path.name)
+
+    def _push_logs(self) -> None:
+        for path in sorted((self.run / "logs").glob("*")):
+            if path.is_file():
+                self._logs.setdefault(path.name, _Pieces(self.there / "logs" / path.name)).put(path)
+
+
+class _Pieces:
+    """A file that grows, in pieces; one that begins anew is a new generation."""
+
+    def __init__(self, there: ObjectPath) -> None:
+        self._there, self._file, self._generation, self._at = there, 0, "", 0
+
+    def put(self, path: Path) -> None:
+        with path.open("rb") as file:
+            stat = path.stat()
+            new = stat.st_ino != self._file or stat.st_size < self._at
+            if new:
+                self._file, self._generation, self._at = stat.st_ino, f"{time.time_ns():020}", 0
+            file.seek(self._at)
+            gained = file.read()
+        if gained:
+            with atomic(self._there / f"{self._generation}-{self._at:012}") as piece:
+                piece.write_bytes(gained)
+            self._at += len(gained)
+        if new:
+            for old in [*self._there.glob("*")]:
+                if not old.name.startswith(self._generation):
+                    old.unlink()
+
+
+class RemoteLog:
+    """The logs of a run of the store, as they grow, in a folder that is like a run's."""
+
+    def __init__(self, there: ObjectPath, folder: Path) -> None:
+        self._there, self._folder = there, folder
+        self._seen: dict[str, tuple[str, int]] = {}
+
+    def look(self, names: Iterable[str] | None = None) -> None:
+        """Add what is new."""
+        found = names if names is not None else (f"logs/{name}" for name in (self._there / "logs").sizes())
+        for file, pieces in _by_file(found).items():
+            path = self._folder / "logs" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for name in pieces:
+                generation, _, offset = name.partition("-")
+                before, at = self._seen.get(file, ("", 0))
+                if generation == before and int(offset) < at:
+                    continue
+                with path.open("wb" if generation != before else "ab") as log:
+                    log.writelines((self._there / "logs" / file / name).blocks())
+                    self._seen[file] = generation, log.tell()
+
+
+def _by_file(names: Iterable[str]) -> dict[str, list[str]]:
+    """Of each log file, the pieces of its newest generation, in order."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        match name.split("/"):
+            case ["logs", file, piece]:
+                found.setdefault(file, []).append(piece)
+    return {file: [p for p in pieces if p[:20] == pieces[-1][:20]] for file, pieces in found.items()}
+
+
+def _pull_logs(there: ObjectPath, run: Path, names: Iterable[str]) -> None:
+    shutil.rmtree(run / "logs", ignore_errors=True)
+    RemoteLog(there, run).look(names)
+
+
+def _pull_checkpoint(there: ObjectPath, run: Path, names: Iterable[str], name: str) -> None:
+    """Bring a checkpoint, unless it is damaged in the store."""
+    directory = run / "checkpoints" / name
+    half = directory.with_name(f"{checkpoint.HALF}{name}")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir(parents=True)
+    prefix = f"checkpoints/{name}/"
+    for file in names:
+        if file.startswith(prefix):
+            _copy(there / file, half / file.removeprefix(prefix))
+    try:
+        checkpoint.check(half)
+    except UserError as error:
+        logger.warning("%s/%s: left out: %s", there, prefix, error)
+        shutil.rmtree(half)
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    half.rename(directory)
+
+
+def _same(there: ObjectPath, run: Path, name: str) -> bool:
+    """Whether the disk and the store have one checkpoint of that name; its state has the hashes of all files."""
+    try:
+        here = (run / "checkpoints" / name / STATE).read_text(encoding="utf-8")
+        return here == (there / "checkpoints" / name / STATE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+
+
+def _remove(there: ObjectPath, names: Iterable[str], name: str) -> None:
+    """Remove a checkpoint, beginning with what makes it one."""
+    (there / "checkpoints" / name / STATE).unlink()
+    for file in names:
+        if file.startswith(f"checkpoints/{name}/"):
+            (there / file).unlink()
+
+
+def _copy(old: ObjectPath, new: Path) -> None:
+    with atomic(new) as path, path.open("wb") as file:
+        file.writelines(old.blocks())

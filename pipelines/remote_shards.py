@@ -1,0 +1,180 @@
+"""Shards of an object store, fetched into this machine's cache as training needs them.
+
+Files are named there by their hash, so that shard sets share what they have in common. A file has its name once
+its content is what the manifest says. Threads fetch ahead, in the order in which batches need the shards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from blake3 import blake3
+
+from pipelines.disk_cache import CACHE, BusyError, DiskCache
+from pipelines.place import ObjectPath, Place, upload
+from pipelines.store import atomic
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
+from ubert.training.files import Files, every_file
+
+THREADS = 8  # that fetch ahead
+ATTEMPTS = 3  # at a file whose content isn't what the manifest says
+POLL, POLL_AHEAD = 0.02, 0.2  # seconds between two looks for room, or for a file that another process fetches
+PATIENCE = 600.0  # seconds that a step waits for room
+
+
+class RemoteShards:
+    """The files of a shard set in an object store."""
+
+    def __init__(self, directory: ObjectPath, cache: DiskCache) -> None:
+        self.directory, self.manifest = directory, read_manifest(ShardManifest, directory)
+        self._cache = cache
+        self._sizes = directory.sizes()
+        self._shards = {file.blake3 for file in self.manifest.shards}
+        self._beside: set[str] = set()  # hashes of files that stay
+        self._next: Iterator[ShardFile] = iter(())
+        self._asked = 0  # how often `ahead` was called: threads of an earlier call end
+        self._lock = threading.Lock()
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+    def path(self, file: ShardFile) -> Path:
+        if file.blake3 not in self._shards:
+            self._beside.add(file.blake3)
+        until = time.monotonic() + PATIENCE
+        while (found := self._found(file.path, file.blake3)) is None:
+            if time.monotonic() > until:
+                raise UserError(
+                    f"{self._cache.folder}: all {self._cache.bound:,} bytes of the cache are in use by runs of "
+                    "this machine; raise --cache, or run fewer at a time"
+                )
+            time.sleep(POLL)
+        return found
+
+    def ahead(self, files: Iterable[ShardFile]) -> None:
+        with self._lock:
+            self._next = iter(files)
+            self._asked += 1
+            asked = self._asked
+        for _ in range(THREADS):
+            threading.Thread(target=self._fetch_ahead, args=[asked], daemon=True).start()
+
+    def keep(self, files: Iterable[ShardFile]) -> None:
+        self._cache.keep(self._beside | {file.blake3 for file in files})
+
+    def beside(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
+        listed = self.directory / f"{names[-1]}.json"  # their hashes; written last
+        try:
+            hashes = json.loads(listed.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            hashes = self._make(listed, names, make)
+        self._sizes = self.directory.sizes()
+        return [self.path(ShardFile(path=name, rows=0, tokens=0, blake3=hashes[name])) for name in names]
+
+    def check_room(self) -> None:
+        """Refuse a set that doesn't fit into the cache: a step may need any of its rows.
+
+        Raises:
+            UserError: how large the cache has to be.
+        """
+        names = {file.path for file in every_file(self.manifest)}
+        needed = sum(size for name, size in self._sizes.items() if name in names or name.startswith("order-"))
+        if needed > self._cache.bound:
+            raise UserError(
+                f"--cache {self._cache.bound:,} bytes: the shards of {self.manifest.mixture} have {needed:,}, and "
+                "a step needs rows of any of them; give a larger --cache, or train on a smaller mixture"
+            )
+
+    def _make(
+        self, listed: ObjectPath, names: Sequence[str], make: Callable[[Sequence[Path]], None]
+    ) -> dict[str, str]:
+        try:
+            with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
+                paths = [Path(folder) / name for name in names]
+                make(paths)
+                hashes = {
+                    path.name: blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest() for path in paths
+                }
+                for path in paths:
+                    upload(path, self.directory / path.name)
+        except OSError as error:
+            raise UserError(
+                f"{tempfile.gettempdir()}: cannot write the order of rows ({error.strerror or error}); make room, "
+                "or set TMPDIR to a larger disk"
+            ) from error
+        with atomic(listed) as path:
+            path.write_text(json.dumps(hashes), encoding="utf-8")
+        return hashes
+
+    def _fetch_ahead(self, asked: int) -> None:
+        while (file := self._following(asked)) is not None:
+            try:
+                while self._found(file.path, file.blake3) is None and asked == self._asked:
+                    time.sleep(POLL_AHEAD)
+            except UserError:  # whoever asks for the file is told
+                return
+
+    def _following(self, asked: int) -> ShardFile | None:
+        with self._lock:
+            return next(self._next, None) if asked == self._asked else None
+
+    def _found(self, name: str, wanted: str) -> Path | None:
+        """The file, fetched where it is missing; None where another fetches it, or there is no room now."""
+        if (path := self._cache.find(wanted)) is not None:
+            return path
+        if name not in self._sizes:
+            raise self._broken(name, "missing, though the manifest names it")
+        try:
+            half = self._cache.reserve(wanted, self._sizes[name])
+        except BusyError:
+            return None
+        if half is None:
+            return None
+        try:
+            self._fetch(name, wanted, half)
+        except BaseException:
+            self._cache.give_up(half)
+            raise
+        return self._cache.finish(wanted, half)
+
+    def _fetch(self, name: str, wanted: str, half: BinaryIO) -> None:
+        for _ in range(ATTEMPTS):
+            half.seek(0)
+            hashed = blake3()
+            try:
+                for block in (self.directory / name).blocks():
+                    hashed.update(block)
+                    half.write(block)
+            except FileNotFoundError:
+                raise self._broken(name, "missing, though the manifest names it") from None
+            half.truncate()
+            if (got := hashed.hexdigest()) == wanted:
+                return
+        raise self._broken(name, f"not what was written: expected blake3 {wanted}, got {got}")
+
+    def _broken(self, name: str, how: str) -> UserError:
+        cure = f"run `ubert shard {self.manifest.mixture}` again, which makes only what is missing"
+        if name.startswith("order-"):
+            return UserError(f"{self.directory / name}: {how}; delete all order-* there; the next run makes them")
+        return UserError(f"{self.directory / name}: {how}; delete it and {MANIFEST} beside it, then {cure}")
+
+
+def cache_folder() -> Path:
+    """Where this machine keeps files of object stores."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ubert"
+
+
+def shard_files(directory: Place, bound: int = CACHE) -> Path | Files:
+    """A shard set, wherever it is: what `open_shards` takes."""
+    if isinstance(directory, ObjectPath):
+        return RemoteShards(directory, DiskCache(cache_folder(), bound))
+    assert isinstance(directory, Path)
+    return directory

@@ -1,0 +1,69 @@
+"""What one worker of a run does, whoever starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from pipelines.driven_run import bring
+from pipelines.evaluate import measure
+from pipelines.place import ObjectPath, Place, on_disk, place
+from pipelines.remote_run import Mirror, run_in
+from pipelines.remote_shards import shard_files
+from ubert.inference.predictor import Predictor
+from ubert.model.tokenizer import Tokenizer
+from ubert.model.ubert import UbertModel
+from ubert.schema.recipe import Recipe
+from ubert.training import loop, run_directory
+from ubert.training.step import Worker
+
+
+def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -> None:
+    """Train until the run is finished or asked to stop, which its directory tells."""
+    recipe, root = Recipe(**work["recipe"]), place(work["root"])
+    run = run_directory.directory(on_disk(root), work["run"])
+
+    def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
+        predictor = Predictor(model, tokenizer, precision=recipe.precision)
+        return {
+            f"{wanted.corpus}/{wanted.split}/{name}": value
+            for wanted in recipe.evaluate
+            for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
+        }
+
+    with suppress(KeyboardInterrupt), _in_store(root, run, recipe, worker, work["word"]) as written:
+        loop.train(
+            recipe,
+            shards=shard_files(place(work["shards"]), work["cache"]),
+            run=run,
+            worker=worker,
+            resume=work["resume"],
+            measure=metrics,
+            leaving=leaving,
+            written=written,
+        )
+
+
+@contextmanager
+def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str) -> Iterator[Callable[[], None]]:
+    """Bring a run of an object store to this worker's disk; gives what puts there what rank 0 has written."""
+    if not isinstance(root, ObjectPath):
+        yield lambda: None
+        return
+    group = dist.new_group(backend="gloo", timeout=loop.PATIENCE) if worker.world > 1 else None
+    if worker.rank > 0:
+        dist.barrier(group)  # rank 0 may have a checkpoint that isn't in the store yet
+        bring(root, run, recipe)
+        yield lambda: None
+        return
+    bring(root, run, recipe)
+    mirror = Mirror(run_in(root, run.name), run, word)
+    mirror.push()
+    if group:
+        dist.barrier(group)
+    with mirror.following():
+        yield mirror.push

@@ -1,0 +1,103 @@
+"""A cache never has more bytes than its bound, and never loses a file that a process uses."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import resource
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from pipelines.disk_cache import BusyError, DiskCache
+from ubert.schema.errors import UserError
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files but the cache's own notes."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.suffix != ".held" and path.name != ".lock")
+
+
+def put(cache: DiskCache, name: str, count: int) -> bool:
+    """Whether there was room for the file."""
+    half = cache.reserve(name, count)
+    if half is None:
+        return False
+    half.write(b"x" * count)
+    cache.finish(name, half)
+    return True
+
+
+def test_what_nobody_uses_goes_first_and_what_was_asked_for_last_stays(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 100)
+    assert put(cache, "a", 40) and put(cache, "b", 40)
+    assert not put(cache, "c", 40), "both are in use"
+    cache.keep([])
+    assert cache.find("a")
+    cache.keep([])
+    assert put(cache, "c", 40)
+    assert cache.find("a") and cache.find("b") is None and size(tmp_path) == 80
+
+
+def test_a_file_has_its_name_once_it_is_whole_and_its_room_before(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 100)
+    half = cache.reserve("a", 60)
+    assert half and size(tmp_path) == 60 and cache.find("a") is None
+    with pytest.raises(BusyError):
+        DiskCache(tmp_path, 100).reserve("a", 60)
+    assert not put(cache, "b", 60)
+    cache.give_up(half)
+    assert size(tmp_path) == 0 and put(cache, "b", 60)
+
+
+def hold(folder: Path, told: Connection) -> None:
+    cache = DiskCache(folder, 100)
+    assert put(cache, "theirs", 60)
+    assert cache.reserve("never", 30)
+    told.send("held")
+    told.recv()
+
+
+def test_a_file_of_another_process_stays_until_that_dies(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 100)
+    here, there = multiprocessing.Pipe()
+    other = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there), daemon=True)
+    other.start()
+    assert here.poll(60) and here.recv() == "held"
+    assert not put(cache, "mine", 60)
+    other.kill()
+    other.join()
+    assert put(cache, "mine", 60)
+    assert {path.name for path in tmp_path.iterdir() if path.suffix != ".held"} == {"mine", ".lock"}
+
+
+def test_any_sequence_of_requests_keeps_to_the_bound(tmp_path: Path) -> None:
+    drawn = random.Random(0)
+    caches = [DiskCache(tmp_path, 1000) for _ in range(3)]
+    for _ in range(300):
+        cache, name = drawn.choice(caches), str(drawn.randrange(12))
+        if cache.find(name) is None:
+            put(cache, name, 50 + 20 * int(name))
+        if drawn.random() < 0.2:
+            cache.keep([])
+        assert size(tmp_path) <= 1000
+
+
+def test_on_a_full_disk_the_cache_makes_room_and_else_says_what_to_do(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 1_000_000)
+    assert put(cache, "a", 100)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"the disk of the cache is full .* --cache"):
+            cache.reserve("b", 200_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert cache.find("a") and size(tmp_path) == 100
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"the cache cannot be written .* XDG_CACHE_HOME"):
+        DiskCache(tmp_path / "file", 100)

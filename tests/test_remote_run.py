@@ -1,0 +1,150 @@
+"""A run whose store is an object store goes on on a machine that has nothing of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from object_store import ObjectStore
+from tiny_run import World, losses, make_recipe, make_world
+
+from pipelines import lease
+from pipelines.driven_run import StoredRun
+from pipelines.place import ObjectPath
+from pipelines.remote_run import Mirror, RemoteLog, pull
+from ubert.schema.errors import UserError
+from ubert.training import checkpoint, log, loop, run_directory
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def train(world: World, there: ObjectPath, run: Path, until: int = 8) -> None:
+    """What rank 0 does, from nothing but what the store has, up to a step."""
+    pull(there, run)
+    reached = checkpoint.latest(run)
+    steps = iter(range((checkpoint.read_state(reached).step if reached else 0) + 1, 9))
+    recipe = make_recipe(world.encoder, name="tiny")
+    with lease.holding(there) as word:
+        mirror = Mirror(there, run, word)
+        with mirror.following(), suppress(KeyboardInterrupt):
+            loop.train(
+                recipe,
+                shards=world.shards,
+                run=run,
+                leaving=lambda: next(steps) == until,
+                written=mirror.push,
+            )
+
+
+def test_a_fresh_machine_goes_on_with_the_same_losses(remote: ObjectPath, world: World, tmp_path: Path) -> None:
+    there, one, other = remote / "runs" / "tiny", tmp_path / "one" / "tiny", tmp_path / "other" / "tiny"
+    loop.train(make_recipe(world.encoder), shards=world.shards, run=tmp_path / "whole")
+    train(world, there, one, 5)
+    (one / "checkpoints/step-000005/state.json").unlink()  # this disk is not looked at any more
+    train(world, there, other)
+    assert losses(other) == losses(tmp_path / "whole")
+    manifest = run_directory.finished(other)
+    assert manifest and manifest.checkpoint == "checkpoints/step-000008"
+    steps = sorted(path.parent.name for path in there.glob("checkpoints/*/state.json"))
+    assert steps == sorted(path.name for path in (other / "checkpoints").iterdir())
+    pull(there, one)
+    assert losses(one) == losses(other) and checkpoint.latest(one).name == "step-000008"
+
+
+def test_what_was_not_put_whole_is_not_there(
+    remote: ObjectPath, object_store: ObjectStore, world: World, tmp_path: Path
+) -> None:
+    there, run = remote / "runs" / "tiny", tmp_path / "tiny"
+    train(world, there, run, 3)
+
+    def refused(method: str, path: str) -> str | None:
+        return "403" if method in ("PUT", "POST") and "step-000006/model.safetensors" in path else None
+
+    with (
+        object_store.failing(refused),
+        pytest.raises(UserError, match=r"the store fails.*run the same command again"),
+    ):
+        train(world, there, run, 6)
+    pull(there, tmp_path / "fresh" / "tiny")
+    assert checkpoint.latest(tmp_path / "fresh" / "tiny").name == "step-000003"
+    train(world, there, run, 6)
+    assert (there / "checkpoints/step-000006/state.json").exists()
+
+
+def test_a_damaged_checkpoint_of_the_store_is_left_out(remote: ObjectPath, world: World, tmp_path: Path) -> None:
+    there = remote / "runs" / "tiny"
+    train(world, there, tmp_path / "one", 6)
+    (there / "checkpoints/step-000006/optimizer.safetensors").unlink()
+    pull(there, tmp_path / "other")
+    assert checkpoint.latest(tmp_path / "other").name == "step-000003"
+
+
+def test_a_second_process_is_refused_until_the_first_is_silent(
+    remote: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = remote / "runs" / "tiny"
+    with lease.holding(run) as first:
+        refusal = (
+            r"process \d+ on .* trains this run.* delete .*/lock.json or wait \d+ s, then run the same command"
+        )
+        with pytest.raises(UserError, match=refusal), lease.holding(run):
+            pass
+        lease.check(run, first)
+        monkeypatch.setattr(lease, "LASTS", -1.0)
+        with lease.holding(run) as second:
+            lease.check(run, second)
+            with pytest.raises(UserError, match=r"the lock of this run was lost to .* \(process \d+\)"):
+                lease.check(run, first)
+    assert not (run / lease.FILE).exists()
+
+
+def test_the_lock_is_renewed_also_where_an_answer_is_lost(
+    remote: ObjectPath, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = remote / "runs" / "tiny"
+    monkeypatch.setattr(lease, "RENEWED", 0.01)
+    faults = iter(["500", None, "503"])
+    with object_store.failing(lambda method, path: next(faults, None)), lease.holding(run) as word:
+        while lease._read(run).content["renewed"] < 3:
+            pass
+        lease.check(run, word)
+
+
+def test_logs_follow_in_pieces_and_begin_anew_where_a_run_does(remote: ObjectPath, tmp_path: Path) -> None:
+    there, path = remote / "runs" / "tiny", tmp_path / "run" / log.JSONL
+    seen = tmp_path / "seen" / log.JSONL
+    path.parent.mkdir(parents=True)
+    reader = RemoteLog(there, tmp_path / "seen")
+    mirror = Mirror(there, tmp_path / "run", "")
+    for text in ("one\n", "one\ntwo\n", "one\ntwo\nthree\n"):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text[len(path.read_text("utf-8")) :])
+        mirror.push_logs()
+        reader.look()
+        assert seen.read_text("utf-8") == text
+    assert len(there.sizes()) == 3
+    path.with_name("new").write_text("one\nother\n", encoding="utf-8")
+    path.with_name("new").replace(path)
+    mirror.push_logs()
+    reader.look()
+    assert seen.read_text("utf-8") == "one\nother\n" and len(there.sizes()) == 1
+
+
+def test_a_wish_to_stop_reaches_the_machine_that_trains(
+    remote: ObjectPath, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.remote_run.LOOK", 0.01)
+    recipe = make_recipe(world.encoder)
+    driven = StoredRun(remote, tmp_path / "driver" / "tiny", recipe, "", tmp_path / "logs")
+    mirror = Mirror(remote / "runs" / "tiny", tmp_path / "tiny", "")
+    (tmp_path / "tiny").mkdir()
+    with mirror.following():
+        driven.ask(run_directory.STOP)
+        while not (tmp_path / "tiny" / run_directory.STOP).exists():
+            pass
+    driven.take_back(run_directory.STOP)
+    assert not (remote / "runs" / "tiny" / run_directory.STOP).exists()

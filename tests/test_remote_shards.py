@@ -1,0 +1,129 @@
+"""Batches from an object store are those of a folder, whatever the cache holds and whatever the store does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from handmade import make_shards, ner, question, sentiment
+from object_store import ObjectStore
+
+from pipelines.disk_cache import DiskCache
+from pipelines.place import ObjectPath
+from pipelines.remote_shards import RemoteShards
+from ubert.model.batch import Special
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST
+from ubert.schema.recipe import Recipe
+from ubert.training.files import Files
+from ubert.training.loader import Loader, Step
+from ubert.training.shards import open_shards
+
+CORPORA = {
+    "people": [ner(i, i % 30) for i in range(350)],
+    "questions": [question(i) for i in range(60)],
+    "reviews": [sentiment(i, 5) for i in range(160)],
+}
+BOUND = 10_000_000
+RECIPE = Recipe(name="made", mixture="made", epochs=1, tokens_per_batch=1024, tokens_per_step=512, seed=1)
+
+
+@pytest.fixture(scope="module")
+def there(object_store: ObjectStore) -> ObjectPath:
+    return make_shards(ObjectPath("bucket/remote-shards"), CORPORA, max_tokens=48)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[object]]:
+    here = make_shards(tmp_path_factory.mktemp("here"), CORPORA, max_tokens=48)
+    return steps(here)
+
+
+def files(there: ObjectPath, cache: Path, bound: int = BOUND) -> RemoteShards:
+    return RemoteShards(there, DiskCache(cache, bound))
+
+
+def steps(shards: Path | Files, start: int = 0, rank: int = 0, world: int = 1) -> list[list[object]]:
+    """What is in the steps of an epoch, as one can compare it."""
+
+    def plain(step: Step) -> list[object]:
+        return [step.records, step.examples, *(batch.ids_BL.tolist() for batch in step.batches)]
+
+    loader = Loader(open_shards(shards), RECIPE, Special(101, 102, 0, 1, True), 512, rank, world)
+    return [plain(step) for step in loader.iterate(start)]
+
+
+def in_cache(cache: Path) -> Sequence[Path]:
+    return [path for path in cache.iterdir() if path.suffix != ".held" and path.name != ".lock"]
+
+
+def test_batches_are_those_of_a_folder_cold_warm_and_resumed(
+    there: ObjectPath, expected: list[list[object]], object_store: ObjectStore, tmp_path: Path
+) -> None:
+    assert steps(files(there, tmp_path)) == expected
+    asked: list[str] = []
+    with object_store.failing(lambda method, path: asked.append(path)):
+        assert steps(files(there, tmp_path), start=3) == expected[3:]
+    assert not [path for path in asked if path.endswith((".arrow", ".npy"))], "all is in the cache"
+    halves = [steps(files(there, tmp_path), rank=rank, world=2) for rank in range(2)]
+    for step, parts in zip(expected, zip(*halves, strict=True), strict=True):
+        assert sorted([*parts[0][0], *parts[1][0]]) == sorted(step[0])
+
+
+def test_a_store_that_fails_now_and_then_gives_the_same_batches(
+    there: ObjectPath, expected: list[list[object]], object_store: ObjectStore, tmp_path: Path
+) -> None:
+    faults = iter(["500", None, "cut", None, "503", None, "drop", None, "hang", None] * 1000)
+    with object_store.failing(lambda method, path: next(faults)):
+        assert steps(files(there, tmp_path)) == expected
+
+
+def test_shards_are_read_in_order_through_a_cache_that_holds_few(there: ObjectPath, tmp_path: Path) -> None:
+    whole = files(there, tmp_path / "whole")
+    shards = open_shards(whole)
+    ids = [shards.record_id(row) for row in range(len(shards))]
+    sizes = {file.path: whole.path(file).stat().st_size for file in shards.manifest.shards}
+    beside = sum(path.stat().st_size for path in in_cache(tmp_path / "whole")) - sum(sizes.values())
+    bound = beside + 2 * max(sizes.values())
+    few = open_shards(files(there, tmp_path / "few", bound))
+    found = []
+    for columns in few.files:
+        few.keep([int(few.shards_of([columns.first])[0])])
+        found += [few.record_id(columns.first + i) for i in range(len(columns))]
+        assert sum(path.stat().st_size for path in in_cache(tmp_path / "few")) <= bound
+    assert found == ids
+    with pytest.raises(UserError, match=r"--cache .* bytes: the shards of made have [\d,]+"):
+        files(there, tmp_path / "few", bound).check_room()
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated"])
+def test_a_damaged_object_is_one_sentence_whose_cure_works(
+    damage: str, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    root = ObjectPath(f"bucket/{tmp_path.name}")
+    there = make_shards(root, {"reviews": CORPORA["reviews"]}, max_tokens=48)
+    opened = open_shards(files(there, tmp_path / "cache"))
+    name = opened.manifest.shards[0].path
+    content = b"".join((there / name).blocks())
+    (there / name).unlink()
+    if damage == "truncated":
+        object_store.put((there / name).key, content[: len(content) // 2])
+    how = {"deleted": "missing, though the manifest names it", "truncated": "not what was written"}[damage]
+    with pytest.raises(
+        UserError, match=rf"{name}: {how}.*delete it and {MANIFEST} beside it, then run `ubert shard"
+    ):
+        opened.record_id(0)
+    (there / name).unlink()
+    (there / MANIFEST).unlink()
+    again = make_shards(root, {"reviews": CORPORA["reviews"]}, max_tokens=48)
+    assert again == there and b"".join((there / name).blocks()) == content
+    assert opened.record_id(0) == "reviews/train/0"
+
+
+def test_shards_that_are_in_the_store_are_copied_there(object_store: ObjectStore, tmp_path: Path) -> None:
+    root = ObjectPath(f"bucket/{tmp_path.name}")
+    make_shards(root, {name: CORPORA[name] for name in ("people", "reviews")}, max_tokens=48)
+    made = make_shards(root, CORPORA, max_tokens=48)
+    alone = make_shards(tmp_path / "alone", CORPORA, max_tokens=48)
+    assert files(made, tmp_path / "cache").manifest.shards == open_shards(alone).manifest.shards
