@@ -74,7 +74,9 @@ def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: C
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
             grows = grows or (at_work and roomier())  # before, what they will use counts as free
-            if grows or asked():
+            if grows:
+                (run / run_directory.PAUSE).touch()
+            elif asked():
                 (run / run_directory.STOP).touch()
             rows, seen = log.read(run, seen)
             at_work = at_work or bool(rows)
@@ -82,8 +84,7 @@ def _show(run: Path, fitting: Future[Any], asked: Callable[[], bool], roomier: C
                 show(row)
         for row in log.read(run, seen)[0]:
             show(row)
-    if grows:
-        (run / run_directory.STOP).unlink(missing_ok=True)  # which was no user's
+    (run / run_directory.PAUSE).unlink(missing_ok=True)
     return grows
 
 
