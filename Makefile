@@ -8,13 +8,14 @@ UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: fuzz help setup quickstart format check lint types test test-slow datasets schemas constraints clean
+.PHONY: chaos fuzz help setup quickstart format check lint types test test-slow datasets schemas constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
 	@echo "make test         set up, then all tests but the slow ones"
 	@echo "make test-slow    the slow tests"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
+	@echo "make chaos        kills, full disks and failing object stores, MINUTES=20"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
 	@echo "make format       apply formatting and lint fixes"
@@ -59,6 +60,9 @@ test: setup
 fuzz: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	PYTHONPATH=. $(BIN)/python tests/fuzz.py --seconds $(or $(SECONDS),600)
+
+chaos: setup
+	PYTHONPATH=. $(BIN)/python tests/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 test-slow: setup
 	$(BIN)/pytest -m slow
