@@ -8,7 +8,8 @@ UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: fuzz mutation help setup quickstart format check lint types test test-slow datasets docs schemas constraints clean
+.PHONY: chaos fuzz mutation help setup quickstart format check lint types test test-slow datasets docs schemas \
+	constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
@@ -16,6 +17,7 @@ help:
 	@echo "make test-slow    the slow tests"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
 	@echo "make mutation     small changes to some modules, which their tests should see"
+	@echo "make chaos        kills, full disks and failing object stores, MINUTES=20"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
 	@echo "make docs         build the documentation pages in build/docs"
@@ -67,6 +69,9 @@ mutation: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(BIN)/mutmut run
 	$(BIN)/mutmut results
+
+chaos: setup
+	PYTHONPATH=. $(BIN)/python tests/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 test-slow: setup
 	$(BIN)/pytest -m slow

@@ -70,7 +70,9 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
             grows = grows or (at_work and roomier())  # before, what they will use counts as free
-            if grows or asked():
+            if grows:
+                driven.ask(run_directory.PAUSE)
+            elif asked():
                 driven.ask(run_directory.STOP)
             driven.look()
             rows, seen = log.read(driven.logs, seen)
@@ -79,8 +81,7 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
                 show(row)
         for row in log.read(driven.logs, seen)[0]:
             show(row)
-    if grows:
-        driven.take_back(run_directory.STOP)  # which was no user's
+    driven.take_back(run_directory.PAUSE)
     return grows
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines import lease
 from pipelines.place import ObjectPath, Place, on_disk, upload
-from pipelines.remote_run import REQUESTS, RemoteLog, pull, run_in
+from pipelines.remote_run import RemoteLog, pull, run_in
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
 
@@ -94,7 +94,7 @@ def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
             return
         with lease.holding(run_in(root, name)) as word, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
             driven = StoredRun(root, run, recipe, word, Path(logs))
-            for request in REQUESTS:  # whoever was asked before is dead
+            for request in run_directory.REQUESTS:  # whoever was asked before is dead
                 driven.take_back(request)
             driven.bring()
             yield driven

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -23,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from pipelines.place import Place
 from ubert.schema.errors import UserError
@@ -35,6 +37,8 @@ PACKAGES = ("pipelines", "ubert")
 SPECS = ("datasets", "mixtures", "recipes", "samples")
 STOP_SECONDS = 120  # that a job has to end once it is asked to, before it is killed: to write a checkpoint
 POLL = 0.2  # seconds between two looks at how a job ended
+JOB = re.compile(r"(?!\.+$)[\w.-]+")  # the id of one, ours or another's
+FOREIGN = "the token here is another's or has expired"
 
 
 def connect(address: str) -> JobSubmissionClient:
@@ -157,21 +161,29 @@ def stop(client: JobSubmissionClient, job: str) -> bool:
 
 
 @contextmanager
-def _explained(address: str, job: str = "") -> Iterator[None]:
-    """What goes wrong between here and a cluster, as one sentence."""
+def _explained(address: str, job: str | None = None) -> Iterator[None]:
+    """Turn what goes wrong between here and a cluster into one sentence. Nothing is asked about a job whose id can
+    be none: Ray's client would make another address of it."""
     import aiohttp
     import requests
     from ray.exceptions import AuthenticationError
 
+    if job is not None and not JOB.fullmatch(job):
+        raise UserError(f"{address}: no job {job!r}; `ubert jobs` lists those there are")
     try:
         yield
     except AuthenticationError as error:
-        wrong = "the token here is another's" if "failed" in str(error) else "there is none here"
+        raise _refused(address, FOREIGN if "failed" in str(error) else "there is none here") from None
+    except (UnicodeDecodeError, requests.exceptions.InvalidHeader):
+        raise _refused(address, "what is here is no token") from None
+    except (requests.JSONDecodeError, KeyError, TypeError, ValidationError):
         raise UserError(
-            f"{address}: a job needs the cluster's token, and {wrong}; put it into ~/.ray/auth_token, or name its "
-            "file in RAY_AUTH_TOKEN_PATH"
+            f"{address}: what answers is no Ray cluster, or one of another version; name another with --address "
+            "(RAY_API_SERVER_ADDRESS)"
         ) from None
-    except (ConnectionError, requests.RequestException, aiohttp.ClientError):
+    except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
+        if isinstance(error, aiohttp.WSServerHandshakeError) and error.status in (401, 403):
+            raise _refused(address, FOREIGN) from None
         goes_on = f"; if it only can't be reached, job {job} goes on" if job else ""
         raise UserError(
             f"{address}: no Ray cluster answers{goes_on}; start one, or name another with --address "
@@ -181,6 +193,13 @@ def _explained(address: str, job: str = "") -> Iterator[None]:
         if job and "does not exist" in str(error):
             raise UserError(f"{address}: no job {job}; `ubert jobs` lists those there are") from None
         raise UserError(f"{address}: the cluster refused: {_first_line(str(error))}") from None
+
+
+def _refused(address: str, why: str) -> UserError:
+    return UserError(
+        f"{address}: a job needs the cluster's token, and {why}; put it into ~/.ray/auth_token, or name its "
+        "file in RAY_AUTH_TOKEN_PATH"
+    )
 
 
 def _first_line(message: Any) -> str:

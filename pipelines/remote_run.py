@@ -3,7 +3,7 @@
 recipe.yaml, manifest.json, evaluation.json     as on disk
 checkpoints/step-*/                             as on disk; one is there once its state.json is, which comes last
 logs/<file>/<generation>-<offset>               a log file in pieces; the newest generation counts
-stop                                            asks the run to stop after its step
+stop, pause                                     ask the run to stop after its step
 lock.json                                       who trains it, see `lease.py`
 """
 
@@ -25,11 +25,10 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.training import checkpoint
 from ubert.training.checkpoint import STATE
-from ubert.training.run_directory import STOP
+from ubert.training.run_directory import REQUESTS
 
 EVALUATION = "evaluation.json"
 SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
-REQUESTS = (STOP,)  # files by which the driver asks workers to stop
 LOOK, PIECES = 2.0, 10.0  # seconds between two looks for a wish to stop, and between two pieces of a log
 
 logger = logging.getLogger(__name__)

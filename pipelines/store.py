@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, overload
 
@@ -154,8 +154,13 @@ class Store:
 
     def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> Place:
         """Write the manifest of a directory whose other files are complete: from now on it exists. As `ATTEMPT` it
-        only says what was made."""
+        only says what was made. It becomes the newest of its name even if the clock was set back."""
         directory = self.directory(kind, manifest.name, manifest.fingerprint)
+        made = (_made(directory.parent, _MANIFESTS[kind], one)[0] for one in (MANIFEST, ATTEMPT))
+        before = [other.created for others in made for _, other in others]
+        if manifest.created <= (latest := max(before, default="")):
+            created = datetime.fromisoformat(latest) + timedelta(microseconds=1)
+            manifest = manifest.model_copy(update={"created": _stated(created)})
         with atomic(directory / file) as path:
             path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
         return directory
@@ -186,7 +191,11 @@ def _made(
 
 def now() -> str:
     """The present moment as a manifest says it."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    return _stated(datetime.now(UTC))
+
+
+def _stated(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds")
 
 
 @contextmanager

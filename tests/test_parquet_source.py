@@ -19,8 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World
 
+from pipelines.run_unit import run_unit
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.sources._columns import classes
+from pipelines.specs import dataset_spec
+from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -227,6 +230,31 @@ def test_a_broken_file_is_a_sentence(
         assert str(path) in str(error)
     else:
         assert [row.line for row in rows] == [*range(1, len(rows) + 1)]
+
+
+@pytest.mark.parametrize("write", [write_table, write_arrow])
+def test_a_cut_file_and_one_of_another_schema_are_rejects(
+    write: Callable[[pa.Table, Path], Path], tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    folder = world.data / "toy"
+    folder.mkdir(parents=True)
+    good = pa.table({"text": ["one", "two"], "label": [1, 0]})
+    others = {"columns": pa.table({"other": [1]}), "types": pa.table({"text": [[1.5]], "label": [{"a": b"\xff"}]})}
+    for name, table in {"good": good, "cut": good, "empty": good.schema.empty_table(), **others}.items():
+        path = write(table, tmp_path)
+        content = path.read_bytes()
+        (folder / f"{name}.x").write_bytes(content[:-60] if name == "cut" else content)
+    form = "arrow" if write is write_arrow else "parquet"
+    world.spec(format=form, files=[{"split": "train", "path": "*.x"}])
+    spec = dataset_spec("toy", world.specs)
+    units = plan(spec, folder).units
+    assert sum(run_unit(unit, spec, world.root) for unit in units) == 5
+    kept = [text for unit in units for text in pq.read_table(world.root / unit.part)["text"].to_pylist()]
+    rejects = [row for unit in units for row in pq.read_table(world.root / unit.reject_part).to_pylist()]
+    assert kept == ["one", "two"]
+    assert [row["path"] for row in rejects] == ["columns.x", "cut.x", "types.x"]
+    assert all(row["reason"] for row in rejects)
 
 
 def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:

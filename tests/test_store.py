@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store import Store, atomic
+from pipelines.store import Store, atomic, now
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import ATTEMPT, CorpusManifest
+from ubert.schema.manifest import ATTEMPT, MANIFEST, CorpusManifest
 
 
 def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifest:
@@ -48,13 +48,23 @@ def test_a_file_is_not_visible_before_it_is_whole(tmp_path: Path) -> None:
 
 def test_the_current_one_is_the_newest_that_is_finished(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.publish("corpora", manifest("aa", "2026-01-02"))
     store.publish("corpora", manifest("bb", "2026-01-01"))
+    store.publish("corpora", manifest("aa", "2026-01-02"))
     store.directory("corpora", "toy", "cc").mkdir()  # no manifest: does not exist
     assert store.current("corpora", "toy")[1].fingerprint == "aa"
     assert store.names("corpora") == ["toy"]
     store.publish("corpora", manifest("bb", "2026-01-03"))
     assert store.current("corpora", "toy") == (tmp_path / "corpora/toy/bb", manifest("bb", "2026-01-03"))
+
+
+@pytest.mark.parametrize("file", [MANIFEST, ATTEMPT])
+def test_what_is_published_is_the_newest_after_the_clock_was_set_back(tmp_path: Path, file: str) -> None:
+    store = Store(tmp_path)
+    store.publish("corpora", manifest("aa", "2036-01-01T00:00:00.000000+00:00"), file)
+    store.publish("corpora", manifest("bb", now()))
+    _, current = store.current("corpora", "toy")
+    assert (current.fingerprint, current.created) == ("bb", "2036-01-01T00:00:00.000001+00:00")
+    assert store.attempt("toy") is None
 
 
 def test_what_another_version_made_counts_until_this_one_made_something(tmp_path: Path) -> None:

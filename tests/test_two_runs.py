@@ -49,3 +49,10 @@ def test_a_stop_request_of_a_dead_run_is_ignored(tmp_path: Path) -> None:
             pass
         with run_directory.locked(tmp_path):  # its own workers may write
             pass
+
+
+def test_a_stop_request_survives_the_start_of_the_workers(tmp_path: Path) -> None:
+    with run_directory.driving(tmp_path):
+        (tmp_path / run_directory.STOP).touch()
+        with run_directory.locked(tmp_path), run_directory.stopping(tmp_path) as asked:
+            assert asked()

@@ -37,6 +37,8 @@ from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 
 STOP = "stop"  # a file of this name asks the run to stop after its step
+PAUSE = "pause"  # so does this one, by which the driver has all workers begin again
+REQUESTS = (STOP, PAUSE)
 INDIFFERENT = {
     "description",
     "checkpoint_every",
@@ -100,13 +102,15 @@ def finished(run: Path) -> RunManifest | None:
 def driving(run: Path) -> Iterator[None]:
     """Hold the only right to start, stop and restart a run, from before its workers start until they have ended.
 
-    Only the holder may write or clear a stop request; one that a dead process left is cleared here.
+    Only the holder may clear a stop request. What was asked of an earlier run is cleared here, before anything is
+    begun that it could be meant for.
 
     Raises:
         UserError: another process drives this run, or its directory cannot be written.
     """
     with _alone(run, ".driver"):
-        (run / STOP).unlink(missing_ok=True)
+        for request in REQUESTS:
+            (run / request).unlink(missing_ok=True)
         yield
 
 
@@ -119,7 +123,6 @@ def locked(run: Path) -> Iterator[None]:
     """
     with _alone(run, ".lock"):
         checkpoint.remove_halves(run)
-        (run / STOP).unlink(missing_ok=True)
         yield
 
 
@@ -143,7 +146,8 @@ def _alone(run: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def stopping(run: Path) -> Iterator[Callable[[], bool]]:
-    """A function that tells whether to stop after this step: on SIGINT, SIGTERM, or a file `stop` in the run.
+    """A function that tells whether to stop after this step: on SIGINT, SIGTERM, or a file `stop` or `pause` in
+    the run.
 
     A second signal ends the process at once.
     """
@@ -157,7 +161,7 @@ def stopping(run: Path) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is threading.main_thread():  # others can't receive signals
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked.is_set() or (run / STOP).exists()
+        yield lambda: asked.is_set() or any((run / request).exists() for request in REQUESTS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,125 @@
+"""Random faults against `ubert`, again and again: `make chaos MINUTES=20`.
+
+A trial takes a store as a stage finds it (ingest, shard or pretrain), and runs the stage's command up to three
+times while faults come at random moments: processes are killed or stopped, the disk gets full, the object store
+fails. Then the same command runs in peace. It has to end well, and the store has to be what an
+uninterrupted run makes of it: the same files, hashes, counts and losses. A command that faults end says why in one
+sentence.
+
+All that a trial draws follows from its seed: `--seed 7 --trials 1` draws trial 7 again (when a process is at what
+remains the machine's affair). A trial that fails keeps its folder, with the output of each attempt and Ray's logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from chaos_faults import FAULTS, adopt
+from chaos_ray import Cluster
+from chaos_trial import WAYS, Chaos, Tally, Trial, variables
+from chaos_world import STAGES, Stage, World, digest
+from object_store import serve
+
+from pipelines.mix import mix
+from pipelines.specs import mixture
+
+SETTINGS = ("plain", "disk", "objects")
+
+
+def main() -> None:
+    """Chaos for a time, and a table at its end."""
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    arguments.add_argument("--minutes", type=float, default=20.0)
+    arguments.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of the first trial")
+    arguments.add_argument("--trials", type=int, default=sys.maxsize, help="at most")
+    arguments.add_argument("--records", type=int, default=1500, help="of each dataset")
+    arguments.add_argument("--steps", type=int, default=40)
+    arguments.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    arguments.add_argument("--cluster", action="store_true", help="one Ray for all: for a busy machine")
+    given = arguments.parse_args()
+    adopt()
+    tally = Tally()
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        at = stack.enter_context(socket.socket())
+        at.bind(("127.0.0.1", 0))
+        objects = stack.enter_context(serve(at))
+        endpoint = f"http://127.0.0.1:{at.getsockname()[1]}"
+        cluster = Cluster(folder, variables(folder, endpoint)) if given.cluster else None
+        stack.callback(cluster.end if cluster else lambda: None)
+        chaos = Chaos(World(folder), {}, {}, objects, endpoint, cluster)
+        prepare(chaos, given.records, given.steps, max(map(STAGES.index, given.stages)))
+        deadline = time.monotonic() + 60 * given.minutes
+        for seed in range(given.seed, given.seed + given.trials):
+            if time.monotonic() > deadline:
+                break
+            tried(chaos, seed, given.stages, folder / str(seed), tally)
+    print(table(tally))
+    if not tally.failed:
+        shutil.rmtree(folder)
+    sys.exit(f"{len(tally.failed)} of {tally.trials} trials failed; see {folder}" if tally.failed else 0)
+
+
+def prepare(chaos: Chaos, records: int, steps: int, last: int) -> None:
+    """Make the world, and let every stage up to the last go through it once in peace."""
+    folder = chaos.world.folder
+    chaos.world.make(records, steps)
+    for stage, following in list(zip(STAGES, (*STAGES[1:], None), strict=True))[: last + 1]:
+        trial = Trial(chaos, stage, folder / f"first-{stage}", random.Random(0), "plain")
+        with trial.set_up():
+            chaos.seconds[stage] = trial.in_peace()
+            chaos.expected[stage] = digest(trial.store)
+            if following == "shard":
+                mix(mixture("chaos", chaos.world.folder / "specs"), root=trial.store)
+            if following:
+                shutil.copytree(trial.store, chaos.world.before(following))
+        shutil.rmtree(trial.folder)
+    times = ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in chaos.seconds.items())
+    print(f"uninterrupted: {times}; {folder}", flush=True)
+
+
+def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tally) -> None:
+    """One trial: its line, and its part of the table."""
+    rng = random.Random(seed)
+    stage = rng.choice(stages)
+    setting = rng.choice(SETTINGS[:2] if stage == "pretrain" else SETTINGS)  # runs lie on the disk
+    trial = Trial(chaos, stage, folder, rng, setting)
+    print(f"trial {seed}: {stage}, {setting}", end="", flush=True)
+    try:
+        with trial.set_up():
+            for number in range(rng.randint(1, 3)):
+                if trial.attempt(number, tally):
+                    break
+            trial.in_peace()
+            trial.check()
+        print(": nothing lost", flush=True)
+        shutil.rmtree(folder)
+    except AssertionError as error:
+        chaos.end_all()
+        tally.failed.append(f"trial {seed}: {error}")
+        print(f": FAILED: {error}; kept in {folder}", flush=True)
+    tally.trials += 1
+
+
+def table(tally: Tally) -> str:
+    """Faults by kind and stage, and how the command ended under them."""
+    lines = [f"| fault | stage | {' | '.join(WAYS)} |", "|---|---|---|---|---|"]
+    for kind in FAULTS:
+        for stage in STAGES:
+            counted = [tally.rows[kind, stage, way] for way in WAYS]
+            if any(counted):
+                lines.append(f"| {kind} | {stage} | {' | '.join(map(str, counted))} |")
+    lost = "\n".join(tally.failed) or "nothing lost"
+    return "\n".join(["", *lines, f"\n{tally.trials} trials, {sum(tally.rows.values())} faults: {lost}"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""A trial: one command in a folder of its own, under faults and then in peace."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos_faults import FAULTS, SPECIAL, Scene, end_all
+from chaos_ray import Cluster
+from chaos_world import Stage, World, differences, digest
+from object_store import ENVIRONMENT, ObjectStore
+from pyarrow.fs import FileSelector
+from ray_head import environment
+
+HANGS = 900.0  # seconds, after which a command hangs
+BUSY, PATIENCE = "Ray did not start", 10  # times at most
+MOST_FAULTS = 3  # of one attempt
+WAYS = ("ended well", "one sentence", "killed")  # how an attempt ends
+
+
+@dataclass
+class Tally:
+    """What became of attempts and trials: by fault and stage, and how it went on."""
+
+    rows: Counter[tuple[str, Stage, str]] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+    trials: int = 0
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """A world, how long each stage takes in it, what it makes, and an object store."""
+
+    world: World
+    seconds: dict[Stage, float]
+    expected: dict[Stage, dict[str, str]]
+    objects: ObjectStore
+    endpoint: str
+    cluster: Cluster | None
+
+    def end_all(self) -> None:
+        """Kill what a command has left behind."""
+        end_all(self.cluster.family() if self.cluster else [])
+
+
+def variables(folder: Path, endpoint: str) -> dict[str, str]:
+    """The environment of a command, or of Ray, whose files are in a folder."""
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    return environment(home) | ENVIRONMENT | {
+        "AWS_ENDPOINT_URL": endpoint,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "RAY_TMPDIR": str(folder / "ray"),
+        "RAY_gcs_server_port_wait_time_s": "300",
+        "RAY_worker_niceness": "0",  # no nicer than the rest: a busy machine would let workers starve
+        "XDG_DATA_HOME": str(folder),
+    }  # fmt: skip
+
+
+@dataclass
+class Trial:
+    """A stage in a folder of its own."""
+
+    chaos: Chaos
+    stage: Stage
+    folder: Path
+    rng: random.Random
+    setting: str
+
+    @property
+    def store(self) -> Path:
+        """What of the store lies on the disk."""
+        return self.folder / (f"ubert/bucket/{self.folder.name}" if self.setting == "objects" else "disk/store")
+
+    @property
+    def mounted(self) -> bool:
+        return self.setting == "disk" and (self.folder / "disk").is_mount()
+
+    @contextmanager
+    def set_up(self) -> Iterator[None]:
+        """The store as the stage finds it, on a disk of its own where it is to get full."""
+        (self.folder / "disk").mkdir(parents=True)
+        if self.setting == "disk":
+            mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(self.folder / "disk")]
+            subprocess.run(mount, capture_output=True, check=False)
+        try:
+            before = self.chaos.world.before(self.stage)
+            if self.setting == "objects":
+                for path in before.rglob("*"):
+                    if path.is_file():
+                        self.chaos.objects.put(f"{self.key}/{path.relative_to(before)}", path.read_bytes())
+            else:
+                shutil.copytree(before, self.store)
+            yield
+        finally:
+            if self.mounted:
+                subprocess.run(["umount", "--lazy", str(self.folder / "disk")], check=True)
+
+    @property
+    def key(self) -> str:
+        return f"bucket/{self.folder.name}"
+
+    def start(self, log: str) -> subprocess.Popen[bytes]:
+        environ = variables(self.folder, self.chaos.endpoint)
+        if self.chaos.cluster:
+            environ["RAY_ADDRESS"] = self.chaos.cluster.address()
+        with (self.folder / f"{log}.out").open("wb") as out, (self.folder / f"{log}.err").open("wb") as err:
+            arguments = [sys.executable, "-m", "pipelines.cli", *self.command()]
+            return subprocess.Popen(arguments, env=environ, cwd=self.folder, stdout=out, stderr=err)
+
+    def attempt(self, number: int, tally: Tally) -> bool:
+        """Run the command under faults; whether it ended well all the same."""
+        log = f"attempt-{number}"
+        process = self.start(log)
+        scene = Scene(
+            self.rng,
+            process,
+            self.folder / "disk" if self.mounted else None,
+            self.chaos.objects if self.setting == "objects" else None,
+        )
+        special = [name for name, setting in SPECIAL.items() if setting == self.setting]
+        others = [name for name in FAULTS if name not in SPECIAL]
+        hit = []
+        for _ in range(self.rng.randint(1, MOST_FAULTS)):
+            kind = self.rng.choice(special if special and self.rng.random() < 0.6 else others)
+            until = time.monotonic() + self.rng.random() * self.chaos.seconds[self.stage]
+            while process.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
+            if process.poll() is None and FAULTS[kind](scene):
+                hit.append(kind)
+        code = self.ended(process, log)
+        if self.chaos.cluster and any("raylet" in kind or "head" in kind for kind in hit):
+            self.chaos.cluster.end()
+        (self.folder / "disk/.ballast").unlink(missing_ok=True)
+        print(f"; {', '.join(hit) or 'nothing hit it'}: exit {code}", end="", flush=True)
+        how = "ended well" if code == 0 else "killed" if code == -signal.SIGKILL else "one sentence"
+        tally.rows.update((kind, self.stage, how) for kind in hit)
+        said = self.said(log)
+        if how == "one sentence":
+            assert "Traceback" not in said, f"a traceback in {log}"
+            assert code == 130 or (code == 1 and "error: " in said), f"{log} says nothing, exit {code}"
+        return code == 0
+
+    def in_peace(self) -> float:
+        """Run the same command again, several times where the machine is too busy to start Ray; returns the
+        seconds that it took."""
+        for number in range(PATIENCE):
+            log = f"peace-{number}"
+            process = self.start(log)
+            began = time.monotonic()
+            code = self.ended(process, log)
+            seconds = time.monotonic() - began
+            self.chaos.end_all()
+            if BUSY not in (said := self.said(log)):
+                break
+        assert code == 0, f"in peace it ended with {code}: {said.strip()[-300:]}"
+        return seconds
+
+    def command(self) -> list[str]:
+        root = f"s3://{self.key}" if self.setting == "objects" else str(self.store)
+        return self.chaos.world.command(self.stage, root)
+
+    def said(self, log: str) -> str:
+        return (self.folder / f"{log}.err").read_text(encoding="utf-8", errors="replace")
+
+    def ended(self, process: subprocess.Popen[bytes], log: str) -> int:
+        try:
+            return process.wait(HANGS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"{log} hangs") from None
+
+    def check(self) -> None:
+        """Hold the store against that of an uninterrupted run."""
+        if self.setting == "objects":
+            files = self.chaos.objects.files
+            for info in files.get_file_info(FileSelector(self.key, recursive=True)):
+                if info.is_file:
+                    path = self.store / info.path.removeprefix(f"{self.key}/")
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(files.open_input_stream(info.path).read())
+        assert not (found := differences(self.chaos.expected[self.stage], digest(self.store))), "; ".join(found)
