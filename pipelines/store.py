@@ -257,7 +257,8 @@ def link(old: Place, new: Place) -> None:
     with atomic(new) as temporary:
         try:
             if isinstance(old, ObjectPath):
-                temporary.write_bytes(old.read_bytes())
+                with temporary.open("wb") as file:
+                    file.writelines(old.blocks())
             else:
                 os.link(str(old), temporary)
         except OSError:  # a file system without links
