@@ -217,6 +217,7 @@ def asked(command: str, root: Path, specs: Path, *more: str) -> str:
     return done.output
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_an_interrupted_search_goes_on_counts_what_died_and_writes_what_it_found(
     root: Path, encoder: Path, tmp_path: Path, local_ray: None
@@ -269,6 +270,7 @@ def test_affinity_is_a_view_a_heat_map_and_groups_and_goes_on(
     assert groups == 2
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_run_that_dies_is_counted(root: Path, encoder: Path, local_ray: None) -> None:
     """A loss that isn't finite ends a run; with every run dead there is no result."""
