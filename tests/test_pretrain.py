@@ -62,6 +62,7 @@ def test_two_workers_of_ray_equal_one_process(recipe: Recipe, root: Path, run: P
     assert losses(run) == pytest.approx(losses(alone), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_metrics_on_the_way_are_those_of_the_checkpoint(recipe: Recipe, root: Path) -> None:
     """Of two workers and an average of the weights. Of a table that begins so high, mentions overlap."""
     reviews, people = {"corpus": "reviews", "split": "train"}, {"corpus": "people", "split": "train"}

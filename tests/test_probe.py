@@ -149,6 +149,7 @@ def test_what_cannot_be_probed_is_said(root: Path, encoder: Path, given: tuple[s
         probe([name], [given[1]], shots=[5], seeds=1, limit=10, root=root)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_the_command_prints_a_table_and_draws_curves(
     root: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def test_a_loss_that_is_not_finite_names_step_and_records(world: World, recipe: 
     assert checkpoint.latest(run) == run / "checkpoints/step-000001"
 
 
+@pytest.mark.slow
 def test_two_workers_name_the_records_of_the_batch_that_broke(world: World, recipe: Recipe) -> None:
     wild = recipe.model_copy(
         update={"name": "wild-two", "learning_rate": 1e30, "head_learning_rate": 1e30, "checkpoint_every": 1}

@@ -246,6 +246,7 @@ def test_an_interrupted_search_goes_on_counts_what_died_and_writes_what_it_found
     assert "<svg" in out.with_suffix(".svg").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_affinity_is_a_view_a_heat_map_and_groups_and_goes_on(
     root: Path, encoder: Path, tmp_path: Path, local_ray: None
