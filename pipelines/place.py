@@ -180,6 +180,18 @@ def upload(file: Path, target: ObjectPath) -> None:
         stream.write(source.read_buffer())
 
 
+def download(file: ObjectPath, target: Path) -> None:
+    """Write an object to the local disk.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        OSError: the disk is full.
+        UserError: the store fails.
+    """
+    with target.open("wb") as copied:
+        copied.writelines(file.blocks())
+
+
 def copy(old: ObjectPath, new: ObjectPath) -> None:
     """The same content under a second name, made inside the object store."""
     with explained(new):

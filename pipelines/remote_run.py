@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pipelines import lease
 from pipelines.place import ObjectPath, upload
-from pipelines.store import atomic
+from pipelines.store import atomic, link
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.training import checkpoint
@@ -64,7 +64,7 @@ def pull(there: ObjectPath, run: Path) -> None:
             _pull_checkpoint(there, run, names, name)
         for name in SMALL:
             if name in names:
-                _copy(there / name, run / name)
+                link(there / name, run / name)
 
 
 class Mirror:
@@ -215,7 +215,7 @@ def _pull_checkpoint(there: ObjectPath, run: Path, names: Iterable[str], name: s
     prefix = f"checkpoints/{name}/"
     for file in names:
         if file.startswith(prefix):
-            _copy(there / file, half / file.removeprefix(prefix))
+            link(there / file, half / file.removeprefix(prefix))
     try:
         checkpoint.check(half)
     except UserError as error:
@@ -241,8 +241,3 @@ def _remove(there: ObjectPath, names: Iterable[str], name: str) -> None:
     for file in names:
         if file.startswith(f"checkpoints/{name}/"):
             (there / file).unlink()
-
-
-def _copy(old: ObjectPath, new: Path) -> None:
-    with atomic(new) as path, path.open("wb") as file:
-        file.writelines(old.blocks())

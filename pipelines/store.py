@@ -33,7 +33,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, overload
 
-from pipelines.place import ObjectPath, Place, copy, on_disk, upload
+from pipelines.place import ObjectPath, Place, copy, download, on_disk, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
@@ -240,8 +240,8 @@ def on_this_disk(file: Place) -> Iterator[Path]:
     assert isinstance(file, ObjectPath)
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
         path = Path(folder) / file.name
-        with path.open("wb") as copied, _explained(Path(folder)):
-            copied.writelines(file.blocks())
+        with _explained(Path(folder)):
+            download(file, path)
         yield path
 
 
@@ -255,12 +255,11 @@ def link(old: Place, new: Place) -> None:
         copy(old, new)
         return
     with atomic(new) as temporary:
+        if isinstance(old, ObjectPath):
+            download(old, temporary)
+            return
         try:
-            if isinstance(old, ObjectPath):
-                with temporary.open("wb") as file:
-                    file.writelines(old.blocks())
-            else:
-                os.link(str(old), temporary)
+            os.link(str(old), temporary)
         except OSError:  # a file system without links
             shutil.copyfile(str(old), temporary)
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import browser
 import pytest
 from hypothesis import settings
 from object_store import ENVIRONMENT, ObjectStore, serve
@@ -72,3 +73,13 @@ def local_ray(object_store_environment: dict[str, str]) -> Iterator[None]:
         ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
         yield
         ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
+    """A tab of a headless Chromium, which CI must have."""
+    if browser.find() is None:
+        assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
+        pytest.skip("no Chromium on this machine: pages are looked at where there is one")
+    with browser.page(tmp_path_factory.mktemp("browser")) as page:
+        yield page

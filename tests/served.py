@@ -1,11 +1,14 @@
-"""A server of a tiny checkpoint on loopback, in a thread of the test."""
+"""Servers on loopback: an app in a thread of the test, or a command in a process of its own."""
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,3 +28,23 @@ def serving(app: FastAPI) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(HANGS)
+
+
+@contextmanager
+def interrupted(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """A command of ours that serves; yields its address. Ctrl-C must end it without a word."""
+    arguments = [sys.executable, "-u", "-m", "pipelines.cli", *command, "--port", "0"]
+    with (
+        subprocess.Popen(
+            arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+        ExitStack() as ending,
+    ):
+        ending.callback(process.kill)
+        assert process.stdout and process.stderr
+        address = process.stdout.readline().split()[0]
+        assert address.startswith("http://127.0.0.1:")
+        yield address
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANGS) == 130
+        assert process.stderr.read() == ""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import pytest
 import requests
 from browsed import ATTACK, NEEDLE, NGRAM, SCRIPT, SIZE, write_store
 from httpx2 import Response
+from served import interrupted
 from starlette.testclient import TestClient
 from waiting import HANGS
 from worlds import corpus, put_corpus
@@ -388,19 +386,6 @@ def test_a_link_leaves_out_what_is_not_asked_for() -> None:
 
 @pytest.mark.slow
 def test_the_command_serves_the_store(root: Path) -> None:
-    command = [sys.executable, "-u", "-m", "pipelines.cli", "browse", "--port", "0", "--root", str(root)]
     environment = {name: value for name, value in os.environ.items() if name != "UBERT_API_KEY"}
-    with (
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process,
-        ExitStack() as ending,
-    ):
-        ending.callback(process.kill)
-        assert process.stdout and process.stderr
-        address = process.stdout.readline().split()[0]
-        assert address.startswith("http://127.0.0.1:")
+    with interrupted(["browse", "--root", str(root)], environment) as address:
         assert "wild" in requests.get(address, timeout=HANGS).text
-        process.send_signal(signal.SIGINT)
-        assert process.wait(HANGS) == 130
-        assert process.stderr.read() == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,15 +36,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     app = create_app(None, limits=Limits(), browser=pages(root, "127.0.0.1"))
     with serving(app) as address:
         yield f"{address}/browse"
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
-    if browser.find() is None:
-        assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
-        pytest.skip("needs Chromium")
-    with browser.page(tmp_path_factory.mktemp("browser")) as page:
-        yield page
 
 
 def test_a_filter_is_in_the_address_and_back_undoes_it(tab: browser.Page, address: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -59,13 +57,9 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def datasets(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
-    if browser.find() is None:
-        assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
-        pytest.skip("no Chromium here")
-    with browser.page(tmp_path_factory.mktemp("browser")) as page:
-        page.open(site / "datasets.html")
-        yield page
+def datasets(site: Path, tab: browser.Page) -> browser.Page:
+    tab.open(site / "datasets.html")
+    return tab
 
 
 VISIBLE = "[...document.querySelector('table').tBodies[0].rows].filter(row => !row.hidden)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +92,9 @@ def report(root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(report: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
-    if browser.find() is None:
-        assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
-        pytest.skip("no Chromium on this machine: the page is looked at where there is one")
-    with browser.page(tmp_path_factory.mktemp("browser")) as page:
-        page.open(report)
-        yield page
+def page(report: Path, tab: browser.Page) -> browser.Page:
+    tab.open(report)
+    return tab
 
 
 def test_the_page_asks_nobody_for_anything_and_has_no_error(page: browser.Page, report: Path) -> None:

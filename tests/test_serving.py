@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,6 +13,7 @@ from typing import Any
 
 import pytest
 import requests
+from served import interrupted
 from starlette.testclient import TestClient
 from tiny_checkpoint import write_checkpoint
 from waiting import HANGS, wait_for
@@ -322,19 +319,9 @@ def test_what_cannot_be_served_ends_the_server(tmp_path: Path, host: str, senten
 
 
 def test_the_command_serves_until_it_is_interrupted(checkpoint: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-u", "-m", "pipelines.cli", "serve", str(checkpoint), "--port", "0"]
-    command += ["--timeout", str(HANGS)]  # a busy machine is long in loading the model
+    command = ["serve", str(checkpoint), "--timeout", str(HANGS)]  # a busy machine is long in loading the model
     environment = {**os.environ, "UBERT_API_KEY": "s3cret", "UBERT_ROOT": str(tmp_path)}
-    with (
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process,
-        ExitStack() as ending,
-    ):
-        ending.callback(process.kill)
-        assert process.stdout and process.stderr
-        address = process.stdout.readline().split()[0]
-        assert address.startswith("http://127.0.0.1:")
+    with interrupted(command, environment) as address:
         answer = requests.post(
             f"{address}/v1/predict",
             json={"texts": [TEXT], **NER},
@@ -343,6 +330,3 @@ def test_the_command_serves_until_it_is_interrupted(checkpoint: Path, tmp_path: 
         )
         assert answer.status_code == 200 and answer.json()["model"] == checkpoint.name
         assert requests.get(f"{address}/v1/model", timeout=HANGS).status_code == 401
-        process.send_signal(signal.SIGINT)
-        assert process.wait(HANGS) == 130
-        assert process.stderr.read() == ""

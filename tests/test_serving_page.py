@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,15 +134,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     predictor = Given(loaded.model, loaded.tokenizer, precision="fp32")
     with serving(create_app(lambda: predictor, name="tiny", limits=Limits())) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
-    if browser.find() is None:
-        assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
-        pytest.skip("needs Chromium")
-    with browser.page(tmp_path_factory.mktemp("browser")) as page:
-        yield page
 
 
 @pytest.fixture
