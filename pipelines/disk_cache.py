@@ -49,14 +49,15 @@ class DiskCache:
                 f"{folder}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
             ) from None
 
-    def find(self, name: str) -> Path | None:
-        """The file of that name, which is in use from now on; None where it isn't there."""
+    def find(self, name: str, *, use: bool = True) -> Path | None:
+        """The file of that name, with `use` in use from now on; None where it isn't there."""
         path = self.folder / name
         with self._locked():
             if not path.exists():
                 return None
             os.utime(path)
-            self._hold(name)
+            if use:
+                self._hold(name)
         return path
 
     def reserve(self, name: str, size: int) -> BinaryIO | None:
@@ -78,13 +79,14 @@ class DiskCache:
             self._discard(half)
         return None
 
-    def finish(self, name: str, half: BinaryIO) -> Path:
-        """Give a file that is whole its name; it is in use."""
+    def finish(self, name: str, half: BinaryIO, *, use: bool = True) -> Path:
+        """Give a file that is whole its name; with `use` it is in use from now on."""
         half.flush()
         os.fsync(half.fileno())
         path = self.folder / name
         with self._locked():
-            self._hold(name)
+            if use:
+                self._hold(name)
             Path(half.name).replace(path)
             half.close()
         return path

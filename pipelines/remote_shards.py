@@ -1,7 +1,8 @@
 """Shards of an object store, fetched into this machine's cache as training needs them.
 
 Files are named there by their hash, so that shard sets share what they have in common. A file has its name once
-its content is what the manifest says. Threads fetch ahead, in the order in which batches need the shards.
+its content is what the manifest says. Threads fetch ahead, in the order in which batches need the shards. What
+nobody has asked for yet is not in use: it gives way to a file that a step waits for.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RemoteShards:
         if file.blake3 not in self._shards:
             self._beside.add(file.blake3)
         until = time.monotonic() + PATIENCE
-        while (found := self._found(file.path, file.blake3)) is None:
+        while (found := self._found(file.path, file.blake3, use=True)) is None:
             if time.monotonic() > until:
                 raise UserError(
                     f"{self._cache.folder}: all {self._cache.bound:,} bytes of the cache are in use by runs of "
@@ -117,7 +118,7 @@ class RemoteShards:
     def _fetch_ahead(self, asked: int) -> None:
         while (file := self._following(asked)) is not None:
             try:
-                while self._found(file.path, file.blake3) is None and asked == self._asked:
+                while self._found(file.path, file.blake3, use=False) is None and asked == self._asked:
                     time.sleep(POLL_AHEAD)
             except UserError:  # whoever asks for the file is told
                 return
@@ -126,9 +127,9 @@ class RemoteShards:
         with self._lock:
             return next(self._next, None) if asked == self._asked else None
 
-    def _found(self, name: str, wanted: str) -> Path | None:
+    def _found(self, name: str, wanted: str, *, use: bool) -> Path | None:
         """The file, fetched where it is missing; None where another fetches it, or there is no room now."""
-        if (path := self._cache.find(wanted)) is not None:
+        if (path := self._cache.find(wanted, use=use)) is not None:
             return path
         if name not in self._sizes:
             raise self._broken(name, "missing, though the manifest names it")
@@ -143,7 +144,7 @@ class RemoteShards:
         except BaseException:
             self._cache.give_up(half)
             raise
-        return self._cache.finish(wanted, half)
+        return self._cache.finish(wanted, half, use=use)
 
     def _fetch(self, name: str, wanted: str, half: BinaryIO) -> None:
         for _ in range(ATTEMPTS):

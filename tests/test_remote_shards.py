@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from handmade import make_shards, ner, question, sentiment
 from object_store import ObjectStore
+from waiting import wait_for
 
 from pipelines.disk_cache import DiskCache
 from pipelines.place import ObjectPath
@@ -95,6 +96,18 @@ def test_shards_are_read_in_order_through_a_cache_that_holds_few(there: ObjectPa
     assert found == ids
     with pytest.raises(UserError, match=r"--cache .* bytes: the shards of made have [\d,]+"):
         files(there, tmp_path / "few", bound).check_room()
+
+
+def test_what_was_only_fetched_ahead_gives_way_to_what_a_step_waits_for(
+    there: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.remote_shards.PATIENCE", 20.0)
+    sizes = there.sizes()
+    first, *later = files(there, tmp_path / "any").manifest.shards
+    shards = files(there, tmp_path / "one", max(sizes[file.path] for file in [first, *later]))
+    shards.ahead(later[:1])
+    wait_for(lambda: any(path.name == later[0].blake3 for path in in_cache(tmp_path / "one")))
+    assert shards.path(first).stat().st_size == sizes[first.path]
 
 
 @pytest.mark.parametrize("damage", ["deleted", "truncated"])
