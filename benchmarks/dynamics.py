@@ -19,9 +19,9 @@ from tempfile import TemporaryDirectory
 import torch
 from measure import report
 
-from pipelines.probe.cell import shards_of
 from pipelines.samples.generate import stream_of
 from pipelines.samples.reviews import LABELS
+from pipelines.short_run import shards_of
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.training import loop

@@ -22,9 +22,9 @@ import torch
 from measure import report
 
 from pipelines.mapping.mapper import mapper
-from pipelines.probe.cell import shards_of
 from pipelines.samples.generate import generate
 from pipelines.samples.noise import CHANGES, TRUTH
+from pipelines.short_run import shards_of
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
 from pipelines.suspects.evidence import ranked

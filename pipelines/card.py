@@ -10,7 +10,7 @@ from statistics import mean
 import ubert
 from pipelines.markdown import markdown_table
 from pipelines.place import Place
-from pipelines.probe.cell import weights_of
+from pipelines.short_run import weights_of
 from pipelines.store import Store
 from pipelines.warehouse import sql
 from ubert.inference.thresholds import read_thresholds

@@ -14,8 +14,9 @@ from pipelines.card import model_card
 from pipelines.cli import app
 from pipelines.mix import mix
 from pipelines.probe import cell as cells
-from pipelines.probe.cell import Cell, run_cell, shards_of
+from pipelines.probe.cell import Cell, run_cell
 from pipelines.probe.probe import splits, start
+from pipelines.short_run import shards_of
 from pipelines.store import Store
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError

@@ -9,35 +9,29 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from pipelines.evaluate import measure, read_records
 from pipelines.place import Place
 from pipelines.probe.shots import drawn
-from pipelines.rows import Rows
-from pipelines.shard_files import Unit, write, write_unit
+from pipelines.short_run import ALONE, MAX_TOKENS, shards_of, train, use_threads_of_task
 from pipelines.store import Store, atomic, now
 from ubert.evaluation import MAIN
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import encoder_path, load_tokenizer
-from ubert.model.ubert import WEIGHTS, Shape, UbertModel
-from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
+from ubert.model.ubert import Shape, UbertModel
+from ubert.schema.manifest import MANIFEST, fingerprint
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
-from ubert.training.checkpoint import hash_of
 
 Shots = int | Literal["all"]
 TOKENS = 1024  # of a batch
 RATES: dict[str, Any] = {"learning_rate": 1e-4, "head_learning_rate": 5e-4}
 EPOCHS = ((10, 30), (100, 12), (math.inf, 2))  # by shots, up to so many
 STEPS = 60, 600  # at least, at most
-MAX_TOKENS = 256
 SETTINGS: dict[str, Any] = {"tokens": TOKENS, **RATES, "epochs": EPOCHS, "steps": STEPS, "max_tokens": MAX_TOKENS}
 
 
@@ -62,11 +56,6 @@ class Cell(NamedTuple):
         return fingerprint(*self[2:], SETTINGS)
 
 
-def weights_of(folder: Path) -> str:
-    """The hash by which cells know the weights that they begin with."""
-    return hash_of(folder / WEIGHTS)[:16]
-
-
 def place_of(store: Store, cell: Cell) -> Place:
     """The file of a cell's result."""
     return store.root / "probes" / f"{cell.key}.json"
@@ -78,9 +67,7 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
     Raises:
         UserError: the corpus or checkpoint is missing, or training fails.
     """
-    import torch
-
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    use_threads_of_task()
     store = Store(root)
     if (place := place_of(store, cell)).exists():
         found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
@@ -108,8 +95,6 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
 def _tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, Any]]:
     """The checkpoint after its shots, and on how much it was trained."""
     import ubert
-    from ubert.training import loop
-    from ubert.training.step import Worker
 
     if cell.shots == 0:
         return _untuned(cell), {"records": 0, "steps": 0, "tokens": 0}
@@ -124,13 +109,12 @@ def _tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str,
         packs_per_batch=1,
         steps=steps_of(cell.shots, rows["tokens"]),
         seed=cell.seed,
-        checkpoint_every=10**9,
         **RATES,
+        **ALONE,
         **_head_of(cell.source),
     )
-    checkpoint = loop.train(recipe, shards=shards, run=folder / "runs" / "probe", worker=Worker(progress=False))
     done = {"records": len(records), "steps": recipe.steps, "tokens": rows["tokens"]}
-    return ubert.load(checkpoint), done
+    return ubert.load(train(recipe, shards, folder)), done
 
 
 def steps_of(shots: Shots, tokens: int) -> int:
@@ -165,26 +149,3 @@ def training_records(cell: Cell, store: Store) -> list[Record]:
         measured = {one.record_id for one in read_records(directory, manifest, cell.test, cell.limit)}
         records = [record for record in records if record.record_id not in measured]
     return records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
-
-
-def shards_of(records: list[Record], encoder: str, directory: Path, max_tokens: int = MAX_TOKENS) -> Path:
-    """Shards of a few records, made here and now."""
-    tokenizer = load_tokenizer(encoder)
-    rows = Rows(tokenizer, max_tokens)
-    unit = Unit(records[0].corpus, directory, directory, "shots", True, np.ones((len(records), 1), np.int32))
-    write_unit(unit, rows, [rows.batch(records, range(len(records)))])
-    mark = fingerprint([record.record_id for record in records], tokenizer.hash, max_tokens)
-    manifest = ShardManifest(
-        name="probe",
-        fingerprint=mark,
-        created=now(),
-        mixture="probe",
-        mixture_fingerprint=mark,
-        encoder=encoder,
-        tokenizer=tokenizer.hash,
-        max_tokens=max_tokens,
-        phases=1,
-        **write([unit], tokenizer, directory, {}),
-    )
-    (directory / MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
-    return directory

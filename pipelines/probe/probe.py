@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import ubert
 from pipelines.evaluate import find_checkpoint
 from pipelines.place import Place
-from pipelines.probe.cell import Cell, Shots, place_of, run_cell, weights_of
+from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
+from pipelines.short_run import weights_of
 from pipelines.store import Store
 from pipelines.tasks import completed
 from ubert.model.tokenizer import encoder_path

@@ -5,7 +5,6 @@ Records of one text are in one fold, so that no model has seen a text that it is
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from pipelines.audit.evidence import LABEL_TASKS
 from pipelines.evaluate import read_records
 from pipelines.place import Place
-from pipelines.probe.cell import shards_of
+from pipelines.short_run import shards_of, train, use_threads_of_task
 from pipelines.store import Store, atomic
 from ubert.inference.predictor import Predictor, query_of
 from ubert.objectives import DiscontinuousPrediction, LabelPrediction, Prediction, SpanPrediction
@@ -73,9 +72,7 @@ def run_fold(fold: Fold, root: Place) -> None:
     Raises:
         UserError: the corpus is missing, or training fails.
     """
-    import torch
-
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    use_threads_of_task()
     store = Store(root)
     if place_of(store, fold).exists():
         return
@@ -93,12 +90,9 @@ def run_fold(fold: Fold, root: Place) -> None:
 def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
     """A model that was trained on records; shards and run lie in the folder."""
     import ubert
-    from ubert.training import loop
-    from ubert.training.step import Worker
 
     shards = shards_of(records, recipe.encoder, folder / "shards", recipe.max_tokens)
-    run = folder / "runs" / recipe.name
-    return ubert.load(loop.train(recipe, shards=shards, run=run, worker=Worker(progress=False)))
+    return ubert.load(train(recipe, shards, folder))
 
 
 def said(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, Any]]:

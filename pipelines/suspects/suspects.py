@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +12,9 @@ from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.code_hash import code_hash
 from pipelines.evaluate import read_records
 from pipelines.place import Place, parquet
-from pipelines.probe.cell import RATES, weights_of
+from pipelines.probe.cell import RATES
 from pipelines.progress import progress
+from pipelines.short_run import short, weights_of_encoder
 from pipelines.store import Store, atomic, now
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.fold import SAID, Fold, place_of, run_fold
@@ -22,8 +22,6 @@ from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
 from pipelines.suspects.passes import fingerprint_of, suspicious_passes
 from pipelines.tasks import completed
-from ubert.model.tokenizer import encoder_path
-from ubert.model.ubert import WEIGHTS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
 from ubert.schema.recipe import Recipe
@@ -38,19 +36,8 @@ DEFAULT = Recipe(
     max_tokens=256,
     **RATES,
 )
-# What a fold doesn't take of a recipe: it trains on its own records, from the encoder, and measures nothing.
-_OWN: dict[str, Any] = {
-    "name": "suspects",
-    "description": "",
-    "mixture": "suspects",
-    "replay": None,
-    "evaluate": [],
-    "evaluate_every": None,
-    "keep_best": None,
-    "mlflow": False,
-    "dynamics": False,
-    "checkpoint_every": 10**9,
-}
+# A fold trains on its own records, from the encoder.
+_OWN: dict[str, Any] = {"name": "suspects", "description": "", "mixture": "suspects", "replay": None}
 
 
 def suspects(
@@ -120,9 +107,7 @@ def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]
             f"recipe {recipe.name}: folds are trained on structure tables from the encoder; give a recipe without "
             "`objectives`, `from` and `continue_from`"
         )
-    settings = Recipe(**recipe.model_dump() | _OWN).model_dump(mode="json")
-    weights = Path(encoder_path(recipe.encoder))
-    mark = weights_of(weights) if (weights / WEIGHTS).is_file() else ""
+    settings, mark = short(recipe, **_OWN).model_dump(mode="json"), weights_of_encoder(recipe.encoder)
     return [Fold(manifest.name, manifest.fingerprint, settings, mark, number, folds) for number in range(folds)]
 
 

@@ -8,7 +8,6 @@ experiment. Here `affinity`, `tune` and a later `tune` with more trials share wh
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +17,9 @@ from typing import Any, NamedTuple
 from pipelines.evaluate import read_records
 from pipelines.mix import mix
 from pipelines.place import Place
-from pipelines.probe.cell import shards_of
 from pipelines.progress import progress
 from pipelines.shard import shard_here
+from pipelines.short_run import shards_of, train, use_threads_of_task
 from pipelines.store import Store, atomic, now
 from pipelines.tasks import completed
 from ubert.schema.errors import UserError
@@ -88,13 +87,9 @@ def run(proxy: Proxy, root: Place) -> dict[str, Any]:
     Raises:
         UserError: the mixture can't be drawn, or training fails.
     """
-    import torch
-
     import ubert
-    from ubert.training import loop
-    from ubert.training.step import Worker
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    use_threads_of_task()
     store = Store(root)
     if place_of(store, proxy).exists():
         return _read(store, proxy)
@@ -105,10 +100,7 @@ def run(proxy: Proxy, root: Place) -> dict[str, Any]:
         shards = shard_here(
             drawn.name, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=root, into=folder
         )
-        checkpoint = loop.train(
-            recipe, shards=shards, run=folder / "runs" / recipe.name, worker=Worker(progress=False)
-        )
-        predictor = ubert.load(checkpoint)
+        predictor = ubert.load(train(recipe, shards, folder))
         losses = {
             corpus: _loss(predictor.model, proxy, corpus, store, folder / "validation" / corpus)
             for corpus, _ in proxy.measured

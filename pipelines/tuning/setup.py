@@ -8,19 +8,16 @@ from typing import NamedTuple
 
 from pipelines.mix import mix
 from pipelines.place import Place
-from pipelines.probe.cell import weights_of
+from pipelines.short_run import short, weights_of_encoder
 from pipelines.specs import recipe as load_recipe
 from pipelines.store import Store
 from pipelines.tuning.proxy import Proxy
-from ubert.model.tokenizer import encoder_path
-from ubert.model.ubert import WEIGHTS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest, MixtureManifest
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 
 UNLABELLED = frozenset({"text", "seq2seq"})  # tasks that the structure table doesn't learn
-NEVER = 10**9  # steps
 
 
 class Setup(NamedTuple):
@@ -74,12 +71,11 @@ def setup(
                 + "list files of `split: validation` in its spec and ingest it again"
             )
     measured = {**{name: corpora[name] for name in able}, **asked}
-    folder = Path(encoder_path(recipe.encoder))
     return Setup(
         mixture,
         mix(mixture, root=root, dry_run=True),
-        _short(recipe, steps),
-        weights_of(folder) if (folder / WEIGHTS).is_file() else "",
+        short(recipe, name="proxy", steps=steps, epochs=None),
+        weights_of_encoder(recipe.encoder),
         tuple((name, manifest.fingerprint) for name, manifest in measured.items()),
         list(asked),
         limit,
@@ -123,19 +119,3 @@ def _why_not(manifest: CorpusManifest, trained: set[str]) -> str:
     if manifest.name in trained:
         return "has its validation split among the sources of the mixture"
     return ""
-
-
-def _short(recipe: Recipe, steps: int) -> Recipe:
-    """The recipe of a proxy run: the settings of the given one, for so many steps, without what outlives it."""
-    changed = {
-        "name": "proxy",
-        "steps": steps,
-        "epochs": None,
-        "checkpoint_every": NEVER,
-        "mlflow": False,
-        "dynamics": False,
-        "evaluate": [],
-        "evaluate_every": None,
-        "keep_best": None,
-    }
-    return Recipe(**recipe.model_dump() | changed)

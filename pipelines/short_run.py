@@ -1,0 +1,89 @@
+"""Short runs of one process in a folder that is thrown away: cells of a probe, folds of a corpus, trials."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.rows import Rows
+from pipelines.shard_files import Unit, write, write_unit
+from pipelines.store import now
+from ubert.model.tokenizer import encoder_path, load_tokenizer
+from ubert.model.ubert import WEIGHTS
+from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import Record
+from ubert.training.checkpoint import hash_of
+
+MAX_TOKENS = 256
+# What a recipe says of things that outlive a run, or that it measures on the way.
+ALONE: dict[str, Any] = {
+    "checkpoint_every": 10**9,
+    "mlflow": False,
+    "dynamics": False,
+    "evaluate": [],
+    "evaluate_every": None,
+    "keep_best": None,
+}
+
+
+def short(recipe: Recipe, **changes: Any) -> Recipe:
+    """The recipe of a short run, with the settings of another one."""
+    return Recipe(**recipe.model_dump() | ALONE | changes)
+
+
+def weights_of(folder: Path) -> str:
+    """The hash by which results know the weights that their run began with."""
+    return hash_of(folder / WEIGHTS)[:16]
+
+
+def weights_of_encoder(encoder: str) -> str:
+    """The same of an encoder; empty where it has no weights on this disk."""
+    folder = Path(encoder_path(encoder))
+    return weights_of(folder) if (folder / WEIGHTS).is_file() else ""
+
+
+def shards_of(records: Sequence[Record], encoder: str, directory: Path, max_tokens: int = MAX_TOKENS) -> Path:
+    """Shards of a few records, made here and now."""
+    tokenizer = load_tokenizer(encoder)
+    rows = Rows(tokenizer, max_tokens)
+    unit = Unit(records[0].corpus, directory, directory, "shots", True, np.ones((len(records), 1), np.int32))
+    write_unit(unit, rows, [rows.batch(records, range(len(records)))])
+    mark = fingerprint([record.record_id for record in records], tokenizer.hash, max_tokens)
+    manifest = ShardManifest(
+        name="probe",
+        fingerprint=mark,
+        created=now(),
+        mixture="probe",
+        mixture_fingerprint=mark,
+        encoder=encoder,
+        tokenizer=tokenizer.hash,
+        max_tokens=max_tokens,
+        phases=1,
+        **write([unit], tokenizer, directory, {}),
+    )
+    (directory / MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
+    return directory
+
+
+def train(recipe: Recipe, shards: Path, folder: Path) -> Path:
+    """The checkpoint of a run in a folder, trained by this process with as many threads as its task has.
+
+    Raises:
+        UserError: training fails.
+    """
+    from ubert.training import loop
+    from ubert.training.step import Worker
+
+    return loop.train(recipe, shards=shards, run=folder / "runs" / recipe.name, worker=Worker(progress=False))
+
+
+def use_threads_of_task() -> None:
+    """Compute with as many threads as Ray gives the task that this is called in."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
