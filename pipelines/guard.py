@@ -4,7 +4,8 @@ A leak is a record whose text is in a split that comes before its own (test, val
 the store, whatever is asked of it there and whatever its pair is; splits that the mixture itself draws from don't
 count. A duplicate has the text and pair of a record that the mixture may draw, and the same is asked of it; the
 first in keeper order stays. With `evidence: audited`, near texts and shared n-grams that audits found count, too.
-With `suspects: drop`, records that `ubert suspects` flagged are not drawn either.
+With `suspects: drop`, records that `ubert suspects` flagged are not drawn either; with a number, that
+share of them is.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _AUDITED_DUPLICATES = """
 _SUSPECTS = """
     SELECT DISTINCT ON (record_id) record_id, corpus, split, record_id AS other_id, corpus AS other_corpus,
            split AS other_split, 'suspect' AS reason, kind, 5 AS place
-    FROM suspects WHERE flagged AND record_id IN (SELECT record_id FROM pool)
+    FROM suspects WHERE {wrong} AND record_id IN (SELECT record_id FROM pool)
     ORDER BY record_id, score DESC, kind
 """
 _NONE = f"""
@@ -83,7 +84,7 @@ def dropped(
     if held:
         with connect(store.root, held) as others:
             never = held_out(connection, others, mixture, matching)
-    if mixture.suspects == "drop":
+    if mixture.suspects != "keep":
         for corpus in dict.fromkeys(leaf.corpus for leaf in mixture.leaves if leaf.split == "train"):
             _check_suspects(store, mixture, corpus)
     if mixture.evidence == "audited":
@@ -122,8 +123,8 @@ def _check_suspects(store: Store, mixture: Mixture, corpus: str) -> None:
     known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
     if manifest.task in SUSPECT_TASKS and known.get(corpus) != manifest.fingerprint:
         raise UserError(
-            f"mixture {mixture.name}: suspects: drop: those of {corpus} as it is now are not known; run `ubert "
-            f"suspects {corpus}`, or say `suspects: keep`"
+            f"mixture {mixture.name}: suspects: {mixture.suspects}: those of {corpus} as it is now are not known; "
+            f"run `ubert suspects {corpus}`, or say `suspects: keep`"
         )
 
 
@@ -174,8 +175,8 @@ def pool_sql(mixture: Mixture, records: str) -> str:
         )
         found += " UNION ALL SELECT keeper_id FROM duplicates"
         suspects = f"({suspects} OR record_id IN (SELECT record_id {found}))"
-    if mixture.suspects == "drop":
-        suspects = f"({suspects} OR record_id IN (SELECT record_id FROM suspects WHERE flagged))"
+    if mixture.suspects != "keep":
+        suspects = f"({suspects} OR record_id IN (SELECT record_id FROM suspects WHERE {_wrong(mixture)}))"
     return (
         f"SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split,\n"
         f"       content_hash, {TEXT_HASH} AS text_hash, {ASKED} AS asked\n"
@@ -190,8 +191,11 @@ def dropped_sql(mixture: Mixture) -> str:
     leaks = _LEAKS + (_AUDITED_LEAKS.format(outside=outside) if audited else "")
     duplicates = _DUPLICATES + (_AUDITED_DUPLICATES if audited else "")
     suspected = suspects = trusted = ""
-    if mixture.suspects == "drop":
-        suspected, suspects = f"suspected AS ({_SUSPECTS}),\n", " UNION ALL FROM suspected"
+    if mixture.suspects != "keep":
+        suspected, suspects = (
+            f"suspected AS ({_SUSPECTS.format(wrong=_wrong(mixture))}),\n",
+            " UNION ALL FROM suspected",
+        )
         trusted = " ANTI JOIN suspected USING (record_id)"
     return (
         f"WITH leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n{suspected}"
@@ -204,6 +208,15 @@ def dropped_sql(mixture: Mixture) -> str:
         "    PARTITION BY record_id ORDER BY place, other_corpus, other_split, other_id) = 1\n"
         "ORDER BY corpus, split, record_id"
     )
+
+
+def _wrong(mixture: Mixture) -> str:
+    """Which suspects are not drawn: all that are flagged, or those that the draw of a share leaves out. MD5 is the
+    same in every version of DuckDB."""
+    if isinstance(mixture.suspects, str):
+        return "flagged"
+    drawn = f"('0x' || md5({mixture.seed} || '/' || record_id)[:8])::UBIGINT / 4294967296"
+    return f"flagged AND {drawn} >= {mixture.suspects}"
 
 
 def _outside(mixture: Mixture, corpus: str, split: str) -> str:

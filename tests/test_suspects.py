@@ -243,6 +243,19 @@ def test_a_mixture_drops_suspects_and_counts_them(known: Path) -> None:
     assert {(row["reason"], row["kind"]) for row in rows} == {("suspect", "wrong label")}
 
 
+def test_a_mixture_draws_a_share_of_the_suspects(known: Path) -> None:
+    def kept(seed: int) -> set[str]:
+        wanted: dict[str, Any] = {"name": "shop", "sources": [{"corpus": "reviews"}], "leaks": "allow"}
+        manifest = mix(Mixture(**wanted, suspects=0.5, seed=seed), root=known)
+        dropped = {row["record_id"] for row in sql(known, "SELECT record_id FROM dropped").to_pylist()}
+        assert manifest.sources[0].draws == 100 - len(dropped) and dropped <= WRONG
+        return WRONG - dropped
+
+    of_seeds = [kept(seed) for seed in range(4)]
+    assert of_seeds == [kept(seed) for seed in range(4)]
+    assert 0 < sum(map(len, of_seeds)) < 4 * len(WRONG) and len(set(map(frozenset, of_seeds))) > 1
+
+
 def test_the_word_leaves_other_mixtures_as_they_were() -> None:
     wanted = Mixture(name="shop", sources=[{"corpus": "reviews"}])  # type: ignore[list-item]
     assert "suspects" not in wanted.meaning

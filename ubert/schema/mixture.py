@@ -96,8 +96,8 @@ class Mixture(Described):
     """What becomes of records whose text is in an evaluation split of any corpus. refuse: an error."""
     duplicates: Literal["drop", "keep"] = "drop"
     """What becomes of records that repeat another one of the mixture."""
-    suspects: Literal["drop", "keep"] = "keep"
-    """What becomes of records that `ubert suspects` flagged as wrong, in each corpus."""
+    suspects: Literal["drop", "keep"] | Annotated[float, Field(gt=0, lt=1)] = "keep"
+    """Whether to draw records that `ubert suspects` flagged as wrong. A number keeps that share of them."""
     evidence: Literal["exact", "audited"] = "exact"
     """Which texts are the same. exact: they differ in case, width and white space at most. audited: also those
     that `ubert duplicates` and `ubert contamination` found."""
@@ -112,8 +112,7 @@ class Mixture(Described):
     @property
     def guarded(self) -> bool:
         """Whether some records that match may not be drawn."""
-        drops = "drop" in (self.duplicates, self.suspects)
-        return self.leaks != "allow" or drops or bool(self.hold_out)
+        return self.leaks != "allow" or self.duplicates == "drop" or self.suspects != "keep" or bool(self.hold_out)
 
     @property
     def leaves(self) -> list[MixtureSource]:
