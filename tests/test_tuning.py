@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from worlds import put_corpus
 
 from pipelines.cli import app
+from pipelines.report.page import html
 from pipelines.specs import mixture as load_mixture
 from pipelines.store import Store
 from pipelines.tuning.affinity import _of, affinity
@@ -285,3 +287,22 @@ def test_a_run_that_dies_is_counted(root: Path, encoder: Path, local_ray: None) 
     assert [(row["added"], round(row["change"], 3)) for row in found.rows] == [("reviews/train", 0.2)]
     with pytest.raises(UserError, match="all 3 runs died; the first one"):
         affinity(hot._replace(limit=4), seeds=1, root=root)
+
+
+def test_the_report_shows_what_helps_what(root: Path) -> None:
+    same = {"mixture": "mixed", "fingerprint": "0", "steps": 9, "loss_alone": 1.0}
+    rows = [
+        same
+        | {"corpus": corpus, "added": added, "cluster": 0, "seed": seed, "loss_with": 1 + change, "change": change}
+        for corpus, added, seed, change in (
+            ("people", "reviews/train", 0, -0.3),
+            ("people", "reviews/train", 1, -0.1),
+            ("reviews", "people/train", 0, 0.1),
+        )
+    ]
+    (root / "affinity").mkdir(exist_ok=True)
+    (root / "affinity" / "mixed.json").write_text(json.dumps({"rows": rows}))
+    page = html(root)
+    assert re.search(r'falls" style="--strength: 60.0%" title="mean of 2 seeds">-20.0 %', page)
+    assert re.search(r'rises" style="--strength: 30.0%" title="mean of 1 seeds">\+10.0 %', page)
+    assert page.count('<td class="n">\n') >= 2  # a source is not added to itself

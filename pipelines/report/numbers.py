@@ -148,6 +148,10 @@ SELECT corpus, rank, record_id, kind, said, predicted, confidence, flagged, reco
 FROM suspects JOIN records USING (corpus, record_id) WINDOW same AS (PARTITION BY corpus)
 QUALIFY rank <= 5 ORDER BY corpus, rank, score DESC, kind
 """
+_AFFINITY = """
+SELECT mixture, corpus, added, cluster, avg(change) AS change, count(*) AS seeds
+FROM affinity GROUP BY ALL ORDER BY mixture, cluster, added, corpus
+"""
 _MIXTURES = """
 SELECT mixture, corpus, split, available,
        dropped_leaks + dropped_duplicates + dropped_held_out + dropped_suspects AS dropped, records, draws,
@@ -180,6 +184,7 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
         "mismatches": _MISMATCHES,
         "matches": _MATCHES,
         "suspects": _SUSPECTS,
+        "affinity": _AFFINITY,
         "mixtures": _MIXTURES,
     }
     found = {

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from pipelines.place import Place
 from pipelines.progress import progress
+from pipelines.report.affinities import matrices
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.report.records import shown
@@ -90,6 +91,7 @@ def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Rec
         "mismatches": found["mismatches"],
         "matches": _grouped(found["matches"], "what"),
         "suspects": _grouped(found["suspects"], "corpus"),
+        "affinities": matrices(found["affinity"]),
         "mixtures": {
             name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}
             for name, rows in _grouped(found["mixtures"], "mixture").items()
