@@ -13,8 +13,10 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from pipelines.pages import pictures
+from pipelines.pages import overview, pictures
 from pipelines.pages.hook import PAGES, notebook
+from pipelines.pages.symbols import line, with_lines
+from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 from ubert.schema.spec import DatasetSpec
@@ -115,10 +117,47 @@ def test_the_examples_of_the_concepts_are_right() -> None:
         names = example.globs
 
 
-@pytest.mark.parametrize("name", CONCEPTS)
+@pytest.mark.parametrize("name", pictures.PICTURES)
 def test_pictures_are_those_of_their_script(name: str) -> None:
-    drawn = (DOCS / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
+    drawn = (DOCS / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn == pictures.PICTURES[name](), "run `python -m pipelines.pages.pictures`"
+
+
+def test_scores_of_the_comparison_are_those_of_the_results() -> None:
+    results = (DOCS / "results.md").read_text(encoding="utf-8")
+    for scores in overview.SCORES.values():
+        assert all(f"{score:.3f}" in results for score in scores)
+
+
+def test_a_symbol_is_shown_with_its_line() -> None:
+    shown = with_lines("See `ubert/schema/errors.py::UserError`.")
+    assert shown == f"See `ubert/schema/errors.py:{line('ubert/schema/errors.py', 'UserError')}` `UserError`."
+    with pytest.raises(UserError, match=r"Predictor\.gone, which does not exist"):
+        line("ubert/inference/predictor.py", "Predictor.gone")
+
+
+def test_the_way_of_a_record_names_ten_files_by_line(site: Path) -> None:
+    page = (site / "contributing.html").read_text(encoding="utf-8")
+    assert len(re.findall(r"<td>\d+</td>\s*<td><code>[\w/]+\.py:\d+</code>", page)) == 10
+
+
+@pytest.mark.parametrize(
+    "page", [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem
+)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(
+        r"`((?:pipelines|ubert|tests|benchmarks|cluster)/[\w./-]+)`", page.read_text(encoding="utf-8")
+    )
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
+    page = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    for path, _, anchor in re.findall(r"\]\(([\w./-]+)(#([\w-]+))?\)", page):
+        assert (REPOSITORY / path).is_file(), path
+        if anchor:
+            built = site / path.removeprefix("docs/").replace(".md", ".html")
+            assert f'id="{anchor}"' in built.read_text(encoding="utf-8"), anchor
 
 
 def test_each_command_is_in_the_reference_with_an_example() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import re
@@ -51,11 +52,21 @@ def rounded(value: Any) -> Any:
     return pytest.approx(value, abs=0.02) if isinstance(value, float) else value
 
 
-def test_the_first_predictions_print_what_the_page_says(tmp_path: Path) -> None:
-    found = blocks("index.md")
+@pytest.mark.parametrize("page", ["index.md", "../README.md"])
+def test_the_first_predictions_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+    found = blocks(page)
     outputs = [json.loads(content) for language, _, content in found if language == "json"]
-    commands = "".join(content for language, _, content in found if language == "bash")
+    commands = "".join(
+        content for language, _, content in found if language == "bash" and "predict universal-small" in content
+    )
     assert [json.loads(line) for line in typed(commands, tmp_path).splitlines()] == rounded(outputs)
+
+
+def test_the_example_of_the_readme_is_right() -> None:
+    (example,) = [content for language, _, content in blocks("../README.md") if language == "pycon"]
+    said: list[str] = []
+    parsed = doctest.DocTestParser().get_doctest(example, {}, "README", None, 0)
+    assert not doctest.DocTestRunner().run(parsed, out=said.append).failed, "".join(said)
 
 
 def test_the_tutorial_trains_and_serves_a_model(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pipelines.pages import commands, keys
+from pipelines.pages.symbols import with_lines
 from pipelines.specs import json_schemas
 
 _DATASET = """A dataset's spec is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md)
@@ -42,8 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write the name after a code block's language as its title: "```yaml shop.yaml"."""
-    return _NAMED_BLOCK.sub(r'```\1 title="\2"', markdown)
+    """Write the name after a block's language as its title ("```yaml shop.yaml"), and the lines of symbols."""
+    return _NAMED_BLOCK.sub(r'```\1 title="\2"', with_lines(markdown))
 
 
 def notebook(content: dict[str, Any]) -> str:
