@@ -26,9 +26,9 @@ BINARY = {"parquet", "arrow"}
 
 _HEAD = """# Formats
 
-A spec names the `format` of its files and the `options` of the format; options of a single file stand in its entry
-of `files`. A reader makes rows of the files; `map` then says what the fields of a row are, as
-[adding a dataset](adding-a-dataset.md) shows. This page is made from the readers: `make schemas` writes it.
+A spec names the `format` of its files and the `options` of the format. A single file can have its own `options` in its
+entry of `files`. A reader turns the files into rows; `map` then says which fields of a row hold what, as
+[adding a dataset](adding-a-dataset.md) shows. `make schemas` writes this page from the readers.
 
 | format | what it reads |
 | --- | --- |
