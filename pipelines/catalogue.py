@@ -31,23 +31,23 @@ ORDER BY mentions DESC, kind
 """
 _HEAD = """# Datasets
 
-This page lists all datasets that have a spec in `corpus_specs/datasets/`. `make datasets` writes it from the specs and
-the store. Click on the head of a column to sort by it.
+This page lists all datasets that have a spec in `corpus_specs/datasets/`. `make datasets` writes it from the
+specs and the store. Click on the head of a column to sort by it.
 
 - **records**: all kept records of all splits; [the counts](#counts) of each split are below.
-- **categories**: the names that the model reads. *Of each record*: the record brings its own, such as the answers of a
-  multiple-choice question.
-- **example**: at most 80 characters around an annotation. It is left out if the publisher's licence does not clearly
-  permit redistribution (*licence*), and for abuse datasets (*abusive language*).
+- **categories**: the names that the model reads. *Of each record*: the record brings its own, such as the
+  answers of a multiple-choice question.
+- **example**: at most 80 characters around an annotation. It is left out if the publisher's licence does not
+  clearly permit redistribution (*licence*), and for abuse datasets (*abusive language*).
 
 """
 _COUNTS = """## Counts
 
-- **kept** (by split) and **rejected** (by reason): source records = kept + rejected, for every file. *Unlabelled*: the
-  split was published without labels. `ubert rejects NAME` shows the rows.
-- **mismatched mentions**: annotations whose words are not at their offsets, or that have no offsets and whose words occur
-  in the text several times or never. *Placed*: the spec's `locate` found a place for them; the others are in rejected
-  records. SQL shows each: `SELECT * FROM mismatches WHERE corpus = 'NAME'`.
+- **kept** (by split) and **rejected** (by reason): source records = kept + rejected, for every file.
+  *Unlabelled*: the split was published without labels. `ubert rejects NAME` shows the rows.
+- **mismatched mentions**: annotations whose words are not at their offsets, or that have no offsets and whose
+  words occur in the text several times or never. *Placed*: the spec's `locate` found a place for them; the
+  others are in rejected records. SQL shows each: `SELECT * FROM mismatches WHERE corpus = 'NAME'`.
 
 """
 _COLUMNS = ("dataset", "spec", "task", "language", "licence class", "records", "categories", "example")

@@ -26,8 +26,8 @@ BINARY = {"parquet", "arrow"}
 
 _HEAD = """# Formats
 
-A spec names the `format` of its files and the `options` of the format. A single file can have its own `options` in its
-entry of `files`. A reader turns the files into rows; `map` then says which fields of a row hold what, as
+A spec names the `format` of its files and the `options` of the format. A single file can have its own `options`
+in its entry of `files`. A reader turns the files into rows; `map` then says which fields of a row hold what, as
 [adding a dataset](adding-a-dataset.md) shows. `make schemas` writes this page from the readers.
 
 | format | what it reads |
