@@ -23,6 +23,7 @@ from ubert.schema.spec import DatasetSpec
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
+MODULES = {path.name for folder in ("pipelines", "ubert") for path in (REPOSITORY / folder).rglob("*.py")}
 CONCEPTS = ["record", "corpus", "mixture", "shard", "structure-table", "layouts", "objectives"]
 
 
@@ -141,14 +142,12 @@ def test_the_way_of_a_record_names_ten_files_by_line(site: Path) -> None:
     assert len(re.findall(r"<td>\d+</td>\s*<td><code>[\w/]+\.py:\d+</code>", page)) == 10
 
 
-@pytest.mark.parametrize(
-    "page", [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem
-)
-def test_files_that_a_page_names_exist(page: Path) -> None:
-    named = re.findall(
-        r"`((?:pipelines|ubert|tests|benchmarks|cluster)/[\w./-]+)`", page.read_text(encoding="utf-8")
-    )
-    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+def test_files_that_the_pages_name_exist() -> None:
+    for page in [REPOSITORY / "README.md", *DOCS.rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        paths = re.findall(r"`((?:pipelines|ubert|tests|benchmarks|cluster)/[\w./-]+)`", text)
+        assert [path for path in paths if not (REPOSITORY / path).exists()] == [], page
+        assert set(re.findall(r"`(\w+\.py)`", text)) <= MODULES, page
 
 
 def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
