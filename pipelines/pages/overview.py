@@ -11,7 +11,7 @@ STAGES = (  # what lies in the store, and the command that makes the next one
     ("shards", "Arrow", "pretrain"),
     ("model", "safetensors", "predict"),
 )
-# F1 from docs/results.md, "One corpus": seed 0, the same encoder, the same seconds of one processor.
+# F1 from docs/results.md, "One recipe, one task": seed 0, the same encoder, the same seconds of one processor.
 MODELS = (("ubert", BLUE), ("head for the one task", GREEN), ("GLiNER", RED))
 SCORES = {
     "mit_movie": (0.739, 0.669, 0.191),
