@@ -64,7 +64,7 @@ def mix(
 
 
 def composition(manifest: MixtureManifest) -> pa.Table:
-    """What a mixture is made of, a row a source and one for all; `share` is that of its tokens."""
+    """What a mixture is made of, a row a source and one for all; `share` is that of its tokens, 0 to 1."""
     tokens = sum(source.tokens or 0 for source in manifest.sources)
     rows = []
     for source in manifest.sources:
@@ -76,13 +76,13 @@ def composition(manifest: MixtureManifest) -> pa.Table:
         if any(of.dropped_suspects for of in manifest.sources):
             row["suspects"] = source.dropped_suspects
         row |= source.model_dump(include={"records", "draws", "epochs", "tokens"})
-        row["share"] = f"{(source.tokens or 0) / max(1, tokens):.1%}"
+        row["share"] = round((source.tokens or 0) / max(1, tokens), 6)
         if len(source.phases) > 1:
             row |= {f"phase {i}": draws for i, draws in enumerate(source.phases)}
         rows.append(row)
     table = pa.Table.from_pylist(rows)
     sums = {f.name: pc.sum(table.column(f.name)) for f in table.schema if pa.types.is_integer(f.type)}
-    whole = {**dict.fromkeys(table.column_names), **sums, "source": "(all)", "share": "100.0%"}
+    whole = {**dict.fromkeys(table.column_names), **sums, "source": "(all)", "share": 1.0}
     return pa.concat_tables([table, pa.Table.from_pylist([whole], schema=table.schema)])
 
 

@@ -1,4 +1,4 @@
-"""Rows of a result on the terminal: for people, or as CSV or JSON for programs."""
+"""Print the rows of a result: as a table for people, or as CSV or JSON for programs."""
 
 from __future__ import annotations
 
@@ -6,56 +6,59 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from itertools import chain, count
 from math import isfinite, isnan
-from typing import Literal
 
 import pyarrow as pa
-from rich.box import SIMPLE
-from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from pipelines.table_layout import laid_out
 from pipelines.visible import visible
 
-LONG, NARROW = 20, 12  # cells: a column wider than LONG may be wrapped, to NARROW if need be
-GAP = 2  # cells between columns
+
+def show(
+    tables: pa.Table | Mapping[str, pa.Table],
+    *,
+    as_json: bool,
+    wide: bool,
+    formats: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
+) -> None:
+    """Print one table, or several by title: for people, or as a JSON array, or object of arrays.
+
+    Args:
+        wide: all columns, and all of each text, however wide the terminal is.
+        formats: how a table writes the numbers of a column (`{"share": ".1%"}`); default: with thousands.
+        optional: columns that a narrow table leaves out before others.
+    """
+    if as_json:
+        write_out(_array(tables) if isinstance(tables, pa.Table) else _arrays(tables))
+        return
+    for title, rows in {None: tables}.items() if isinstance(tables, pa.Table) else tables.items():
+        table(rows, title, wide=wide, formats=formats, optional=optional)
 
 
-def table(rows: pa.Table, title: str | None = None) -> None:
-    """Print rows for people; numbers to the right, with thousands. Only long texts are wrapped, where that is
-    enough for the table to fit."""
-    console = Console()
-    shown = Table(box=SIMPLE, show_edge=False)
-    shown.pad_edge, shown.collapse_padding = False, True
-    cells = [[_cell(value) for value in column.to_pylist()] for column in rows.columns]
-    widths = [max(map(cell_len, [name, *column])) for name, column in zip(rows.column_names, cells, strict=True)]
-    fits = sum((width if width <= LONG else NARROW) + GAP for width in widths) - GAP <= console.width
-    for field, width in zip(rows.schema, widths, strict=True):
-        justify: Literal["left", "right"] = "right" if _is_number(field.type) else "left"
-        whole = fits and width <= LONG
-        shown.add_column(escape(visible(field.name)), justify=justify, overflow="fold", no_wrap=whole)
-    for row in zip(*cells, strict=True):
-        shown.add_row(*map(escape, row))
-    if title:  # not the table's own, which would be wrapped to its width
-        console.print(visible(title), style="bold", markup=False, highlight=False)
-    console.print(shown)
+def table(
+    rows: pa.Table,
+    title: str | None = None,
+    *,
+    wide: bool = False,
+    formats: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
+) -> None:
+    """Print rows for people. A table fits the terminal; a pipe or file gets all columns and texts in full."""
+    console = Console(soft_wrap=True, markup=False, highlight=False)
+    width = None if wide or not sys.stdout.isatty() else console.width
+    (head, *body), left_out = laid_out(rows, width, formats, optional)
+    if title:
+        console.print(visible(title), style="bold")
+    console.print(head, style="bold")
+    sys.stdout.writelines(f"{line}\n" for line in body)
+    if left_out:
+        console.print(f"--wide shows {len(left_out)} more: {', '.join(left_out)}", style="dim")
     console.print()
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return f"{value:,}"
-    return visible(str(value))
 
 
 def csv_lines(rows: pa.Table) -> None:
@@ -68,13 +71,23 @@ def csv_lines(rows: pa.Table) -> None:
 
 
 def json_array(rows: pa.Table) -> None:
-    """An array, one row a line. Of columns that share a name, the second has `_1` behind it, and so on."""
+    """An array, one row a line."""
+    write_out(_array(rows))
+
+
+def _arrays(tables: Mapping[str, pa.Table]) -> str:
+    members = (f"{json_line(title)}: {_array(rows).rstrip()}" for title, rows in tables.items())
+    return "{\n" + ",\n".join(members) + "\n}\n"
+
+
+def _array(rows: pa.Table) -> str:
+    """Of columns that share a name, the second has `_1` behind it, and so on."""
     names: list[str] = []
     for name in rows.column_names:
         numbered = (f"{name}_{number}" for number in count(1))
         names.append(next(one for one in chain([name], numbered) if one not in names))
     lines = (json_line(dict(zip(names, row, strict=True))) for row in _rows(rows))
-    write_out("[\n" + ",\n".join(lines) + "\n]\n")
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def json_line(row: object) -> str:
@@ -113,5 +126,3 @@ def _as_json(value: object) -> object:
         return float(value) if Decimal(repr(float(value))) == value else str(value)
     return value.hex() if isinstance(value, bytes) else str(value)
 
-
-PRINTERS = {"table": table, "csv": csv_lines, "json": json_array}

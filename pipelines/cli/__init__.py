@@ -20,9 +20,9 @@ from pipelines.cli import (  # noqa: F401  (their commands)
 from pipelines.cli.shared import app, plainly
 
 
-@app.callback()
-def options(debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False) -> None:
-    """Every labelled text dataset, one corpus, one model."""
+@app.callback(epilog="`ubert COMMAND --help` shows the options of a command and an example.")
+def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
+    """Turn labelled text datasets into one corpus and one model."""
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Data, Root, Specs, app, console, errors
-from pipelines.render import table
+from pipelines.cli.shared import STORE, Data, Json, Root, Specs, Wide, app, note, say
+from pipelines.render import show
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -21,24 +21,25 @@ Dashboard = Annotated[
     typer.Option(
         envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
         metavar="URL",
-        help="The cluster's dashboard; of another machine, through a tunnel.",
+        help="Connect to this dashboard of a cluster.",
     ),
 ]
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def submit(
-    command: Annotated[list[str], typer.Argument(help="A command of ubert, with its options.")],
+    command: Annotated[list[str], typer.Argument(help="Run this command, with its options.")],
     address: Dashboard = DASHBOARD,
-    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for the job's end.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the end of the job.")] = False,
     root: Root = STORE,
     data: Data = None,
     specs: Specs = None,
 ) -> None:
-    """Run a command as a job on a Ray cluster, show its log, and end with its exit code.
+    """Run a command as a job on a Ray cluster.
 
-    Code and specs go along; the store and the mirror are those that the cluster's machines see under the names
-    given here. Ctrl-C leaves the job running.
+    It uploads code and specs, shows the log of the job and exits with its code. Name the store and the mirror as
+    the machines of the cluster see them. Ctrl-C leaves the job running. Reach the dashboard of another machine
+    through a tunnel.
 
     Example: ubert submit --root s3://bucket/store -- ingest --all
 
@@ -52,20 +53,22 @@ def submit(
         raise typer.BadParameter(f"{command[0]!r} is no command for a job; there are {', '.join(known)}")
     client = jobs.connect(address)
     job = jobs.submit(client, command, root=root, data=data, specs=specs_folder(specs))
-    errors.print(f"job {job} at {address}, store {root.absolute()}", soft_wrap=True, highlight=False)
+    note(f"job {job} at {address}, store {root.absolute()}")
     if detach:
-        errors.print(_how_to_go_on(job, address), soft_wrap=True, highlight=False)
+        note(_how_to_go_on(job, address))
     else:
         _followed(client, job, address)
 
 
 @app.command("jobs")
 def list_jobs(
-    job: Annotated[str | None, typer.Argument(help="Id of a job, to follow it; default: list all.")] = None,
+    job: Annotated[str | None, typer.Argument(help="Follow the job of this id; default: list all.")] = None,
     address: Dashboard = DASHBOARD,
     stop: Annotated[bool, typer.Option("--stop", help="Stop the job.")] = False,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """List a cluster's jobs, follow the log of one, or stop it.
+    """List, follow or stop the jobs of a cluster.
 
     Example: ubert jobs
 
@@ -77,12 +80,12 @@ def list_jobs(
         raise typer.BadParameter("--stop needs the id of a job")
     client = jobs.connect(address)
     if job is None:
-        table(jobs.listed(client))
+        show(jobs.listed(client), as_json=as_json, wide=wide, optional=["minutes", "began (UTC)"])
     elif stop:
         running = jobs.stop(client, job)
-        console.print(f"job {job}: {'asked to stop' if running else 'had ended already'}", highlight=False)
+        say(f"job {job}: {'asked to stop' if running else 'had ended already'}")
     else:
-        errors.print(f"job {job}: {jobs.status(client, job)}", soft_wrap=True, highlight=False)
+        note(f"job {job}: {jobs.status(client, job)}")
         _followed(client, job, address)
 
 
@@ -93,7 +96,7 @@ def _followed(client: JobSubmissionClient, job: str, address: str) -> None:
     try:
         code = jobs.follow(client, job)
     except KeyboardInterrupt:
-        errors.print(_how_to_go_on(job, address), soft_wrap=True, highlight=False)
+        note(_how_to_go_on(job, address))
         raise typer.Exit(130) from None
     raise typer.Exit(code)
 

@@ -1,4 +1,4 @@
-"""Commands of sources and corpora."""
+"""Commands that collect, show and check corpora."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pipelines.cli.shared import (
     Address,
     Corpora,
     Data,
+    Json,
     Output,
     Root,
     Specs,
+    Wide,
     app,
-    console,
-    errors,
+    note,
+    say,
     write,
 )
-from pipelines.render import PRINTERS, table
+from pipelines.render import csv_lines, show
 from ubert.schema.manifest import AuditManifest, CorpusManifest
 
 if TYPE_CHECKING:
@@ -31,18 +33,18 @@ if TYPE_CHECKING:
 
 @app.command()
 def samples(
-    out: Annotated[Path, typer.Option(help="Folder to write to: a mirror for `ubert ingest --data`.")],
-    records: Annotated[int, typer.Option(min=3, help="Records of each dataset.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Write to this folder, for `ubert ingest --data`.")],
+    records: Annotated[int, typer.Option(min=3, help="Write this many records per dataset.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Draw another world of the same size.")] = 0,
     noise: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of training records with a wrong annotation.")
+        float, typer.Option(min=0.0, max=1.0, help="Make this share of training annotations wrong.")
     ] = 0.0,
     useless: Annotated[bool, typer.Option("--useless", help="Add a dataset that teaches nothing.")] = False,
 ) -> None:
-    """Write an invented world as labelled datasets in five formats, at any size.
+    """Write an invented world as labelled datasets.
 
-    With --noise some labels are wrong, and some mentions are missed or shifted; `truth.jsonl` in the folder of
-    each dataset has what is right.
+    They have five formats and any size. With --noise some labels are wrong and some mentions are missing or
+    shifted; `truth.jsonl` in the folder of each dataset has the correct annotations.
 
     Example: ubert samples --records 2000 --seed 0 --out world
 
@@ -51,36 +53,38 @@ def samples(
     from pipelines.samples.generate import generate_files
 
     for file, count in generate_files(records, seed, out, noise=noise, with_useless=useless):
-        console.print(f"{out / file}: {count:,} records", soft_wrap=True, highlight=False)
+        say(f"wrote {out / file}: {count:,} records")
+    say(f"ingest them with `ubert ingest --all --data {out}`")
 
 
 @app.command()
-def corpora(root: Root = STORE, specs: Specs = None) -> None:
-    """Specs, their task, language and licence, and what is ingested of them.
+def corpora(root: Root = STORE, specs: Specs = None, as_json: Json = False, wide: Wide = False) -> None:
+    """List specs and what is ingested of them.
+
+    Counts are empty where nothing is ingested.
 
     Example: ubert corpora
     """
     from pipelines.specs import specs_folder
     from pipelines.stats import catalogue
 
-    table(catalogue(root, specs_folder(specs)))
+    show(catalogue(root, specs_folder(specs)), as_json=as_json, wide=wide)
 
 
 @app.command()
 def ingest(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Names of datasets; `ubert corpora` lists them.")
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="All datasets that have a spec and whose sources are here.")
-    ] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="Name datasets; `ubert corpora` lists them.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Ingest every dataset whose raw sources are here.")] = False,
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
     address: Address = None,
-    strict: Annotated[bool, typer.Option(help="A refused row is an error, and nothing is published.")] = False,
+    strict: Annotated[bool, typer.Option(help="Fail if any row is rejected.")] = False,
 ) -> None:
-    """Raw sources to corpora. What is ingested already is not read again.
+    """Ingest raw sources into corpora.
+
+    It fetches missing files if the spec says where from, and reads only files that are new or have changed.
+    Rejected rows are kept with their reason: see `ubert rejects`.
 
     Example: ubert ingest trec wnut17 --data ../mirror
 
@@ -96,11 +100,9 @@ def ingest(
     if not names:
         names, without = with_sources(folder, data, root)
         if without:
-            errors.print(
-                f"left out: {len(without)} of {len(names) + len(without)} datasets, whose sources are not here: "
-                f"{', '.join(without)}; `ubert fetch` brings those whose specs say where from",
-                soft_wrap=True,
-                highlight=False,
+            note(
+                f"skipped {len(without)} of {len(names) + len(without)} datasets whose raw sources are not here: "
+                f"{', '.join(without)}; `ubert fetch NAME` downloads those whose specs say where from"
             )
     job(
         names,
@@ -116,36 +118,35 @@ def ingest(
 def _warned(manifest: CorpusManifest) -> None:
     for of in manifest.splits:
         for warning, count in of.warnings.items():
-            line = f"warning: {manifest.name}: {of.split}: {warning}: {count:,}"
-            errors.print(line, soft_wrap=True, highlight=False, markup=False, style="yellow")
+            note(f"warning: {manifest.name}: {of.split}: {warning}: {count:,}", "yellow")
 
 
 def _ingested(manifest: CorpusManifest, work: Work) -> None:
     splits = manifest.splits
     kept, rejected, files = (sum(getattr(of, count) for of in splits) for count in ("kept", "rejected", "files"))
-    console.print(
+    say(
         f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint}); "
-        f"{files - work.files:,} of {files:,} files unchanged, {work.files:,} read ({work.rows:,} rows)",
-        soft_wrap=True,
+        f"{files - work.files:,} of {files:,} files unchanged, {work.files:,} read ({work.rows:,} rows)"
     )
     _warned(manifest)
 
 
 @app.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of datasets.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All datasets that have a spec.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="Name datasets.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Fetch every dataset that has a spec.")] = False,
     upstream: Annotated[
-        bool,
-        typer.Option("--upstream", help="Fetch all once more and compare; what is there is not replaced."),
+        bool, typer.Option("--upstream", help="Compare the sources with your files, which stay as they are.")
     ] = False,
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
 ) -> None:
-    """Fill the mirror of raw sources (--data, else raw/ in the store), and check what is there. `ubert ingest`
-    does so too where something is missing; this is for machines that ingest without a network. With --upstream a
-    source that has changed since is an error that says what changed.
+    """Download raw sources into the mirror.
+
+    It also checks the files that are there, and prints the `blake3:` line of those that the spec does not pin yet.
+    `ubert ingest` fetches missing files too: use this command for machines that ingest without a network. With
+    --upstream a source that has changed is an error that says what changed.
 
     Example: ubert fetch trec --data ../mirror
     """
@@ -156,44 +157,54 @@ def fetch(
         raise typer.BadParameter("give the names of datasets, or --all")
     folder = specs_folder(specs)
     for line in job(names or dataset_names(folder), specs=folder, data=data, root=root, upstream=upstream):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(line)
 
 
 @app.command()
 def rejects(
-    name: str,
+    name: Annotated[str, typer.Argument(help="Name an ingested corpus.")],
     root: Root = STORE,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show of each reason.")] = 3,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show this many rows per reason.")] = 3,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Why rows of a corpus were refused: how many for each reason, then the first of them. Where the last ingest
-    refused too many to be published, they are those.
+    """Show rows of a corpus that were rejected, and why.
+
+    It counts the rows of each reason, then shows the first of them. If the last ingest was not published because
+    it rejected too many rows, it shows those.
 
     Example: ubert rejects stsb --limit 10
     """
     from pipelines.stats import refused
     from pipelines.store import Store
-    from pipelines.visible import shortened, visible
+    from pipelines.visible import shortened
 
     reasons, rows = refused(root, name, limit)
     if Store(root.absolute()).attempt(name):
-        errors.print(f"{name}: the last ingest was not published; it refused these rows", soft_wrap=True)
-    if not len(reasons):
-        console.print(f"{name}: no row was refused", highlight=False)
+        note(f"{name}: the last ingest was not published; it rejected these rows")
+    if as_json:
+        show({"reasons": reasons, "rows": rows}, as_json=True, wide=wide)
         return
-    table(reasons)
+    if not len(reasons):
+        say(f"{name}: no row was rejected")
+        return
+    show(reasons, as_json=False, wide=wide)
     for row in rows.to_pylist():
-        place = f"{row['path']}:{row['line']}: {row['reason']}: {row['detail']}"
-        console.print(visible(place), markup=False, highlight=False, soft_wrap=True)
-        console.print(shortened(row["raw"], 1000), markup=False, highlight=False, soft_wrap=True, style="dim")
-        console.print()
+        say(f"{row['path']}:{row['line']}: {row['reason']}: {row['detail']}")
+        say(f"{shortened(row['raw'], 1000)}\n", style="dim")
 
 
 @app.command()
 def stats(
     root: Root = STORE,
     page: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and records.")] = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """The corpus at a glance: tables, or one page that needs no network.
+    """Summarise the store in tables, or as a page.
+
+    They count records, annotations, text lengths, licences and rejects. The page is one file that needs no
+    network.
 
     Example: ubert stats --html report.html
     """
@@ -201,21 +212,24 @@ def stats(
         from pipelines.report.page import html
 
         write(page, html(root))
-        console.print(f"{page}: {page.stat().st_size:,} bytes", soft_wrap=True, highlight=False)
+        say(f"wrote {page}: {page.stat().st_size:,} bytes", as_json=as_json)
         return
     from pipelines.stats import overview
 
-    for title, rows in overview(root).items():
-        table(rows, title)
+    show(overview(root), as_json=as_json, wide=wide)
 
 
 @app.command()
 def sql(
-    statement: str,
+    statement: Annotated[str, typer.Argument(help="Run this SELECT.")],
     root: Root = STORE,
-    output: Annotated[Output, typer.Option("--format", help="How to print the rows.")] = "table",
+    output: Annotated[Output, typer.Option("--format", help="Print the rows in this format.")] = "table",
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """One SELECT over the store, which it cannot change.
+    """Run one SELECT over the store.
+
+    It can read the store and change nothing.
 
     Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards,
     affinity, duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics, cartography.
@@ -224,19 +238,24 @@ def sql(
     """
     from pipelines.sandbox import sql as query
 
-    PRINTERS[output](query(root, statement))
+    rows = query(root, statement)
+    if output == "csv" and not as_json:
+        csv_lines(rows)
+    else:
+        show(rows, as_json=as_json or output == "json", wide=wide)
 
 
 @app.command()
 def duplicates(
     names: Corpora = None,
-    near: Annotated[float, typer.Option(help="Share of two texts' shingles from which they are near.")] = 0.8,
+    near: Annotated[float, typer.Option(help="Call texts near if they share so many shingles.")] = 0.8,
     root: Root = STORE,
     address: Address = None,
 ) -> None:
-    """Find records that repeat others, texts that leak into training, and texts with contradicting labels.
+    """Find repeated records, leaked texts and contradicting labels.
 
-    The evidence is in the views duplicates, leaks and contradictions, one row a match.
+    Each match is a row of the view duplicates, leaks or contradictions. A leak is a text of an evaluation split
+    that a training split has too.
 
     Example: ubert duplicates --near 0.8
     """
@@ -249,15 +268,15 @@ def duplicates(
 def contamination(
     names: Corpora = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="CORPUS/SPLIT or CORPUS; default: every test and validation split.")
+        list[str] | None, typer.Option(help="Compare with CORPUS/SPLIT or CORPUS; default: all evaluation splits.")
     ] = None,
-    n: Annotated[int, typer.Option("-n", min=1, help="Words of an n-gram.")] = 13,
+    n: Annotated[int, typer.Option("-n", min=1, help="Compare n-grams of this many words.")] = 13,
     root: Root = STORE,
     address: Address = None,
 ) -> None:
     """Find training records that share n-grams with evaluation splits.
 
-    The evidence is in the view contamination, one row a training record and evaluation split.
+    Each pair of a training record and an evaluation split is a row of the view contamination.
 
     Example: ubert contamination --against squad2_cs224n/validation -n 13
     """
@@ -268,4 +287,4 @@ def contamination(
 
 def _found(manifest: AuditManifest) -> None:
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in manifest.counts.items())
-    console.print(f"{manifest.name}: {counts} ({manifest.fingerprint})", soft_wrap=True)
+    say(f"{manifest.name}: {counts} ({manifest.fingerprint})")

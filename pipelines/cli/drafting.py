@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Data, Root, Specs, app, console, write
+from pipelines.cli.shared import STORE, Data, Json, Root, Specs, Wide, app, console, say, write
+from pipelines.render import show
 
 if TYPE_CHECKING:
     from pipelines.drafting.draft import Draft
@@ -18,24 +19,24 @@ if TYPE_CHECKING:
 def draft(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Files or folders of one dataset, or hf://owner/name.", show_default=False),
+        typer.Argument(help="Name files or folders of one dataset, or hf://owner/name.", show_default=False),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the dataset; default: of --out, or its folder.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the spec to this file.")] = None,
-    config: Annotated[str | None, typer.Option(help="Config of a dataset of the hub.")] = None,
+    name: Annotated[str | None, typer.Option(help="Call the dataset so; default: as --out or its folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the spec to this file; default: print it.")] = None,
+    config: Annotated[str | None, typer.Option(help="Read this config of a dataset of the hub.")] = None,
     check: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compare the categories of a spec with those of its data.")
+        str | None, typer.Option(metavar="NAME", help="Compare a spec's categories with those of its data.")
     ] = None,
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Draft a spec from data.
 
-    It looks at a sample of each file and proposes format, options, splits, map and task. Comments say what each
-    guess was told by, and what it could not tell. The other candidates follow as comments.
+    It reads a sample of each file and proposes format, options, splits, map and task. Comments in the spec give
+    the reason of each guess, what could not be guessed, and the other candidates.
 
     Example: ubert draft raw/shop/train.csv raw/shop/test.csv --out corpus_specs/datasets/shop.yaml
 
@@ -46,7 +47,7 @@ def draft(
     if check is not None:
         if files or out or name or config:
             raise typer.BadParameter("--check takes the name of a spec, and no files")
-        _check(check, data, root, specs)
+        _check(check, data, root, specs, as_json=as_json, wide=wide)
         return
     if not files:
         raise typer.BadParameter("name the files of one dataset, or --check a spec")
@@ -66,7 +67,7 @@ def draft(
     _ranked(made)
     where = "" if made.fetch else f" --data {made.gathered.folder.parent}"
     folder = f" --specs {out.parent.parent}" if out.parent.name == "datasets" and specs is None else ""
-    console.print(f"{out}: read its comments, then: ubert ingest {out.stem}{where}{folder}", soft_wrap=True)
+    say(f"wrote {out}: read its comments, then run `ubert ingest {out.stem}{where}{folder}`")
 
 
 def _drafted(
@@ -87,37 +88,32 @@ def _drafted(
 
 
 def _ranked(made: Draft) -> None:
-    """What the candidates are, each with its reasons and its first record."""
+    """Print the candidates, each with its reasons and its first record."""
     from pipelines.drafting.write import summary
 
     for number, candidate in enumerate(made.candidates[:4], 1):
         task, form = candidate.trial.spec.task, candidate.arranged.reading.format
-        console.print(f"{number}. {task} ({form}), {candidate.score:.2f}", style="bold", highlight=False)
-        lines = ["; ".join(candidate.reasons), summary(candidate.trial.kept[0])]
-        for line in lines:
-            console.print(f"   {line}", markup=False, highlight=False, soft_wrap=True)
+        say(f"{number}. {task} ({form}), {candidate.score:.2f}", style="bold")
+        for line in ("; ".join(candidate.reasons), summary(candidate.trial.kept[0])):
+            say(f"   {line}")
 
 
-def _check(name: str, data: Path | None, root: Root, specs: Path | None) -> None:
+def _check(name: str, data: Path | None, root: Root, specs: Path | None, *, as_json: bool, wide: bool) -> None:
     import pyarrow as pa
 
     from pipelines.drafting.check import differences
-    from pipelines.render import table
 
     spec, folder = _found(name, data, root, specs)
     found, rows = differences(spec, folder)
     if not found:
-        console.print(f"{name}: spec and data have the same categories ({rows:,} rows)", highlight=False)
-        return
+        say(f"{name}: spec and data have the same categories ({rows:,} rows)", as_json=as_json)
     sides = {"spec": "the spec lacks it", "data": "the data lacks it"}
-    table(
-        pa.Table.from_pylist(
-            [
-                {"kind": one.kind, "label": one.label, "difference": sides[one.lacking], "occurs": one.occurs}
-                for one in found
-            ]
-        )
-    )
+    if found or as_json:
+        differing = [
+            {"kind": one.kind, "label": one.label, "difference": sides[one.lacking], "occurs": one.occurs}
+            for one in found
+        ]
+        show(pa.Table.from_pylist(differing), as_json=as_json, wide=wide)
 
 
 def _found(name: str, data: Path | None, root: Root, specs: Path | None) -> tuple[DatasetSpec, Path]:
@@ -134,15 +130,18 @@ def _found(name: str, data: Path | None, root: Root, specs: Path | None) -> tupl
 
 @app.command("try")
 def try_(
-    name: Annotated[str, typer.Argument(help="Name of a spec.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="Rows to show.")] = 5,
+    name: Annotated[str, typer.Argument(help="Name a spec.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="Show this many rows.")] = 5,
     data: Data = None,
     root: Root = STORE,
     specs: Specs = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Show rows of a dataset and what its spec makes of them.
+    """Show what a spec makes of a dataset's rows.
 
-    It reads the first rows of each file, without Ray and without the store, and counts their categories.
+    It reads the first rows of each file, without Ray and without the store, and counts their categories. --json
+    prints the counts alone.
 
     Example: ubert try trec -n 3 --data ../mirror
     """
@@ -150,23 +149,24 @@ def try_(
 
     from pipelines.described import described
     from pipelines.drafting.trying import tried
-    from pipelines.render import table
     from pipelines.visible import shortened
     from ubert.schema.record import Reject
 
     spec, folder = _found(name, data, root, specs)
     found = tried(spec, folder, n)
-    for raw, row in found.first:
-        console.print(shortened(raw, 1000), markup=False, highlight=False, soft_wrap=True, style="dim")
+    for raw, row in () if as_json else found.first:
+        say(shortened(raw, 1000), style="dim")
         if isinstance(row, Reject):
-            said = f"refused: {row.path}:{row.line}: {row.reason}: {row.detail}\n"
-            console.print(said, markup=False, highlight=False, soft_wrap=True, style="red")
+            say(f"rejected: {row.path}:{row.line}: {row.reason}: {row.detail}\n", style="red")
         else:
             console.print(described(row), soft_wrap=True)
     counts = [{"kind": kind, "category": named, "count": n} for (kind, named), n in found.categories.most_common()]
-    refused = [{"refused": reason, "count": n} for reason, n in found.reasons.most_common()]
-    for rows in (counts, refused):
-        if rows:
-            table(pa.Table.from_pylist(rows))
+    refused = [{"reason": reason, "count": n} for reason, n in found.reasons.most_common()]
+    tables = {"categories": counts, "rejects": refused}
+    show(
+        {title: pa.Table.from_pylist(rows) for title, rows in tables.items() if rows or as_json},
+        as_json=as_json,
+        wide=wide,
+    )
     total = found.kept + found.reasons.total()
-    console.print(f"{name}: {found.kept:,} of the first {total:,} rows become records", highlight=False)
+    say(f"{name}: {found.kept:,} of the first {total:,} rows become records", as_json=as_json)

@@ -13,23 +13,25 @@ from pipelines.cli.shared import STORE, Checkpoint, Computing, Root, Texts, Veri
 def generate(
     checkpoint: Checkpoint,
     text: Annotated[
-        str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
+        str | None, typer.Argument(help="Read this text; default: --input, else lines of stdin.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Add a second text to TEXT.")] = None,
     source: Texts = None,
-    instruction: Annotated[str | None, typer.Option(help="What to write, as its corpus says it.")] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Texts that are kept at each word.")] = 4,
-    longest: Annotated[int, typer.Option(min=1, help="Tokens of a written text.")] = 64,
-    length_penalty: Annotated[float, typer.Option(min=0, help="0 to 10; the higher, the longer the texts.")] = 0.6,
+    instruction: Annotated[str | None, typer.Option(help="Say what to write, as the corpus does.")] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Keep this many beams.")] = 4,
+    longest: Annotated[int, typer.Option(min=1, help="Generate at most this many tokens.")] = 64,
+    length_penalty: Annotated[float, typer.Option(min=0, help="Prefer longer texts, from 0 to 10.")] = 0.6,
     no_repeat: Annotated[
-        int, typer.Option(min=0, help="So many words in a row occur once in a text; 0: they may repeat.")
+        int, typer.Option(min=0, help="Forbid repeated n-grams of this length; 0: allow them.")
     ] = 3,
-    best: Annotated[int, typer.Option(min=1, help="Texts to print for each one, at most one a beam.")] = 1,
+    best: Annotated[int, typer.Option(min=1, help="Print this many texts per input, up to --beams.")] = 1,
     precision: Computing = "auto",
     verify: Verify = True,
     root: Root = STORE,
 ) -> None:
-    """Write a text from each text: JSON lines, in the order of the texts.
+    """Generate texts from texts, as JSON lines.
+
+    The lines are in the order of the input.
 
     Example: ubert generate titles --instruction "write a title" "Shares of Quillfen fell by a tenth on Monday."
 

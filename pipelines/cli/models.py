@@ -1,4 +1,4 @@
-"""Commands of mixtures, shards, training and the model."""
+"""Commands that mix and tokenise data, train a model, measure it and hand it on."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from pipelines.cli.shared import (
     Checkpoint,
     Computing,
     Encoder,
+    Json,
     OverlapOption,
     Root,
     Specs,
     Threshold,
     Verify,
+    Wide,
     app,
     console,
-    errors,
+    note,
+    say,
     size,
     write,
 )
 from pipelines.disk_cache import CACHE
-from pipelines.render import table
+from pipelines.render import show, write_out
 from ubert.schema.record import Split
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
@@ -36,14 +39,19 @@ from ubert.schema.record import Split
 
 @app.command()
 def mix(
-    name: str,
+    name: Annotated[str, typer.Argument(help="Name a mixture that has a spec.")],
     root: Root = STORE,
     specs: Specs = None,
     encoder: Encoder = ENCODER,
-    dry_run: Annotated[bool, typer.Option(help="Say what would be drawn, and write nothing.")] = False,
-    explain: Annotated[bool, typer.Option(help="Print the SQL, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Show what would be drawn, and write nothing.")] = False,
+    explain: Annotated[bool, typer.Option(help="Print the SQL, and draw nothing.")] = False,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Draw a mixture from the corpora.
+    """Draw a mixture from corpora.
+
+    The table has a row per source: its records, how often they are drawn and their share of the mixture's tokens.
+    A second table has the categories of balanced sources, the rarest first.
 
     Example: ubert mix first-mixture --dry-run
     """
@@ -57,23 +65,33 @@ def mix(
         typer.echo(mixture_sql(chosen))
         return
     manifest = job(chosen, root=root, encoder=encoder, dry_run=dry_run)
-    table(composition(manifest))
-    for source in manifest.sources:
-        if source.categories:
-            rows = [category.model_dump() for category in source.categories]
-            table(pa.Table.from_pylist(rows), f"{source.corpus}/{source.split}, by its rarest category")
+    tables = {"sources": composition(manifest)}
+    balanced = [
+        {"source": f"{source.corpus}/{source.split}", **category.model_dump()}
+        for source in manifest.sources
+        for category in source.categories
+    ]
+    if balanced:
+        tables["categories"] = pa.Table.from_pylist(balanced)
+    spare = ["suspects", "held out", "repeats", "leaks", "available"]
+    show(tables, as_json=as_json, wide=wide, formats={"share": ".1%"}, optional=spare)
 
 
 @app.command()
 def shard(
-    mixture: str,
+    mixture: Annotated[str, typer.Argument(help="Name a drawn mixture.")],
     root: Root = STORE,
     specs: Specs = None,
     encoder: Encoder = ENCODER,
-    max_tokens: Annotated[int, typer.Option(min=8, help="Of one text; a longer one becomes windows.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=8, help="Split texts longer than this into windows.")] = 256,
     address: Address = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Tokenise a mixture once, into files that training maps into memory.
+    """Tokenise a mixture into shards.
+
+    Training maps these files into memory. Parts that are tokenised already are used again. The tables have what
+    was lost on the way, and why.
 
     Example: ubert shard first-mixture
     """
@@ -98,7 +116,7 @@ def shard(
         | ({"lost links": sum(alignment.lost_links.values())} if links else {})
         for alignment in manifest.alignment
     ]
-    table(pa.Table.from_pylist(rows), "what became of texts and spans")
+    tables = {"alignment": pa.Table.from_pylist(rows)}
     losses = [
         {"corpus": alignment.corpus, "lost": what, "because": reason, "times": count}
         for alignment in manifest.alignment
@@ -106,35 +124,42 @@ def shard(
         for reason, count in lost.items()
     ]
     if losses:
-        table(pa.Table.from_pylist(losses))
+        tables["losses"] = pa.Table.from_pylist(losses)
+    show(tables, as_json=as_json, wide=wide)
     if manifest.cut_categories:
-        console.print(f"{manifest.cut_categories:,} category names, questions or instructions were cut")
+        say(f"{manifest.cut_categories:,} category names, questions or instructions were cut", as_json=as_json)
     tokens = sum(alignment.tokens for alignment in manifest.alignment)
-    console.print(
-        f"{mixture}: {len(manifest.shards)} shards, {works[0].reused} of them there already, {tokens:,} tokens "
-        f"({manifest.fingerprint})"
+    say(
+        f"{mixture}: {len(manifest.shards)} shards, {works[0].reused} of them reused, {tokens:,} tokens "
+        f"({manifest.fingerprint})",
+        as_json=as_json,
     )
 
 
 @app.command()
 def pretrain(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or its YAML file.")],
+    recipe: Annotated[str, typer.Argument(help="Name a recipe, or its YAML file.")],
     root: Root = STORE,
     specs: Specs = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
-    resume: Annotated[str | None, typer.Option(help="Go on with this run, perhaps for more steps.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Train with this many processes.")] = 1,
+    resume: Annotated[str | None, typer.Option(help="Continue this run, perhaps for more steps.")] = None,
     cache: Annotated[
         int,
         typer.Option(
             parser=size,
             metavar="BYTES",
             show_default="200GB",
-            help="Shards of an object store that each machine keeps.",
+            help="Cache this much of remote shards on each machine.",
         ),
     ] = CACHE,
     address: Address = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Train a recipe, and measure the model before and after. A stopped run goes on where it was.
+    """Train a model as a recipe says.
+
+    It measures the model before and after on the splits that the recipe names under `evaluate`. The same command
+    continues a stopped run from its last checkpoint.
 
     Example: ubert pretrain trec --workers 2
     """
@@ -150,26 +175,33 @@ def pretrain(
             chosen, root=root, specs=folder, workers=workers, resume=resume, address=address, cache=cache
         )
     except KeyboardInterrupt as stopped:  # typer exits with 130 too, but without its words
-        errors.print(str(stopped) or "interrupted; the same command goes on", soft_wrap=True, highlight=False)
+        note(str(stopped) or "interrupted; run the same command again to continue")
         raise typer.Exit(130) from None
-    console.print(f"checkpoint: {checkpoint}", soft_wrap=True, highlight=False)
-    if chosen.evaluate:
-        table(comparison_table(chosen, checkpoint.parents[1], root=root))
+    say(f"checkpoint: {checkpoint}", as_json=as_json)
+    if chosen.evaluate or as_json:
+        run = checkpoint.parents[1]
+        rows = comparison_table(chosen, run, root=root) if chosen.evaluate else pa.table({})
+        show(rows, as_json=as_json, wide=wide, optional=["records"])
 
 
 @app.command()
 def evaluate(
     checkpoint: Checkpoint,
-    corpus: Annotated[str, typer.Option(help="Name of an ingested corpus.")],
-    split: Annotated[Split, typer.Option(help="train, validation or test.")] = "test",
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
+    corpus: Annotated[str, typer.Option(help="Measure on this ingested corpus.")],
+    split: Annotated[Split, typer.Option(help="Use this split.")] = "test",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use this many records, chosen by sampling key.")
+    ] = None,
     threshold: Threshold = None,
     overlap: OverlapOption = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="Of task seq2seq, as in generate.")] = None,
-    longest: Annotated[int | None, typer.Option(min=1, help="Of task seq2seq, as in generate.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="As in `ubert generate`, for task seq2seq.")] = None,
+    longest: Annotated[int | None, typer.Option(min=1, help="As in `ubert generate`, for task seq2seq.")] = None,
     precision: Computing = "auto",
     verify: Verify = True,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the metrics to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the metrics to this file; -: print them.")
+    ] = None,
+    wide: Wide = False,
     root: Root = STORE,
 ) -> None:
     """Measure a checkpoint on a split of a corpus.
@@ -197,31 +229,39 @@ def evaluate(
         verify=verify,
         root=root,
     )
+    text = json.dumps(result, indent=1) + "\n"
+    if output == Path("-"):
+        write_out(text)
+        return
     rows = [{"metric": name, "value": round(value, 4)} for name, value in result["metrics"].items()]
     title = f"{corpus}/{split}: {result['records']:,} records in {result['seconds']:.1f} s"
-    table(pa.Table.from_pylist(rows), title)
+    show({title: pa.Table.from_pylist(rows)}, as_json=False, wide=wide)
     if output is not None:
-        write(output, json.dumps(result, indent=1) + "\n")
+        write(output, text)
 
 
 @app.command()
 def threshold(
     checkpoint: Checkpoint,
-    corpus: Annotated[list[str] | None, typer.Option(help="Name of an ingested corpus; may be repeated.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option(help="Fit on this ingested corpus; repeatable.")] = None,
     mixture: Annotated[
-        str | None, typer.Option(help="All corpora of this mixture instead, each task by itself.")
+        str | None, typer.Option(help="Fit on all corpora of this mixture instead, task by task.")
     ] = None,
-    split: Annotated[Split, typer.Option(help="train, validation or test.")] = "validation",
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many records by sampling key.")] = None,
+    split: Annotated[Split, typer.Option(help="Use this split.")] = "validation",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use this many records, chosen by sampling key.")
+    ] = None,
     overlap: OverlapOption = None,
     precision: Computing = "auto",
     verify: Verify = True,
     root: Root = STORE,
     specs: Specs = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Fit the thresholds of tasks on a split.
+    """Fit the decision thresholds of a checkpoint.
 
-    The checkpoint keeps them, and evaluate and predict use them from then on.
+    The checkpoint stores one threshold per task. `ubert evaluate` and `ubert predict` use them from then on.
 
     Example: ubert threshold mit_movie --corpus mit_movie_trivia --limit 1000
 
@@ -239,6 +279,7 @@ def threshold(
     groups = [corpus or []]
     if mixture:
         groups = list(measurable(load_mixture(mixture, specs_folder(specs)), split, root).values())
+    tables: dict[str, pa.Table] = {}
     for corpora in groups:
         task, chosen, tried = fit(
             found,
@@ -254,38 +295,43 @@ def threshold(
             {"threshold": p, **{name: round(value, 4) for name, value in of_p.items()}}
             for p, of_p in tried.items()
         ]
-        table(pa.Table.from_pylist(rows), f"{', '.join(corpora)}/{split}: {chosen.records:,} records")
-        console.print(f"threshold of {task}: {chosen.threshold:g}, stored in the checkpoint", highlight=False)
+        tables[task] = pa.Table.from_pylist(rows)
+        if not as_json:
+            title = f"{', '.join(corpora)}/{split}: {chosen.records:,} records"
+            show({title: tables[task]}, as_json=False, wide=wide)
+        say(f"threshold of {task}: {chosen.threshold:g}, stored in the checkpoint", as_json=as_json)
+    if as_json:
+        show(tables, as_json=True, wide=wide)
 
 
 @app.command()
 def convert(
-    source: Annotated[str, typer.Argument(help="A hub name, or a folder.")],
-    out: Annotated[Path, typer.Argument(help="A new folder, for our checkpoint.")],
+    source: Annotated[str, typer.Argument(help="Read this checkpoint: a hub name or a folder.")],
+    out: Annotated[Path, typer.Argument(help="Write our checkpoint to this new folder.")],
 ) -> None:
-    """Make a checkpoint of ours from a public one of UBERT (Fengshenbang-LM), with equal scores.
+    """Convert a public UBERT checkpoint (Fengshenbang-LM) into ours.
 
-    It predicts as it did with the prompts that it has learnt: --instruction "TASK[SEP]SUBTASK", its questions as
-    categories of --task ner.
+    Both give equal scores. Use it with the prompts that it was trained on: --task ner
+    --instruction "TASK[SEP]SUBTASK", and its questions as categories.
 
     Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
     """
     from ubert.model.public import convert as job
 
     job(source, out)
-    console.print(f"checkpoint: {out}", soft_wrap=True, highlight=False)
+    say(f"checkpoint: {out}")
 
 
 @app.command()
 def pack(
     checkpoint: Checkpoint,
-    out: Annotated[Path, typer.Argument(help="A new folder, for the small form.")],
+    out: Annotated[Path, typer.Argument(help="Write the small checkpoint to this new folder.")],
     root: Root = STORE,
 ) -> None:
-    """Write a checkpoint in a small form, to hand it on.
+    """Write a small copy of a checkpoint to hand on.
 
-    Weights are in half precision, and word embeddings are left out: they stay those of the encoder (train with
-    `freeze_words: true`). It loads, predicts and is trained further as any other checkpoint.
+    It has the weights in half precision and leaves out the word embeddings, which are those of the encoder if you
+    train with `freeze_words: true`. It loads, predicts and trains further like any other checkpoint.
 
     Example: ubert pack shop shop-small
     """
@@ -295,14 +341,14 @@ def pack(
 
     folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    console.print(f"{folder}: {size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
+    say(f"wrote {folder}: {size / 2**20:,.1f} MiB")
 
 
 @app.command()
 def card(
     checkpoint: Checkpoint,
-    name: Annotated[str, typer.Option(help="What the card calls the model; default: the folder's name.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Write the card to this file.")] = None,
+    name: Annotated[str, typer.Option(help="Call the model so; default: the folder's name.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write the card to this file; default: print it.")] = None,
     root: Root = STORE,
 ) -> None:
     """Write the model card of a checkpoint.
@@ -325,11 +371,13 @@ def card(
 @app.command()
 def export(
     checkpoint: Checkpoint,
-    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    out: Annotated[Path, typer.Argument(help="Write this ONNX file.")],
     verify: Verify = True,
     root: Root = STORE,
 ) -> None:
-    """Write encoder and head of a checkpoint as one ONNX file, for other runtimes.
+    """Export a checkpoint as one ONNX file.
+
+    It has the encoder and the head, and gives equal scores in other runtimes.
 
     Example: ubert export mit_movie mit_movie.onnx
     """
@@ -338,17 +386,17 @@ def export(
     from ubert.model.onnx import export as job
 
     job(ubert.load(find_checkpoint(checkpoint, root), verify=verify).model, out)
-    console.print(f"{out}: {out.stat().st_size / 2**20:,.1f} MiB", soft_wrap=True, highlight=False)
+    say(f"wrote {out}: {out.stat().st_size / 2**20:,.1f} MiB")
 
 
 @app.command()
 def peek(
-    stage: Annotated[Literal["corpus", "mixture", "shard", "batch"], typer.Argument(help="Where to look.")],
-    name: Annotated[str, typer.Argument(help="Of the corpus, of the mixture, or (batch) of the recipe.")],
-    count: Annotated[int, typer.Option("-n", min=1, help="Items to show.")] = 1,
+    stage: Annotated[Literal["corpus", "mixture", "shard", "batch"], typer.Argument(help="Choose what to print.")],
+    name: Annotated[str, typer.Argument(help="Name the corpus, the mixture, or the batch's recipe.")],
+    count: Annotated[int, typer.Option("-n", min=1, help="Print this many items.")] = 1,
     root: Root = STORE,
 ) -> None:
-    """One item as it is at a stage, readable.
+    """Print one record, mixture entry, shard row or batch.
 
     Example: ubert peek corpus wnut17 -n 3
     """

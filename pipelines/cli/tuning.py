@@ -1,4 +1,4 @@
-"""Commands that find what helps what, and how to mix it."""
+"""Commands that find which sources help, and how to weigh them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Root, Specs, app, console
-from pipelines.render import table
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
+from pipelines.render import show
 
 if TYPE_CHECKING:
     from pipelines.tuning.affinity import Affinity
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
 
 Targets = Annotated[
     str | None,
-    typer.Option("--for", help="Corpora whose validation loss counts, with commas between; default: all."),
+    typer.Option("--for", help="Measure the validation loss of these corpora; default: all."),
 ]
-RecipeName = Annotated[
-    str | None, typer.Option(help="Recipe of the runs; default: the mixture's name, else default settings.")
-]
-Limit = Annotated[int, typer.Option(min=1, help="Validation records of each corpus to measure, by sampling key.")]
+MixtureName = Annotated[str, typer.Argument(help="Name a mixture that has a spec.")]
+RecipeName = Annotated[str | None, typer.Option(help="Train by this recipe; default: of the mixture's name.")]
+Limit = Annotated[int, typer.Option(min=1, help="Measure this many validation records per corpus.")]
 
 
 @app.command()
 def affinity(
-    mixture: str,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 100,
+    mixture: MixtureName,
+    steps: Annotated[int, typer.Option(min=1, help="Train each run for this many steps.")] = 100,
     targets: Targets = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each pair.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each pair this many times.")] = 1,
     recipe: RecipeName = None,
     limit: Limit = 200,
-    out: Annotated[Path | None, typer.Option(help="Draw the heat map into this file (.svg, .png).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the heat map into this .svg or .png.")] = None,
     root: Root = STORE,
     specs: Specs = None,
     address: Address = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
     """Measure which sources of a mixture help which corpora.
 
-    Each source is trained alone and with each other one, for as many steps. A negative number says that a corpus
-    gains although it gave half of its steps away. The numbers are in the view `affinity`. Finished runs are kept
-    in the store: the same command goes on where it was stopped.
+    It trains each source alone and with each other source, for the same number of steps. A negative number means
+    that the loss of the corpus falls although half of the steps go to the other source. The view `affinity` has
+    the numbers. The store keeps finished runs, so that the same command continues after a stop.
 
     Example: ubert affinity first-mixture --for sst,rte,wnut17 --steps 100 --out affinity.svg
     """
@@ -52,35 +53,37 @@ def affinity(
     found = job(
         _setup(mixture, recipe, steps, targets, limit, root, specs), seeds=seeds, root=root, address=address
     )
-    _show_affinity(found)
+    _show_affinity(found, as_json=as_json, wide=wide)
     if out:
         heat_map(found, out)
-        console.print(f"heat map: {out}", soft_wrap=True, highlight=False)
+        say(f"wrote {out}", as_json=as_json)
 
 
 @app.command()
 def tune(
-    mixture: str,
-    trials: Annotated[int, typer.Option(min=1, help="Proxy runs of drawn weights.")] = 48,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 300,
+    mixture: MixtureName,
+    trials: Annotated[int, typer.Option(min=1, help="Train this many proxy runs of drawn weights.")] = 48,
+    steps: Annotated[int, typer.Option(min=1, help="Train each run for this many steps.")] = 300,
     targets: Targets = None,
-    seeds: Annotated[int, typer.Option(min=2, help="Runs that compare the found mixture with the given one.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws and of the trials.")] = 0,
+    seeds: Annotated[int, typer.Option(min=2, help="Compare both mixtures in this many runs each.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed the drawn weights and the trials.")] = 0,
     recipe: RecipeName = None,
     limit: Limit = 200,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the mixture here, and its page beside it; default: MIXTURE-tuned.yaml."),
+        typer.Option(help="Write mixture and page here; default: MIXTURE-tuned.yaml."),
     ] = None,
     root: Root = STORE,
     specs: Specs = None,
     address: Address = None,
+    as_json: Json = False,
+    wide: Wide = False,
 ) -> None:
-    """Find the weights of a mixture by proxy runs and a regression.
+    """Find mixture weights by short runs and a regression.
 
-    Trials train on drawn weights, a regression predicts losses from weights, and the weights that it finds are
-    compared with those of the mixture, at the same steps. Finished runs are kept in the store: the same command
-    goes on where it was stopped, and more --trials add to the others.
+    Trials train on drawn weights, and a regression predicts the loss from the weights. Then it compares the best
+    weights with those of the mixture, for the same number of steps. The store keeps finished runs, so that the
+    same command continues after a stop, and a higher --trials adds to them.
 
     Example: ubert tune first-mixture --trials 48 --steps 300 --for sst,rte,wnut17
     """
@@ -92,9 +95,8 @@ def tune(
     checked_name("mixture", place.stem)
     chosen = _setup(mixture, recipe, steps, targets, limit, root, specs)
     tuned = job(chosen, trials=trials, seeds=seeds, seed=seed, root=root, address=address)
-    _show_tuned(tuned)
-    written = write(tuned, place)
-    console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True, highlight=False)
+    _show_tuned(tuned, as_json=as_json, wide=wide)
+    say(f"wrote {', '.join(map(str, write(tuned, place)))}", as_json=as_json)
 
 
 def _setup(
@@ -110,45 +112,42 @@ def _setup(
     return setup(chosen, proxy_recipe(recipe, mixture, folder), steps=steps, targets=asked, limit=limit, root=root)
 
 
-def _show_affinity(found: Affinity) -> None:
+def _show_affinity(found: Affinity, *, as_json: bool, wide: bool) -> None:
     import numpy as np
     import pyarrow as pa
 
-    rows = [
-        {"corpus": corpus}
-        | {
-            added: "" if np.isnan(change) else f"{change:+.1%}"
-            for added, change in zip(found.sources, changes, strict=True)
-        }
-        for corpus, changes in zip(found.corpora, found.change_CK, strict=True)
-    ]
-    table(pa.Table.from_pylist(rows), "change of a corpus's loss when a source is added")
+    changes = {
+        source: pa.array(change_C, pa.float64(), mask=np.isnan(change_C))
+        for source, change_C in zip(found.sources, found.change_CK.T, strict=True)
+    }
+    rows = pa.table({"corpus": found.corpora, **changes})
+    if not as_json:
+        say("change of a corpus's loss when a source is added", style="bold")
+    show(rows, as_json=as_json, wide=wide, formats=dict.fromkeys(found.sources, "+.1%"))
     groups = "; ".join(", ".join(group) for group in found.clusters)
-    console.print(f"groups: {groups}", soft_wrap=True, highlight=False, markup=False)
-    _show_died(found.died)
+    say(f"groups of sources that help one another: {groups}", as_json=as_json)
+    _show_died(found.died, as_json=as_json)
 
 
-def _show_tuned(tuned: Tuned) -> None:
+def _show_tuned(tuned: Tuned, *, as_json: bool, wide: bool) -> None:
     import pyarrow as pa
 
     from pipelines.tuning.tune import verdict
 
     space, fit = tuned.space, tuned.fit
-    rows = [
-        {"source": name, "natural": f"{natural:.1%}", "now": f"{own:.1%}", "found": f"{found:.1%}"}
-        for name, natural, own, found in zip(space.names, space.natural_K, space.own_K, tuned.shares, strict=True)
-    ]
-    table(pa.Table.from_pylist(rows), "shares of draws")
+    shares = {"natural": space.natural_K, "now": space.own_K, "found": tuned.shares}
+    rows = pa.table({"source": space.names, **shares})
+    if not as_json:
+        say("shares of draws", style="bold")
+    show(rows, as_json=as_json, wide=wide, formats=dict.fromkeys(shares, ".1%"))
     held = f"{fit.held_back.correlation:.2f} on held-back trials (p = {fit.held_back.chance:.2g})"
-    console.print(
-        f"{tuned.trials} trials, {fit.kind} fit: rank correlation {held}", soft_wrap=True, highlight=False
-    )
-    console.print(verdict(tuned), soft_wrap=True, highlight=False, markup=False)
-    _show_died(tuned.died)
+    say(f"{tuned.trials} trials, {fit.kind} fit: rank correlation {held}", as_json=as_json)
+    say(verdict(tuned), as_json=as_json)
+    _show_died(tuned.died, as_json=as_json)
 
 
-def _show_died(died: dict[str, str]) -> None:
+def _show_died(died: dict[str, str], *, as_json: bool) -> None:
     from pipelines.tuning.proxy import explained
 
     if died:
-        console.print(explained(died), soft_wrap=True, highlight=False, markup=False)
+        say(explained(died), as_json=as_json)

@@ -1,4 +1,4 @@
-"""Commands that use a model: on texts, and behind a web server, where a store can be browsed, too."""
+"""Commands that predict texts, and that serve a model or the store over HTTP."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from pipelines.cli.shared import (
     Threshold,
     Verify,
     app,
-    console,
-    errors,
     given_texts,
+    note,
     print_rows,
+    say,
 )
 
-Host = Annotated[str, typer.Option(help="Address to serve at; others than this machine's are open to all.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")]
+Host = Annotated[str, typer.Option(help="Serve at this address; 0.0.0.0: to every machine.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Serve at this port; 0: any free one.")]
 ApiKey = Annotated[
     str | None,
-    typer.Option(envvar="UBERT_API_KEY", help="Require `Authorization: Bearer KEY`.", show_default=False),
+    typer.Option(
+        envvar="UBERT_API_KEY", help="Require the header `Authorization: Bearer KEY`.", show_default=False
+    ),
 ]
 
 
@@ -37,43 +39,48 @@ ApiKey = Annotated[
 def predict(
     checkpoint: Checkpoint,
     text: Annotated[
-        str | None, typer.Argument(help="One text; else --input, else a text a line of stdin.")
+        str | None, typer.Argument(help="Read this text; default: --input, else lines of stdin.")
     ] = None,
     task: Annotated[
         str,
         typer.Option(
-            help="classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa."
+            help="Predict this task: classification, multilabel, pair, choice, regression, ner, relation, event, "
+            "coref or qa."
         ),
     ] = "ner",
     categories: Annotated[
         str,
-        typer.Option(
-            help="Labels, entity types, or numbers of a scale, with commas between; one with a comma in quotes."
-        ),
+        typer.Option(help="Predict these labels, types or scale values, separated by commas."),
     ] = "",
     relation: Annotated[
-        list[str] | None, typer.Option(help='"NAME" or "NAME:HEAD TYPE:TAIL TYPE"; may be repeated.')
+        list[str] | None,
+        typer.Option(help='Predict this relation: "NAME" or "NAME:HEAD TYPE:TAIL TYPE"; repeatable.'),
     ] = None,
-    event: Annotated[list[str] | None, typer.Option(help='"TYPE:ROLE,ROLE"; may be repeated.')] = None,
-    question: Annotated[list[str] | None, typer.Option(help="A question, for qa; may be repeated.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text of TEXT.")] = None,
+    event: Annotated[
+        list[str] | None, typer.Option(help='Predict this event type: "TYPE:ROLE,ROLE"; repeatable.')
+    ] = None,
+    question: Annotated[list[str] | None, typer.Option(help="Ask this question, for qa; repeatable.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Add a second text to TEXT.")] = None,
     source: Texts = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write to this file; a command that was stopped goes on where it was.")
+        Path | None, typer.Option(help="Write to this file; a repeated command continues it.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that predict, on Ray; needs --output.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Predict with this many Ray processes; needs --output.")] = 1,
     address: Address = None,
-    instruction: Annotated[str | None, typer.Option(help="The task in words, as its corpus says it.")] = None,
+    instruction: Annotated[str | None, typer.Option(help="Say the task in words, as its corpus does.")] = None,
     threshold: Threshold = None,
     overlap: OverlapOption = None,
-    discontinuous: Annotated[bool, typer.Option(help="For ner: mentions may have several fragments.")] = False,
+    discontinuous: Annotated[
+        bool, typer.Option(help="Join fragments to discontinuous mentions, for ner.")
+    ] = False,
     precision: Computing = "auto",
     verify: Verify = True,
     root: Root = STORE,
 ) -> None:
-    """Predict texts as JSON lines, in their order.
+    """Predict annotations of texts, as JSON lines.
 
-    Other fields of the input, such as an id, are kept.
+    The lines are in the order of the input and keep its other fields, such as an id. Put a category that has a
+    comma in double quotes. When two mentions overlap, the one with the higher score stays; see --overlap.
 
     Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
 
@@ -113,29 +120,31 @@ def predict(
     texts = predict_file(
         found, source, output, precision=precision, verify=verify, workers=workers, address=address, **ask
     )
-    console.print(f"{output}: {texts:,} texts", soft_wrap=True, highlight=False)
+    say(f"wrote {output}: {texts:,} texts")
 
 
 @app.command()
 def serve(
     checkpoint: Annotated[
-        Path | None, typer.Argument(help="As in predict; default: universal-small.", show_default=False)
+        Path | None,
+        typer.Argument(help="Name a run or folder as in predict; default: universal-small.", show_default=False),
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     api_key: ApiKey = None,
-    most_texts: Annotated[int, typer.Option(min=1, help="Texts of one request.")] = 128,
-    most_categories: Annotated[int, typer.Option(min=1, help="Categories of one request.")] = 256,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one request.")] = 1 << 20,
-    most_waiting: Annotated[int, typer.Option(min=1, help="Texts that may wait before others get a 429.")] = 1024,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request gets a 503.")] = 30,
-    together: Annotated[int, typer.Option(min=1, help="Texts of one pass of the model.")] = 64,
+    most_texts: Annotated[int, typer.Option(min=1, help="Accept this many texts per request.")] = 128,
+    most_categories: Annotated[int, typer.Option(min=1, help="Accept this many categories per request.")] = 256,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Accept this many bytes per request.")] = 1 << 20,
+    most_waiting: Annotated[int, typer.Option(min=1, help="Queue this many texts, then answer 429.")] = 1024,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Answer 503 after this many seconds.")] = 30,
+    together: Annotated[int, typer.Option(min=1, help="Batch this many texts.")] = 64,
     precision: Computing = "auto",
     root: Root = STORE,
 ) -> None:
-    """Serve a model over HTTP, with a page to try it.
+    """Serve a model over HTTP, with a page.
 
-    POST /v1/predict predicts texts; /openapi.json describes it. /health and /metrics are for operators.
+    POST /v1/predict predicts texts, and /openapi.json describes the requests. The page at / tries the model.
+    /health and /metrics are for operators.
 
     Example: ubert serve mit_movie
 
@@ -163,7 +172,7 @@ def serve(
 @app.command()
 def browse(
     checkpoint: Annotated[
-        Path | None, typer.Argument(help="Serve this model, too, as `ubert serve` does.", show_default=False)
+        Path | None, typer.Argument(help="Serve this model too, as `ubert serve` does.", show_default=False)
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
@@ -173,7 +182,8 @@ def browse(
 ) -> None:
     """Browse the store in a web browser.
 
-    It shows corpora, records, rejects, duplicates, leaks, mixtures and runs, and runs SQL as `ubert sql` does.
+    It shows corpora, records, rejects, duplicates, leaks, mixtures and runs. It also runs SQL, as `ubert sql`
+    does.
 
     Example: ubert browse --root store
 
@@ -197,6 +207,6 @@ def browse(
 
 
 def _announce(host: str, api_key: str | None, address: str) -> None:
-    console.print(f"{address} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+    say(f"{address} (Ctrl-C ends it)")
     if api_key is None and host not in ("127.0.0.1", "::1", "localhost"):
-        errors.print("whoever reaches this address can use it; UBERT_API_KEY makes them send a key")
+        note("anyone who reaches this address can use it; set UBERT_API_KEY to require a key")
