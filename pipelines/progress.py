@@ -18,10 +18,11 @@ from rich.progress import (
     Task,
     TaskID,
     TextColumn,
-    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.text import Text
+
+from ubert.training.pace import Pace, TimeLeft, pace_of, said
 
 Item = TypeVar("Item")
 SILENCE = 10.0  # seconds between two lines of a log
@@ -32,13 +33,13 @@ class Rate(ProgressColumn):
     """Items a second."""
 
     def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s")
+        rate = pace_of(task).rate
+        return Text("" if rate is None else f"{rate:,.0f}/s")
 
 
 def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
     """Pass `items` through, with a bar on the terminal's error stream (nothing where that is not a terminal)."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeLeft())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=total)
@@ -56,27 +57,30 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeLeft(),
     )
     console = Console(stderr=True)
-    began = said = shown = time.monotonic()
+    began = logged = shown = time.monotonic()
     done = count = 0.0
+    pace = Pace()
+    pace.observe(began, done)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=size, said="")
+        task = bar.add_task(label, total=size, rate="")
 
         def advance(more: float, counted: float) -> None:
-            nonlocal done, count, said, shown
+            nonlocal done, count, logged, shown
             done, count, now = done + more, count + counted, time.monotonic()
             if now - shown < REFRESH:
                 return
             shown = now
+            pace.observe(now, done)
             rate = f"{count:,.0f} {unit}, {count / max(now - began, 1e-9):,.0f} {unit}/s"
-            bar.update(task, completed=done, said=rate)
-            if not console.is_terminal and now - said >= SILENCE:
-                left = f", {(now - began) * (size - done) / done:,.0f} s left" if 0 < done < size else ""
+            bar.update(task, completed=done, rate=rate)
+            if not console.is_terminal and now - logged >= SILENCE:
+                left = f", {said(pace.left(now, size))}" if 0 < done < size else ""
                 console.print(f"{label}: {done / max(size, 1):.0%}, {rate}{left}", highlight=False)
-                said = now
+                logged = now
 
         yield advance
 
@@ -87,13 +91,11 @@ def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, TimeLeft(), console=console, transient=True, disable=not console.is_terminal) as bar:
 
         def show(name: str, here: int, total: int | None) -> None:
             if name not in tasks:
-                tasks[name] = bar.add_task(escape(name), total=total)
+                tasks[name] = bar.add_task(escape(name), total=total, completed=here)
             bar.update(tasks[name], completed=here, total=total)
 
         yield show

@@ -125,4 +125,3 @@ def _as_json(value: object) -> object:
             return int(value)
         return float(value) if Decimal(repr(float(value))) == value else str(value)
     return value.hex() if isinstance(value, bytes) else str(value)
-

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from pipelines.code_hash import code_hash
 from pipelines.place import Place, arrow, explained, parquet_file, persistent
@@ -45,6 +45,7 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.record import SCHEMA_VERSION, Record
+from ubert.training.pace import TimeLeft
 
 NO_PARAPHRASES: Paraphrases = MappingProxyType({})
 CHUNK = 2_000  # records that are tokenised together
@@ -270,7 +271,7 @@ def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
 def _run(jobs: list[tuple[Unit, str, int]], address: str | None) -> None:
     """Run units as Ray tasks under a progress bar. Raises the first `UserError` of one."""
     columns = (TextColumn("shard"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not jobs)
+    bar = Progress(*columns, TimeLeft(), console=Console(stderr=True), disable=not jobs)
     start, records = time.monotonic(), 0
     with bar:
         task = bar.add_task("shard", total=len(jobs), rate="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines import progress
+from ubert.training.pace import Pace
 
 
 def test_a_log_has_a_line_now_and_then(
@@ -16,9 +17,9 @@ def test_a_log_has_a_line_now_and_then(
         for _ in range(10):
             advance(100, 2000)
     assert capsys.readouterr().err.splitlines() == [
-        "ingest: 30%, 6,000 rows, 500 rows/s, 28 s left",
-        "ingest: 60%, 12,000 rows, 500 rows/s, 16 s left",
-        "ingest: 90%, 18,000 rows, 500 rows/s, 4 s left",
+        "ingest: 30%, 6,000 rows, 500 rows/s, 0:00:28 left",
+        "ingest: 60%, 12,000 rows, 500 rows/s, 0:00:16 left",
+        "ingest: 90%, 18,000 rows, 500 rows/s, 0:00:04 left",
     ]
 
 
@@ -26,3 +27,48 @@ def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.meter("ingest", 10, "rows") as advance:
         advance(10, 1)
     assert capsys.readouterr().err == ""
+
+
+def times_left(seconds: list[float], total: int) -> list[float]:
+    """The times left that a job shows after each item, of which each takes so many seconds."""
+    pace, now, shown = Pace(), 0.0, []
+    pace.observe(now, 0)
+    for done, taken in enumerate(seconds, 1):
+        now += taken
+        pace.observe(now, done)
+        left = pace.left(now, total)
+        assert left is not None
+        shown.append(left)
+    return shown
+
+
+def test_the_time_left_is_exact_at_a_steady_pace() -> None:
+    assert times_left([2.0] * 50, 50) == pytest.approx([2.0 * (49 - i) for i in range(50)])
+
+
+def test_the_time_left_is_smooth_where_items_take_unequal_times() -> None:
+    """Nine quick items, then one that takes ten times as long, over and over; the first minute may be rough."""
+    seconds = ([1.0] * 9 + [10.0]) * 30
+    shown = times_left(seconds, 600)[60:]
+    true = [1.9 * (539 - i) for i in range(len(shown))]
+    assert all(left == pytest.approx(expected, rel=0.2) for left, expected in zip(shown, true, strict=True))
+
+
+def test_the_time_left_follows_a_pace_that_changes_for_good() -> None:
+    shown = times_left([1.0] * 600 + [3.0] * 300, 2000)
+    assert shown[-1] == pytest.approx(3.0 * 1100, rel=0.1)
+
+
+def test_between_two_items_the_time_left_counts_down_by_one_of_them_at_most() -> None:
+    pace = Pace()
+    assert pace.left(0.0, 10) is None
+    for now in range(5):
+        pace.observe(10.0 * now, now)
+    assert [pace.left(40.0 + waited, 10) for waited in (0, 4, 10, 1000)] == pytest.approx([60, 56, 50, 50])
+
+
+def test_work_of_an_earlier_run_is_no_pace() -> None:
+    pace = Pace()
+    pace.observe(0.0, 9000)
+    pace.observe(10.0, 9010)
+    assert pace.left(10.0, 10_000) == pytest.approx(990)

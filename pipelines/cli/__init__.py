@@ -11,6 +11,7 @@ from pipelines.cli import (  # noqa: F401  (their commands)
     corpora,
     drafting,
     generate,
+    mixtures,
     models,
     probe,
     suspects,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Trained
+from ubert.training.pace import Pace, TimeLeft, said
 
 JSONL = Path("logs/train.jsonl")
 PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
@@ -122,16 +122,15 @@ def progress(console: Console | None = None) -> Iterator[Tell]:
         MofNCompleteColumn(),
         BarColumn(),
         TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f} tokens/s "),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        TimeLeft(),
     )
-    with Progress(*columns, console=console, speed_estimate_period=60) as bar:
+    with Progress(*columns, console=console) as bar:
         task: TaskID | None = None
 
         def tell(row: Row) -> None:
             nonlocal task
             if task is None:
-                task = bar.add_task("", total=row.steps, completed=row.step - 1, loss=0.0, rate=0.0)
+                task = bar.add_task("", total=row.steps, completed=row.step, loss=0.0, rate=0.0)
             bar.update(task, completed=row.step, loss=row.loss, rate=row.tokens_per_second)
 
         yield tell
@@ -140,17 +139,21 @@ def progress(console: Console | None = None) -> Iterator[Tell]:
 def _plain(console: Console) -> Tell:
     shown = float("-inf")
     rows: list[Row] = []
+    pace, trained = Pace(), 0.0
 
     def tell(row: Row) -> None:
-        nonlocal shown
+        nonlocal shown, trained
+        pace.observe(trained, row.step - 1)
+        trained += row.seconds
+        pace.observe(trained, row.step)
         rows.append(row)
         if monotonic() - shown < PLAIN_EVERY and row.step < row.steps:
             return
         seconds = sum(r.seconds for r in rows)
-        left = timedelta(seconds=round(seconds / len(rows) * (row.steps - row.step)))
         loss = sum(r.loss for r in rows) / len(rows)
         rate = sum(r.tokens for r in rows) / seconds
-        line = f"step {row.step}/{row.steps}  loss {loss:.4f}  {rate:,.0f} tokens/s  {left} left"
+        left = said(pace.left(trained, row.steps))
+        line = f"step {row.step}/{row.steps}  loss {loss:.4f}  {rate:,.0f} tokens/s  {left}"
         console.print(line, highlight=False, soft_wrap=True)
         shown = monotonic()
         rows.clear()
