@@ -57,7 +57,8 @@ def table(
     console.print(head, style="bold")
     sys.stdout.writelines(f"{line}\n" for line in body)
     if left_out:
-        console.print(f"--wide shows {len(left_out)} more: {', '.join(left_out)}", style="dim")
+        more = f"{len(left_out)} more column{'s' * (len(left_out) > 1)}"
+        console.print(f"--wide shows {more}: {', '.join(left_out)}", style="dim")
     console.print()
 
 

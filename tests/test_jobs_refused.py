@@ -92,5 +92,5 @@ def test_ingest_all_names_what_it_leaves_out(specs: Path, tmp_path: Path) -> Non
     where = ["--specs", str(specs), "--data", str(tmp_path / "raw"), "--root", str(tmp_path / "store")]
     done = CliRunner().invoke(app, ["ingest", "--all", *where])
     assert done.exit_code == 0, done.output
-    assert "left out: 1 of 2 datasets, whose sources are not here: absent" in done.output
+    assert "skipped 1 of 2 datasets whose raw sources are not here: absent" in done.output
     assert "films: 4 records kept" in done.output

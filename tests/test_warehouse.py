@@ -335,7 +335,8 @@ def test_a_wrong_statement_exits_with_1(ubert: Command, root: Path) -> None:
 def test_tables_of_the_store_fit_a_terminal_of_80_columns(
     command: tuple[str, ...], ubert: Command, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")  # has 80 columns, and no styles
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     many = [replace(r, corpus="bionlp_st_2013_ge", task="classification") for r in corpus("big", 1000)]
     put_corpus(root, "bionlp_st_2013_ge", many)
     world = World(tmp_path)
@@ -366,7 +367,7 @@ def test_rejects_are_counted_before_they_are_shown_and_do_not_steer_the_terminal
     assert "bad␛[31m" in text
     assert "\x1b" not in text
     put_corpus(root, "clean", corpus("clean", 1))
-    assert ubert("rejects", "clean", "--root", root) == (0, "clean: no row was refused\n")
+    assert ubert("rejects", "clean", "--root", root) == (0, "clean: no row was rejected\n")
 
 
 def test_a_query_for_one_corpus_opens_no_file_of_another(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(help="Name datasets.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Fetch every dataset that has a spec.")] = False,
     upstream: Annotated[
-        bool, typer.Option("--upstream", help="Compare the sources with your files, which stay as they are.")
+        bool, typer.Option("--upstream", help="Compare sources with your files, which stay as they are.")
     ] = False,
     data: Data = None,
     root: Root = STORE,

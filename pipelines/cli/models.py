@@ -143,9 +143,7 @@ def evaluate(
 def threshold(
     checkpoint: Checkpoint,
     corpus: Annotated[list[str] | None, typer.Option(help="Fit on this ingested corpus; repeatable.")] = None,
-    mixture: Annotated[
-        str | None, typer.Option(help="Fit on all corpora of this mixture instead, task by task.")
-    ] = None,
+    mixture: Annotated[str | None, typer.Option(help="Fit on all corpora of this mixture, task by task.")] = None,
     split: Annotated[Split, typer.Option(help="Use this split.")] = "validation",
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use this many records, chosen by sampling key.")

@@ -125,7 +125,7 @@ Data = Annotated[
         help="Read raw sources from this mirror; default: raw/ in the store.",
     ),
 ]
-Checkpoint = Annotated[Path, typer.Argument(help="Name a run of the store, or a run's or checkpoint's folder.")]
+Checkpoint = Annotated[Path, typer.Argument(help="Name a run of the store, or a checkpoint's folder.")]
 Corpora = Annotated[list[str] | None, typer.Argument(help="Name corpora; default: all of the store.")]
 Address = Annotated[str | None, typer.Option(help="Use this Ray cluster instead of a local Ray.")]
 Computing = Annotated[Precision, typer.Option(help="Compute in this precision; auto: bf16 where supported.")]
