@@ -51,6 +51,11 @@ def mix(
         tables["categories"] = pa.Table.from_pylist(balanced)
     spare = ["suspects", "held out", "repeats", "leaks", "available"]
     show(tables, as_json=as_json, wide=wide, formats={"share": ".1%"}, optional=spare)
+    end = "a dry run, nothing is written" if dry_run else f"tokenise it with `ubert shard {name}`"
+    say(
+        f"{name}: {sum(source.draws for source in manifest.sources):,} draws ({manifest.fingerprint}); {end}",
+        as_json=as_json,
+    )
 
 
 @app.command()

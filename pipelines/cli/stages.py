@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 STAGES = {
     "Collect data": ("samples", "draft", "try", "fetch", "ingest"),
@@ -25,8 +25,8 @@ class ByStage(TyperGroup):
         super().__init__(**settings)
         commands = dict(self.commands)
         self.commands = {name: commands.pop(name) for names in STAGES.values() for name in names} | commands
-        for stage, names in STAGES.items():
-            for name in names:
-                self.commands[name].rich_help_panel = stage
-        for command in self.commands.values():
+        stages = {name: stage for stage, names in STAGES.items() for name in names}
+        for name, command in self.commands.items():
+            if isinstance(command, TyperCommand):
+                command.rich_help_panel = stages.get(name)
             command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))

@@ -14,6 +14,10 @@ _HEAD = """# Commands
 
 `ubert COMMAND --help` shows the same. A command exits with 0 on success, with 1 and a sentence on an error, and
 with 2 on wrong usage. `ubert --debug COMMAND` shows the traceback of an error.
+
+A table fits the terminal. Numbers and names stay whole, long texts end in an ellipsis, and a line below the table
+names the columns that did not fit. `--wide` shows everything, and so does a pipe or a file. `--json` prints an
+array of rows, or an object of arrays if the command prints several tables. Messages then go to the error stream.
 """
 
 
