@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ubert.inference.predictor import Predictor
     from ubert.schema.recipe import Precision
 
-__all__ = ["checkpoint", "load"]
+__all__ = ["checkpoint", "load", "pipeline"]
 
 
 def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True) -> Predictor:
@@ -33,6 +35,30 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     if verify:
         checkpoints.verify(directory)
     return Predictor.load(directory, precision=precision)
+
+
+def pipeline(task: str, model: str | Path = "universal-small", **settings: Any) -> Callable[..., Any]:
+    """Make a pipeline that is called as those of `transformers.pipeline` are, and whose results have their shape.
+
+    Args:
+        task: zero-shot-classification, or token-classification (ner for short), which gives whole entities as
+            transformers does with an `aggregation_strategy`.
+        model: as `path` of `load`.
+        settings: any settings of the calls, which a call may override. `candidate_labels` are needed for both
+            tasks. `instruction` is the task in natural words. zero-shot-classification also takes `multi_label`,
+            and token-classification `threshold` and `overlap` (see `Predictor.predict`).
+
+    Raises:
+        UserError: there is no pipeline for the task, or no checkpoint.
+    """
+    from functools import partial
+
+    from ubert.schema.errors import UserError
+    from ubert.transformers_pipeline import PIPELINES
+
+    if task not in PIPELINES:
+        raise UserError(f"there is no pipeline for task {task!r}; expected one of {', '.join(PIPELINES)}")
+    return partial(PIPELINES[task], load(model), **settings)
 
 
 def checkpoint(path: str | Path) -> Path:

@@ -1,0 +1,122 @@
+"""The functions behind `ubert.pipeline`. Their calls and results have the shape of those of transformers.
+
+They don't build on `transformers.Pipeline`. Its classes expect a head of fixed labels, or make a pass for each
+label of each text. Our predictor reads all labels in one pass, for many texts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import float_info
+from typing import Any, TypedDict, cast
+
+from ubert.inference.predictor import Predictor
+from ubert.inference.questions import INSTRUCTIONS, listed
+from ubert.objectives import LabelPrediction, Overlaps, SpanPrediction
+
+
+class Classified(TypedDict):
+    """A text with all candidate labels, the best first."""
+
+    sequence: str
+    labels: list[str]
+    scores: list[float]
+
+
+class Entity(TypedDict):
+    """A mention: characters [start, end) of the text. `word` is the text between them."""
+
+    entity_group: str
+    score: float
+    word: str
+    start: int
+    end: int
+
+
+def classify(
+    predictor: Predictor,
+    sequences: str | Iterable[str],
+    candidate_labels: str | Sequence[str],
+    *,
+    multi_label: bool = False,
+    instruction: str | None = None,
+) -> Classified | list[Classified]:
+    """Score all candidate labels of each text. Unless `multi_label`, the scores of a text sum to 1."""
+    labels = _labels(candidate_labels)
+    texts = _texts(sequences)
+    single = not multi_label and len(labels) > 1
+    results = predictor.predict(
+        texts,
+        task="multilabel",  # which gives the score of each label, where classification gives the best label alone
+        categories=labels,
+        threshold=float_info.min,
+        instruction=instruction or INSTRUCTIONS["multilabel" if multi_label else "classification"],
+    )
+    found = []
+    for text, result in zip(texts, results, strict=True):
+        scores = {one.category: one.score for one in cast(list[LabelPrediction], result)}
+        found.append(_ranked(text, _normalised(scores) if single else scores))
+    return found[0] if isinstance(sequences, str) else found
+
+
+def extract(
+    predictor: Predictor,
+    inputs: str | Iterable[str],
+    candidate_labels: str | Sequence[str],
+    *,
+    instruction: str | None = None,
+    threshold: float | None = None,
+    overlap: Overlaps = "highest",
+) -> list[Entity] | list[list[Entity]]:
+    """Find the mentions of each text, in its order; see `Predictor.predict` for the settings."""
+    results = predictor.predict(
+        _texts(inputs),
+        task="ner",
+        categories=_labels(candidate_labels),
+        instruction=instruction,
+        threshold=threshold,
+        overlap=overlap,
+    )
+    found = [[_entity(mention) for mention in cast(list[SpanPrediction], result)] for result in results]
+    return found[0] if isinstance(inputs, str) else found
+
+
+PIPELINES: Mapping[str, Callable[..., Any]] = {
+    "zero-shot-classification": classify,
+    "token-classification": extract,
+    "ner": extract,
+}
+
+
+def _texts(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else listed("inputs", given)
+
+
+def _labels(given: str | Sequence[str]) -> list[str]:
+    """Labels as a list; transformers takes them in one string with commas, too."""
+    if isinstance(given, str):
+        return [label.strip() for label in given.split(",") if label.strip()]
+    return listed("candidate_labels", given)
+
+
+def _normalised(scores: Mapping[str, float]) -> dict[str, float]:
+    """The probability of each label given that exactly one holds: its odds, as a share of all odds."""
+    least = float_info.epsilon  # so that no odds are infinite, and not all are zero
+    odds = {label: max(score, least) / max(1 - score, least) for label, score in scores.items()}
+    total = sum(odds.values())
+    return {label: each / total for label, each in odds.items()}
+
+
+def _ranked(text: str, scores: Mapping[str, float]) -> Classified:
+    labels = sorted(scores, key=lambda label: -scores[label])
+    return {"sequence": text, "labels": labels, "scores": [scores[label] for label in labels]}
+
+
+def _entity(mention: SpanPrediction) -> Entity:
+    return {
+        "entity_group": mention.category,
+        "score": mention.score,
+        "word": mention.text,
+        "start": mention.start,
+        "end": mention.end,
+    }
