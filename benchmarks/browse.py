@@ -32,8 +32,8 @@ from starlette.testclient import TestClient
 from pipelines.browse.routes import RECORDS, browser
 from pipelines.serving.app import create_app
 from pipelines.serving.wire import Limits
-from pipelines.store import Store, now
-from pipelines.warehouse import sql
+from pipelines.store.store import Store, now
+from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import FILES, CorpusManifest, SplitCounts
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, Category, Record, Source, Span, Split

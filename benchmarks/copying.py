@@ -19,8 +19,8 @@ from measure import report
 
 import ubert
 from pipelines.evaluate import find_checkpoint, read_records
-from pipelines.place import place
-from pipelines.store import Store
+from pipelines.store.storage import place
+from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference.beam import Search

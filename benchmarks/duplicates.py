@@ -29,9 +29,9 @@ from measure import measured
 
 from pipelines.audit.duplicates import duplicates
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.place import on_disk
-from pipelines.store import Store, now
-from pipelines.warehouse import sql
+from pipelines.store.storage import on_disk
+from pipelines.store.store import Store, now
+from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.record import RECORD_SCHEMA, Category, Record, Source

@@ -45,11 +45,11 @@ import pyarrow.parquet as pq
 from pipelines.collector import collector_paused
 from pipelines.hashes import Hashes
 from pipelines.ingest import ingest
-from pipelines.place import on_disk
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.storage import on_disk
+from pipelines.store.store import Store
 from pipelines.units import plan
 
 KINDS = {"topic": "JSON Lines", "names": "CoNLL", "homes": "brat"}

@@ -31,7 +31,7 @@ from pipelines.mix import mix
 from pipelines.shard import shard
 from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe
-from pipelines.store import Store
+from pipelines.store.store import Store
 from ubert.evaluation import MAIN, metric
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split

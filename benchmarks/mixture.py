@@ -29,8 +29,8 @@ from blake3 import blake3
 from measure import measured
 
 from pipelines.mix import mix
-from pipelines.place import on_disk
-from pipelines.store import Store, now
+from pipelines.store.storage import on_disk
+from pipelines.store.store import Store, now
 from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.mixture import Mixture
 from ubert.schema.record import RECORD_SCHEMA

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from measure import report
 
-from pipelines.place import BLOCK
 from pipelines.remote_shards import THREADS
+from pipelines.store.storage import BLOCK
 
 REQUEST = 0.4e-6  # dollars of a GET or HEAD
 

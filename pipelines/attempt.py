@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from pipelines.driven_run import DrivenRun
 from pipelines.room import POLL, Kind
-from pipelines.store import now
+from pipelines.store.store import now
 from pipelines.train_worker import work_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint

@@ -33,7 +33,7 @@ from pipelines.mixture_sql import (
 )
 from pipelines.progress import progress
 from pipelines.shares import balanced, quotas
-from pipelines.warehouse import explained
+from pipelines.store.warehouse import explained
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.manifest import CorpusManifest, DrawnCategory, MixtureManifest
 from ubert.schema.mixture import Mixture, MixtureSource

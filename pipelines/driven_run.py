@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines import lease
-from pipelines.place import ObjectPath, Place, on_disk, upload
 from pipelines.remote_run import RemoteLog, pull, run_in
+from pipelines.store.storage import ObjectPath, Place, on_disk, upload
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
 

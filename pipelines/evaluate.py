@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 import ubert
-from pipelines.place import ObjectPath, Place, explained, on_disk, parquet
 from pipelines.progress import progress
 from pipelines.remote_run import pull, run_in
-from pipelines.store import Store
+from pipelines.store.storage import ObjectPath, Place, explained, on_disk, parquet
+from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference.beam import Search

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pipelines.mirror import check_upstream, fill, mirror_folder
 from pipelines.mirror.record import Fetched
-from pipelines.place import Place, on_disk
 from pipelines.progress import transfer
 from pipelines.specs import dataset_spec
+from pipelines.store.storage import Place, on_disk
 from ubert.schema.errors import UserError
 from ubert.schema.spec import DatasetSpec
 

@@ -22,8 +22,8 @@ from pipelines.audit.evidence import DROPPED, SUSPECT_TASKS, SUSPECTS_OF, audit_
 from pipelines.audit.held_out import held_out, held_out_corpora
 from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.progress import progress
-from pipelines.store import Store
-from pipelines.warehouse import connect
+from pipelines.store.store import Store
+from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 

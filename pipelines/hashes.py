@@ -22,11 +22,11 @@ import msgspec
 from blake3 import blake3
 from msgspec import Struct
 
-from pipelines.code_hash import code_hash
-from pipelines.place import Place
 from pipelines.sources import Cut, Quoted, file_hash
 from pipelines.sources._csv import rest_of_record
-from pipelines.store import atomic
+from pipelines.store.code_hash import code_hash
+from pipelines.store.storage import Place
+from pipelines.store.store import atomic
 from ubert.schema.errors import UserError
 
 LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is refused without being read whole

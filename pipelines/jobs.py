@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from pipelines.place import Place
+from pipelines.store.storage import Place
 from ubert.schema.errors import UserError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pipelines.place import ANSWER_SECONDS, ATTEMPTS, CONNECT_SECONDS, ObjectPath, endpoint
+from pipelines.store.storage import ANSWER_SECONDS, ATTEMPTS, CONNECT_SECONDS, ObjectPath, endpoint
 from ubert.schema.errors import UserError
 
 FILE = "lock.json"

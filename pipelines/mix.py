@@ -21,11 +21,11 @@ from pipelines.audit.held_out import held_out_corpora
 from pipelines.draw import MEMBERS, Planned, count_tokens, draw, plan
 from pipelines.guard import counts, dropped
 from pipelines.mixture_sql import condition, count_sql, explain, matching, members_sql, source_name
-from pipelines.place import Place, persistent
 from pipelines.progress import progress
-from pipelines.sandbox import sandbox
-from pipelines.store import Store, atomic, now
-from pipelines.warehouse import connect, explained
+from pipelines.store.sandbox import sandbox
+from pipelines.store.storage import Place, persistent
+from pipelines.store.store import Store, atomic, now
+from pipelines.store.warehouse import connect, explained
 from pipelines.where import check
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES, POLICIES, meets

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pipelines.mapping.census import Census, merged
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
-from pipelines.place import Place
 from pipelines.sources import RawRow, reader
 from pipelines.specs import file_options
-from pipelines.store import atomic
+from pipelines.store.storage import Place
+from pipelines.store.store import atomic
 from pipelines.units import Plan
 from ubert.schema.errors import UserError
 from ubert.schema.spec import DatasetSpec

@@ -12,10 +12,10 @@ from rich.text import Text
 from transformers import AutoConfig
 
 from pipelines.described import colour, described, few
-from pipelines.place import Place, arrow, explained, parquet
 from pipelines.remote_shards import shard_files
 from pipelines.specs import recipe, specs_folder
-from pipelines.store import Store
+from pipelines.store.storage import Place, arrow, explained, parquet
+from pipelines.store.store import Store
 from ubert.model.batch import Batch, Example
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch

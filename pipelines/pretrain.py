@@ -11,15 +11,15 @@ from typing import Any
 from rich.console import Console
 
 from pipelines import attempt, room
-from pipelines.disk_cache import CACHE
 from pipelines.driven_run import DrivenRun, driving
 from pipelines.mix import mix
-from pipelines.place import Place
 from pipelines.remote_shards import RemoteShards, shard_files
 from pipelines.replay import trained_on
 from pipelines.shard import shard
 from pipelines.specs import paraphrases
-from pipelines.store import Store
+from pipelines.store.disk_cache import CACHE
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
 from pipelines.tasks import session
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.lacking import to_paste, total
-from pipelines.place import Place, arrow, explained, parquet, persistent
-from pipelines.store import Store, atomic, now
+from pipelines.store.storage import Place, arrow, explained, parquet, persistent
+from pipelines.store.store import Store, atomic, now
 from pipelines.units import Group, Plan, Unit
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest

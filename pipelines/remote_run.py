@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines import lease
-from pipelines.place import ObjectPath, upload
-from pipelines.store import atomic, link
+from pipelines.store.storage import ObjectPath, upload
+from pipelines.store.store import atomic, link
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.training import checkpoint

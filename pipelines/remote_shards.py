@@ -18,9 +18,9 @@ from typing import BinaryIO
 
 from blake3 import blake3
 
-from pipelines.disk_cache import CACHE, BusyError, DiskCache
-from pipelines.place import ObjectPath, Place, upload
-from pipelines.store import atomic
+from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
+from pipelines.store.storage import ObjectPath, Place, upload
+from pipelines.store.store import atomic
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 from ubert.training.files import Files, every_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.mix import mix
-from pipelines.place import Place
 from pipelines.specs import mixture
+from pipelines.store.storage import Place
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture, MixtureSource
 from ubert.schema.recipe import Recipe

@@ -14,7 +14,7 @@ import typer
 
 from pipelines.evaluate import read_records
 from pipelines.progress import progress
-from pipelines.store import Store
+from pipelines.store.store import Store
 from ubert.evaluation.round_trip import total
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import objective

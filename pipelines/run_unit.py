@@ -18,11 +18,11 @@ from pipelines.mapping.census import Census
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
-from pipelines.place import Place
 from pipelines.publish import COUNTS, LACKING, NOTICES
 from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options
-from pipelines.store import atomic
+from pipelines.store.storage import Place
+from pipelines.store.store import atomic
 from pipelines.units import Unit
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError

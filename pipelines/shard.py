@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from pipelines.code_hash import code_hash
-from pipelines.place import Place, arrow, explained, parquet_file, persistent
 from pipelines.rows import Rows
 from pipelines.shard_files import Paraphrases, Unit, checksum, write, write_unit
-from pipelines.store import Store, link, now
+from pipelines.store.code_hash import code_hash
+from pipelines.store.storage import Place, arrow, explained, parquet_file, persistent
+from pipelines.store.store import Store, link, now
 from pipelines.tasks import completed
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer, load_tokenizer

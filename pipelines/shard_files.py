@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from pipelines.place import ObjectPath, Place, arrow, explained
 from pipelines.rows import LOST_SCHEMA, Rows, lists
-from pipelines.store import atomic, on_this_disk
+from pipelines.store.storage import ObjectPath, Place, arrow, explained
+from pipelines.store.store import atomic, on_this_disk
 from ubert.inference.questions import INSTRUCTIONS
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer

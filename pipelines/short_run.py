@@ -11,7 +11,7 @@ import numpy as np
 
 from pipelines.rows import Rows
 from pipelines.shard_files import Unit, write, write_unit
-from pipelines.store import now
+from pipelines.store.store import now
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint

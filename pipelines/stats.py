@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.place import Place
 from pipelines.specs import dataset_names, dataset_spec
-from pipelines.warehouse import sql
+from pipelines.store.storage import Place
+from pipelines.store.warehouse import sql
 
 # No table has more columns than a terminal of 80 characters can show.
 _RECORDS = """

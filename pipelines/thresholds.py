@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import ubert
 from pipelines.evaluate import read_records, records_of
-from pipelines.place import Place
 from pipelines.progress import progress
-from pipelines.store import Store, atomic
+from pipelines.store.storage import Place
+from pipelines.store.store import Store, atomic
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference.predictor import query_of

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from pipelines.code_hash import code_hash
 from pipelines.collector import collector_paused
 from pipelines.hashes import Advance, Hashes
 from pipelines.looking import Listed, Looked, Packed, look, look_apart
 from pipelines.progress import meter
 from pipelines.source_files import grouped, source_files
 from pipelines.sources import Slice, joined_hash
+from pipelines.store.code_hash import code_hash
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.spec import DatasetSpec, Files

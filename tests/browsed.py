@@ -13,7 +13,7 @@ from worlds import corpus, put_corpus
 
 from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DUPLICATES, LEAKS
 from pipelines.mix import mix
-from pipelines.store import Store, atomic, now
+from pipelines.store.store import Store, atomic, now
 from ubert.schema.manifest import AuditManifest
 from ubert.schema.mixture import Mixture
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span

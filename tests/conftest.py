@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from object_store import ENVIRONMENT, ObjectStore, serve
 
-from pipelines.place import ObjectPath
+from pipelines.store.storage import ObjectPath
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for one another cost more
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # of a busy machine; 30 by default

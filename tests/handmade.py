@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.draw import MEMBERS
-from pipelines.place import Place
 from pipelines.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
 from pipelines.shard_files import Paraphrases
-from pipelines.store import Store, atomic, now
+from pipelines.store.storage import Place
+from pipelines.store.store import Store, atomic, now
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SplitCounts, fingerprint
 from ubert.schema.record import Category, Record, Source, Span, Task

@@ -24,8 +24,8 @@ from pipelines.browse.routes import EXAMPLES, RECORDS, browser
 from pipelines.browse.training import POINTS
 from pipelines.serving.app import create_app
 from pipelines.serving.wire import Limits
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
 HERE = "http://127.0.0.1"

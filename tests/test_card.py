@@ -17,7 +17,7 @@ from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, run_cell
 from pipelines.probe.probe import splits, start
 from pipelines.short_run import shards_of
-from pipelines.store import Store
+from pipelines.store.store import Store
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor

@@ -14,8 +14,8 @@ from worlds import put_corpus
 from pipelines.audit.contamination import contamination
 from pipelines.audit.ngrams import ngrams
 from pipelines.audit.shingles import words
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
 THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"

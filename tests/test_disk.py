@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_run import make_encoder, make_recipe
 
-from pipelines.store import atomic
+from pipelines.store.store import atomic
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.disk import write_whole

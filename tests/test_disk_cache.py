@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.disk_cache import BusyError, DiskCache
+from pipelines.store.disk_cache import BusyError, DiskCache
 from ubert.schema.errors import UserError
 
 

@@ -21,8 +21,8 @@ from pipelines.audit.contradictions import annotation
 from pipelines.audit.duplicates import duplicates
 from pipelines.audit.minhash import ROWS, band_schema, rows_of_a_band, signatures
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Split, Task, content_hash

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from tiny_run import World, losses, make_recipe, make_world, start
 from waiting import HANGS
 
-from pipelines.warehouse import sql
+from pipelines.store.warehouse import sql
 from ubert.model import cells
 from ubert.schema import dynamics
 from ubert.schema.recipe import Loss, Recipe

@@ -10,8 +10,8 @@ from worlds import World, numbers
 
 from pipelines.ingest import Work
 from pipelines.stats import refused
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]

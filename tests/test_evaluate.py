@@ -24,7 +24,7 @@ from pipelines.evaluate import evaluate, find_checkpoint
 from pipelines.inputs import plain_lines, read_inputs
 from pipelines.predict import comma_separated
 from pipelines.round_trip import markdown, round_trip
-from pipelines.store import Store, now
+from pipelines.store.store import Store, now
 from ubert.evaluation import metric
 from ubert.inference.beam import Search
 from ubert.objectives import Overlap

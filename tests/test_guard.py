@@ -18,8 +18,8 @@ from pipelines.audit.contamination import contamination
 from pipelines.audit.duplicates import duplicates
 from pipelines.mix import mix
 from pipelines.mixture_sql import explain
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest, RealisedSource
 from ubert.schema.mixture import Mixture

@@ -12,7 +12,7 @@ from pipelines import hashes
 from pipelines.hashes import Hashes
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
 from pipelines.units import Plan, plan
 from ubert.schema.errors import UserError
 

@@ -18,7 +18,7 @@ from worlds import put_corpus
 from pipelines.audit.held_out import NEAR, Texts
 from pipelines.audit.shingles import jaccard, shingles
 from pipelines.mix import composition, mix
-from pipelines.warehouse import sql
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
 TESTED = sentence(random.Random(0))

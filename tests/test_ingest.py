@@ -17,7 +17,7 @@ from worlds import World, corpus, numbers, put_corpus
 from pipelines import hashes, looking, publish, source_files, units
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
 from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key

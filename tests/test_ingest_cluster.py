@@ -11,7 +11,7 @@ import pytest
 from ray_head import driven
 from worlds import World, numbers
 
-from pipelines.warehouse import sql
+from pipelines.store.warehouse import sql
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 FILES, ROWS = 24, 4_000

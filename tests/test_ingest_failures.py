@@ -21,9 +21,9 @@ from pipelines import cli, source_files
 from pipelines.ingest import ingest
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from pipelines.units import plan
-from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]

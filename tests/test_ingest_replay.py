@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from worlds import World, numbers
 
-import pipelines.code_hash
+import pipelines.store.code_hash
 from pipelines import looking, source_files
 from pipelines.hashes import Hashes
 from pipelines.ingest import Work
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
 from pipelines.units import Plan, plan
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -80,7 +80,7 @@ def test_the_code_of_another_reader_changes_nothing(world: World, monkeypatch: p
         def changed(path: Path) -> str:
             return "changed" if path.name == module else file_hash(path)
 
-        monkeypatch.setattr(pipelines.code_hash, "file_hash", changed)
+        monkeypatch.setattr(pipelines.store.code_hash, "file_hash", changed)
 
     change("brat.py")
     assert world.read() == Work(0, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from worlds import World, numbers
 
-from pipelines.warehouse import sql
+from pipelines.store.warehouse import sql
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 

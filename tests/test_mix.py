@@ -19,8 +19,8 @@ from pipelines.mix import composition, mix
 from pipelines.mixture_sql import explain
 from pipelines.shares import balanced, quotas
 from pipelines.specs import mixture as load_mixture
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest

@@ -13,7 +13,7 @@ from pipelines import peek
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
 from pipelines.units import plan
 from ubert.schema.manifest import CorpusManifest
 

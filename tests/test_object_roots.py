@@ -21,9 +21,9 @@ from pipelines.audit.contamination import contamination
 from pipelines.audit.duplicates import duplicates
 from pipelines.catalogue import markdown
 from pipelines.cli import app
-from pipelines.place import ObjectPath, Place, on_disk
 from pipelines.report.page import html
-from pipelines.warehouse import sql
+from pipelines.store.storage import ObjectPath, Place, on_disk
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import log

@@ -16,7 +16,7 @@ from pipelines.open_categories import MOST, counted
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
 from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category

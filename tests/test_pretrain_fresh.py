@@ -19,13 +19,13 @@ from waiting import HANGS
 
 from pipelines import lease
 from pipelines import pretrain as job
-from pipelines.disk_cache import CACHE
 from pipelines.driven_run import DrivenRun
 from pipelines.mix import mix
-from pipelines.place import ObjectPath, Place
 from pipelines.remote_run import pull
 from pipelines.specs import mixture
-from pipelines.store import Store
+from pipelines.store.disk_cache import CACHE
+from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.store import Store
 from pipelines.train_worker import work_on
 from ubert.schema.errors import UserError
 from ubert.training.step import ALONE

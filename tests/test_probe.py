@@ -22,8 +22,8 @@ from pipelines.probe.cell import Cell, place_of, run_cell, steps_of, training_re
 from pipelines.probe.probe import probe, splits, start
 from pipelines.probe.report import curves, table
 from pipelines.probe.shots import categories_of, drawn
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 

@@ -17,7 +17,7 @@ from pipelines.hashes import Hashes
 from pipelines.publish import publish
 from pipelines.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.store import Store
+from pipelines.store.store import Store
 from pipelines.units import Plan, plan
 from ubert.schema.record import LONGEST_RAW
 

@@ -11,8 +11,8 @@ from tiny_run import World, losses, make_recipe, make_world
 
 from pipelines import lease
 from pipelines.driven_run import StoredRun
-from pipelines.place import ObjectPath
 from pipelines.remote_run import Mirror, RemoteLog, pull
+from pipelines.store.storage import ObjectPath
 from ubert.schema.errors import UserError
 from ubert.training import checkpoint, log, loop, run_directory
 

@@ -10,9 +10,9 @@ from handmade import make_shards, ner, question, sentiment
 from object_store import ObjectStore
 from waiting import wait_for
 
-from pipelines.disk_cache import DiskCache
-from pipelines.place import ObjectPath
 from pipelines.remote_shards import RemoteShards
+from pipelines.store.disk_cache import DiskCache
+from pipelines.store.storage import ObjectPath
 from ubert.model.batch import Special
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST

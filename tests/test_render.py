@@ -15,7 +15,7 @@ import pytest
 from pipelines import cli
 from pipelines.cli.shared import print_rows
 from pipelines.render import csv_lines, json_array, table
-from pipelines.sandbox import sql
+from pipelines.store.sandbox import sql
 
 PRINTERS = {"table": table, "csv": csv_lines, "json": json_array}
 STEERING = "a\x1b[31mb\u202ec\x9bd"

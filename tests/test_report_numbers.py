@@ -15,7 +15,7 @@ from worlds import corpus, put_corpus
 
 from pipelines.report.numbers import TOP, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
-from pipelines.warehouse import connect
+from pipelines.store.warehouse import connect
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span
 
 Numbers = dict[str, list[dict[str, Any]]]

@@ -12,7 +12,7 @@ from handmade import ENCODER, make_shards, ner, question, record, sentiment, wri
 
 from pipelines.shard import Work, plan, run_unit, shard, units
 from pipelines.shard_files import CATEGORY_TOKENS
-from pipelines.store import Store
+from pipelines.store.store import Store
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardManifest, read_manifest

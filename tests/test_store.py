@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store import Store, atomic, now
+from pipelines.store.store import Store, atomic, now
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, MANIFEST, CorpusManifest
 

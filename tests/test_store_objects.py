@@ -21,18 +21,18 @@ from handmade import ENCODER
 from object_store import ObjectStore
 from worlds import World, numbers
 
-import pipelines.place
+import pipelines.store.storage
 from pipelines import peek
 from pipelines.audit.duplicates import duplicates
 from pipelines.ingest import Work, ingest
 from pipelines.mix import mix
-from pipelines.place import ObjectPath, Place, arrow, place
 from pipelines.report.page import html
 from pipelines.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.stats import overview, refused
-from pipelines.store import Store, atomic
-from pipelines.warehouse import sql
+from pipelines.store.storage import ObjectPath, Place, arrow, place
+from pipelines.store.store import Store, atomic
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import FILES, MANIFEST
 
@@ -97,11 +97,11 @@ def test_what_is_not_written_whole_is_not_there(remote: ObjectPath, object_store
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Answers are waited for a second, and asked for three times."""
-    monkeypatch.setattr(pipelines.place, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(pipelines.place, "ATTEMPTS", 3)
-    pipelines.place._objects.cache_clear()
+    monkeypatch.setattr(pipelines.store.storage, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(pipelines.store.storage, "ATTEMPTS", 3)
+    pipelines.store.storage._objects.cache_clear()
     yield
-    pipelines.place._objects.cache_clear()
+    pipelines.store.storage._objects.cache_clear()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -129,7 +129,7 @@ def test_a_store_that_stays_away_is_one_sentence(remote: ObjectPath, object_stor
 @pytest.mark.slow
 def test_a_store_that_is_away_for_a_minute_is_waited_for(remote: ObjectPath, object_store: ObjectStore) -> None:
     until = time.monotonic() + 60
-    pipelines.place._objects.cache_clear()
+    pipelines.store.storage._objects.cache_clear()
     with object_store.failing(lambda method, path: "503" if time.monotonic() < until else None):
         put(remote, "name", "written")
     assert time.monotonic() > until
@@ -377,7 +377,7 @@ from pathlib import Path
 import ray
 from pipelines import source_files
 from pipelines.ingest import ingest
-from pipelines.place import place
+from pipelines.store.storage import place
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 source_files.MOST_FILES = 1
 specs, data = map(Path, sys.argv[1:3])

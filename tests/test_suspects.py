@@ -18,14 +18,14 @@ from worlds import put_corpus
 from pipelines.cli import app
 from pipelines.mix import composition, mix
 from pipelines.report.page import html
-from pipelines.store import Store
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from pipelines.suspects import labels
 from pipelines.suspects.evidence import ranked
 from pipelines.suspects.fold import Fold, fold_of, place_of, run_fold
 from pipelines.suspects.labels import suspicious_labels
 from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
 from pipelines.suspects.suspects import DEFAULT, folds_of, suspects
-from pipelines.warehouse import sql
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint

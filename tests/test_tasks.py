@@ -14,7 +14,7 @@ import pytest
 from ray_head import environment
 from waiting import HANGS, wait_for
 
-from pipelines.code_hash import code_hash
+from pipelines.store.code_hash import code_hash
 from pipelines.tasks import DiedError, completed
 from ubert.schema.errors import UserError
 
@@ -93,7 +93,7 @@ def test_code_that_is_imported_counts_as_code(tmp_path: Path, monkeypatch: pytes
         (tmp_path / "ubert_test_pkg").mkdir(exist_ok=True)
         (tmp_path / "ubert_test_pkg" / ("top.py", "low.py")[number]).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("pipelines.code_hash.OURS", ("ubert_test_pkg",))
+    monkeypatch.setattr("pipelines.store.code_hash.OURS", ("ubert_test_pkg",))
     before = code_hash("ubert_test_pkg.top")
     assert code_hash("ubert_test_pkg.top") == before
     (tmp_path / "ubert_test_pkg" / "low.py").write_text("x = 2\n")

@@ -20,7 +20,8 @@ from worlds import put_corpus
 from pipelines.cli import app
 from pipelines.report.page import html
 from pipelines.specs import mixture as load_mixture
-from pipelines.store import Store
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from pipelines.tuning.affinity import _of, affinity
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.fit import best, fit
@@ -28,7 +29,6 @@ from pipelines.tuning.proxy import Proxy, place_of, run
 from pipelines.tuning.setup import Setup, setup
 from pipelines.tuning.space import Space, drawn_shares, space, weighted
 from pipelines.tuning.tune import LEAST
-from pipelines.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture, MixtureSource
 from ubert.schema.record import Record, Split

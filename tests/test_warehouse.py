@@ -18,7 +18,7 @@ from worlds import World, corpus, put_corpus
 from pipelines import cli
 from pipelines.render import table
 from pipelines.stats import overview, refused
-from pipelines.warehouse import connect, explained, sql
+from pipelines.store.warehouse import connect, explained, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 

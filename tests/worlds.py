@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from pipelines.ingest import Work, ingest
-from pipelines.place import Place
-from pipelines.store import Store, atomic, now
+from pipelines.store.storage import Place
+from pipelines.store.store import Store, atomic, now
 from ubert.schema.arrow import concat, mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.manifest import FILES, CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.record import (

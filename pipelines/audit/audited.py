@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.code_hash import code_hash
-from pipelines.place import persistent
-from pipelines.store import Store, atomic, now
+from pipelines.store.code_hash import code_hash
+from pipelines.store.storage import persistent
+from pipelines.store.store import Store, atomic, now
 from ubert.schema.manifest import MANIFEST, AuditManifest, fingerprint, read_manifest
 
 Found = tuple[dict[str, pa.Table], dict[str, int]]  # tables of evidence by the names of their files, and counts

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from pipelines.audit.audited import Found, audited
 from pipelines.audit.evidence import CONTAMINATION
 from pipelines.audit.ngrams import INDEXED, contaminated, index_of, indexed
-from pipelines.place import Place
 from pipelines.progress import progress
-from pipelines.store import Store
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
 from pipelines.tasks import completed, session
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest, CorpusManifest

@@ -20,9 +20,9 @@ from pipelines.audit.contradictions import contradictions
 from pipelines.audit.evidence import DUPLICATES, LEAKS
 from pipelines.audit.near import find_near
 from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
-from pipelines.place import Place
-from pipelines.store import Store
-from pipelines.warehouse import connect, explained
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
+from pipelines.store.warehouse import connect, explained
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
 

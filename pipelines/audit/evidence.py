@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pipelines.place import Place
-from pipelines.store import Store
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
 from ubert.schema.record import Task

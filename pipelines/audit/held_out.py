@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines.audit.evidence import DROPPED
 from pipelines.audit.shingles import jaccard, shingles, words
 from pipelines.progress import progress
-from pipelines.store import Store
+from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.mixture import Mixture

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.audit.shingles import shingles
-from pipelines.place import Place, parquet_file
+from pipelines.store.storage import Place, parquet_file
 
 ROWS = 128  # of a signature
 FOUND = 0.99  # of the pairs of just the similarity asked for, at least

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from pipelines.audit.minhash import CHUNK, band_schema, signatures
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.place import Place
 from pipelines.progress import progress
+from pipelines.store.storage import Place
 from pipelines.tasks import completed
 from ubert.schema.errors import UserError
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from pipelines.audit.shingles import BETWEEN, words
-from pipelines.place import Place, parquet_file
+from pipelines.store.storage import Place, parquet_file
 
 CHUNK = 1_000
 INDEXED = pa.schema(

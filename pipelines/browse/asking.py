@@ -1,4 +1,4 @@
-"""Statements that a user wrote, each in a process of its own (`pipelines.sandbox`)."""
+"""Statements that a user wrote, each in a process of its own (`pipelines.store.sandbox`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from pipelines.place import Place
-from pipelines.sandbox import sandbox
+from pipelines.store.sandbox import sandbox
+from pipelines.store.storage import Place
 
 TOGETHER = 2  # statements that run at a time; others wait
 POLL = 0.25  # seconds between two looks whether the client is still there
@@ -28,7 +28,7 @@ class Asking:
         """The rows of one SELECT.
 
         Raises:
-            UserError: as `pipelines.sandbox.sql` has it; begins with `what`.
+            UserError: as `pipelines.store.sandbox.sql` has it; begins with `what`.
         """
         async with self._turns:
             with sandbox(self._root, corpora) as ask:

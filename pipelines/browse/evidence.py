@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from pipelines.audit.shingles import Word, placed_words
 from pipelines.browse.records import SECONDS, by_id
 from pipelines.mixture_sql import literal
-from pipelines.place import Place
 from pipelines.report.records import Fact, shown
+from pipelines.store.storage import Place
+from pipelines.store.warehouse import sql
 from pipelines.visible import shortened, visible
-from pipelines.warehouse import sql
 from ubert.schema.record import Record
 
 PAIRS = 10  # of a page

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import duckdb
 
 from pipelines.mixture_sql import NAMED, literal
-from pipelines.place import Place, explained, parquet_file, place
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.storage import Place, explained, parquet_file, place
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from pipelines.where import check, one_condition
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from pipelines.browse.records import SECONDS
 from pipelines.mixture_sql import literal
-from pipelines.place import Place
 from pipelines.serving.wire import AbsentError
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
 ROWS = 50  # of a page

@@ -15,12 +15,12 @@ from pipelines.browse.asking import Asking
 from pipelines.browse.pages import HEADERS, STYLE, error, html
 from pipelines.browse.records import SECONDS, Filter, by_id, rows_sql, take
 from pipelines.browse.rejects import rejects
-from pipelines.place import Place
 from pipelines.report.records import ALL, shown
 from pipelines.serving.app import Browser
 from pipelines.serving.wire import AbsentError
-from pipelines.store import Store
-from pipelines.warehouse import sql
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 

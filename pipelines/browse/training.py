@@ -9,9 +9,9 @@ from os import SEEK_END
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.place import Place, on_disk
 from pipelines.serving.wire import AbsentError
-from pipelines.store import Store
+from pipelines.store.storage import Place, on_disk
+from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, RunManifest, read_manifest
 from ubert.schema.names import is_name

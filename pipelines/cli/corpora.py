@@ -176,7 +176,7 @@ def rejects(
     Example: ubert rejects stsb --limit 10
     """
     from pipelines.stats import refused
-    from pipelines.store import Store
+    from pipelines.store.store import Store
     from pipelines.visible import shortened
 
     reasons, rows = refused(root, name, limit)
@@ -236,7 +236,7 @@ def sql(
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """
-    from pipelines.sandbox import sql as query
+    from pipelines.store.sandbox import sql as query
 
     rows = query(root, statement)
     if output == "csv" and not as_json:

@@ -28,8 +28,8 @@ from pipelines.cli.shared import (
     size,
     write,
 )
-from pipelines.disk_cache import CACHE
 from pipelines.render import show, write_out
+from pipelines.store.disk_cache import CACHE
 from ubert.schema.record import Split
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipelines.cli.stages import ByStage
-from pipelines.place import Place, place
+from pipelines.store.storage import Place, place
 from pipelines.visible import visible
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision

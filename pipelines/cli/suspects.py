@@ -37,9 +37,9 @@ def suspects(
     """
     from pipelines.specs import recipe as load_recipe
     from pipelines.specs import specs_folder
+    from pipelines.store.warehouse import sql
     from pipelines.suspects.suspects import DEFAULT
     from pipelines.suspects.suspects import suspects as job
-    from pipelines.warehouse import sql
 
     given = load_recipe(recipe, specs_folder(specs)) if recipe else DEFAULT
     made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.mirror import resume
 from pipelines.mirror.resume import CHUNK, BrokenError, Open, Opened, Origin
-from pipelines.place import object_store
+from pipelines.store.storage import object_store
 from ubert.schema.errors import UserError
 from ubert.schema.fetch import Fetch
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import ubert
 from pipelines.evaluate import find_checkpoint
-from pipelines.place import Place
 from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
 from pipelines.short_run import weights_of
-from pipelines.store import Store
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
 from pipelines.tasks import completed
 from ubert.model.tokenizer import encoder_path
 from ubert.model.ubert import WEIGHTS

@@ -10,7 +10,7 @@ from typing import Any
 from duckdb import DuckDBPyConnection
 
 from pipelines.progress import progress
-from pipelines.warehouse import explained
+from pipelines.store.warehouse import explained
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.record import Record
 

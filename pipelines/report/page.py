@@ -13,15 +13,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from pipelines.place import Place
 from pipelines.progress import progress
 from pipelines.report.affinities import matrices
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.report.records import shown
-from pipelines.store import Store
+from pipelines.store.storage import Place
+from pipelines.store.store import Store
+from pipelines.store.warehouse import connect
 from pipelines.visible import shortened, visible
-from pipelines.warehouse import connect
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 

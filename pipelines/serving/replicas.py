@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from starlette.types import ASGIApp
 
-from pipelines.place import place
 from pipelines.serving.app import create_app
 from pipelines.serving.run import chosen_checkpoint, open_predictor
 from pipelines.serving.wire import Limits
+from pipelines.store.storage import place
 
 
 class Arguments(BaseModel):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from pipelines.place import Place
 from pipelines.serving.app import TOGETHER, Browser, create_app
 from pipelines.serving.wire import Limits
+from pipelines.store.storage import Place
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.evaluate import read_records
-from pipelines.store import Store
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.mentions import described, mentions_of
-from pipelines.warehouse import sql
 from ubert.schema.dynamics import FOLDER
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest

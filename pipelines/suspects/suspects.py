@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
-from pipelines.code_hash import code_hash
 from pipelines.evaluate import read_records
-from pipelines.place import Place, parquet
 from pipelines.probe.cell import RATES
 from pipelines.progress import progress
 from pipelines.short_run import short, weights_of_encoder
-from pipelines.store import Store, atomic, now
+from pipelines.store.code_hash import code_hash
+from pipelines.store.storage import Place, parquet
+from pipelines.store.store import Store, atomic, now
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.fold import SAID, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.place import Place
-from pipelines.store import Store, atomic, now
+from pipelines.store.storage import Place
+from pipelines.store.store import Store, atomic, now
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.proxy import Finished, Proxy, explained, run_all
 from pipelines.tuning.setup import Setup

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from pipelines.evaluate import read_records
 from pipelines.mix import mix
-from pipelines.place import Place
 from pipelines.progress import progress
 from pipelines.shard import shard_here
 from pipelines.short_run import shards_of, train, use_threads_of_task
-from pipelines.store import Store, atomic, now
+from pipelines.store.storage import Place
+from pipelines.store.store import Store, atomic, now
 from pipelines.tasks import completed
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint

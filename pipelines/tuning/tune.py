@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import ttest_rel
 
-from pipelines.place import Place
-from pipelines.store import Store, atomic, now
+from pipelines.store.storage import Place
+from pipelines.store.store import Store, atomic, now
 from pipelines.tuning.fit import CHANCE, FOLDS, HELD_BACK, Fit, best, fit
 from pipelines.tuning.proxy import explained, run_all
 from pipelines.tuning.setup import Setup

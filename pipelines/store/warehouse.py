@@ -28,8 +28,8 @@ from pipelines.audit.evidence import (
     SUSPECTS,
     evidence_files,
 )
-from pipelines.place import Place, arrow, on_disk, parquet, persistent
-from pipelines.store import Store
+from pipelines.store.storage import Place, arrow, on_disk, parquet, persistent
+from pipelines.store.store import Store
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import FILES, CorpusManifest
@@ -225,7 +225,7 @@ def sql(
 ) -> pa.Table:
     """The rows of one SELECT over the views of the store, or of just some of its corpora, as `connect` has them.
 
-    The statement is one of ours: what a user wrote runs in `pipelines.sandbox`.
+    The statement is one of ours: what a user wrote runs in `pipelines.store.sandbox`.
 
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.

@@ -29,7 +29,7 @@ from ubert.schema.errors import UserError
 if TYPE_CHECKING:
     import duckdb
 
-    from pipelines.place import Place
+    from pipelines.store.storage import Place
 
 BESIDE = 1 << 30  # bytes for Python, its libraries and a result, beside the memory of the query
 LARGEST = 1 << 30  # bytes of a result
@@ -66,7 +66,7 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
         UserError: from each call, as `sql` has it.
     """
     limits = limits or Limits()
-    code = str(Path(__file__).parents[1])
+    code = str(Path(__file__).parents[2])
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__],  # -P: no module of the working directory
         stdin=subprocess.PIPE,
@@ -119,8 +119,8 @@ def main() -> None:
     """Answer statements from the standard input: a line of JSON with an error, or with a number of bytes, which
     follow: the rows as an Arrow stream."""
     sys.meta_path.insert(0, _WithoutPandas())
-    from pipelines.place import persistent, place
-    from pipelines.warehouse import connect
+    from pipelines.store.storage import persistent, place
+    from pipelines.store.warehouse import connect
 
     Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     given, told = sys.stdin.buffer, sys.stdout.buffer
@@ -164,7 +164,7 @@ def _limit_memory(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _rows(connection: duckdb.DuckDBPyConnection, statement: str, what: str, seconds: float) -> pa.Buffer:
     """The rows of a statement as an Arrow stream."""
-    from pipelines.warehouse import explained, printable, selected
+    from pipelines.store.warehouse import explained, printable, selected
 
     signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process: nobody handles its signal
     try:

@@ -33,7 +33,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, overload
 
-from pipelines.place import ObjectPath, Place, copy, download, on_disk, upload
+from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
