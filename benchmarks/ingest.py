@@ -1,4 +1,4 @@
-"""Raw files to typed columns: `pipelines.ingest` against Hugging Face `datasets`, of invented sources.
+"""Raw files to typed columns: `pipelines.ingest.ingest` against Hugging Face `datasets`, of invented sources.
 
 Theirs is in `ingest_theirs.py`, as its users would write it: `load_dataset("json")` and `map` for JSON Lines,
 batched or of single rows, and `Dataset.from_generator` straight to the records for CoNLL columns and standoff,
@@ -42,15 +42,15 @@ import ingest_theirs
 import psutil
 import pyarrow.parquet as pq
 
-from pipelines.collector import collector_paused
-from pipelines.hashes import Hashes
-from pipelines.ingest import ingest
-from pipelines.publish import publish
-from pipelines.run_unit import run_unit
+from pipelines.ingest.collector import collector_paused
+from pipelines.ingest.hashes import Hashes
+from pipelines.ingest.ingest import ingest
+from pipelines.ingest.publish import publish
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from pipelines.store.storage import on_disk
 from pipelines.store.store import Store
-from pipelines.units import plan
 
 KINDS = {"topic": "JSON Lines", "names": "CoNLL", "homes": "brat"}
 UNITS = {"topic": "rows/s", "names": "rows/s", "homes": "documents/s"}

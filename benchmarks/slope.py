@@ -23,7 +23,7 @@ from measure import Cost, measured
 from mixture import plot
 
 from pipelines.audit.duplicates import duplicates
-from pipelines.ingest import ingest
+from pipelines.ingest.ingest import ingest
 from pipelines.mix import mix
 from pipelines.shard import shard
 from ubert.schema.mixture import Mixture

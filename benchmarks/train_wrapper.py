@@ -22,7 +22,7 @@ from pathlib import Path
 import yaml
 from measure import report
 
-from pipelines.ingest import ingest
+from pipelines.ingest.ingest import ingest
 from pipelines.pretrain import pretrain
 from pipelines.samples.generate import generate_files
 from pipelines.specs import specs_folder

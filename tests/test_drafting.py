@@ -23,7 +23,7 @@ from pipelines.drafting.hub import drafted
 from pipelines.drafting.names import is_code, plain_name, plain_names
 from pipelines.drafting.trying import tried
 from pipelines.drafting.write import text_of
-from pipelines.source_files import source_folder
+from pipelines.ingest.source_files import source_folder
 from pipelines.sources import content_hash
 from pipelines.specs import dataset_spec
 from ubert.schema.checks import covered

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from worlds import World, numbers
 
-from pipelines.ingest import Work
+from pipelines.ingest.ingest import Work
 from pipelines.stats import refused
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql

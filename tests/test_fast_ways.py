@@ -15,14 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from worlds import World
 
-import pipelines.run_unit
+import pipelines.ingest.run_unit
 import pipelines.sources
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.mapping.mapper import mapper
-from pipelines.run_unit import run_unit
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.sources._text import lines
 from pipelines.specs import dataset_spec
-from pipelines.units import plan
 from ubert.schema.record import Reject, content_hash
 from ubert.schema.spec import DatasetSpec
 
@@ -171,7 +171,7 @@ def test_long_texts_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pyt
     world.source("".join(json.dumps({"text": "a" * 100, "label": "0"}) + "\n" for _ in range(40)))
     spec = dataset_spec("toy", world.specs)
     [unit] = plan(spec, world.data / "toy").units
-    monkeypatch.setattr(pipelines.run_unit, "CHUNK_CHARACTERS", 1_000)
+    monkeypatch.setattr(pipelines.ingest.run_unit, "CHUNK_CHARACTERS", 1_000)
     assert run_unit(unit, spec, tmp_path) == 40
     kept = pq.ParquetFile(tmp_path / unit.part).metadata
     assert (kept.num_rows, kept.num_row_groups) == (40, 4)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from web import Web, serving
 
 from pipelines.cli import app
-from pipelines.ingest import ingest
+from pipelines.ingest.ingest import ingest
 from pipelines.mirror import fill, resume
 from pipelines.mirror.http import VIA
 from pipelines.sources import file_hash, matches, reader

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from worlds import World, numbers
 
-from pipelines import hashes
-from pipelines.hashes import Hashes
+from pipelines.ingest import hashes
+from pipelines.ingest.hashes import Hashes
+from pipelines.ingest.units import Plan, plan
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
-from pipelines.units import Plan, plan
 from ubert.schema.errors import UserError
 
 

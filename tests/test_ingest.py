@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, corpus, numbers, put_corpus
 
-from pipelines import hashes, looking, publish, source_files, units
+from pipelines.ingest import change_detection, hashes, publish, source_files, units
+from pipelines.ingest.units import plan
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
-from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key
 
@@ -147,7 +147,7 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     world.source(numbers(range(500)))
     world.ingest()
     whole, expected = world.files(), world.records()
-    monkeypatch.setattr(looking, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 1000)
     monkeypatch.setattr(source_files, "MOST_FILES", 1)
     cut = world.ingest()
     assert len(cut.parts) > 5
@@ -190,7 +190,7 @@ def test_a_file_that_tasks_cannot_read_is_said(world: World, monkeypatch: pytest
 
 
 def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 1000)
     monkeypatch.setattr(source_files, "MOST_FILES", 1)
     world.spec()
     world.source(numbers(range(200)))
@@ -204,7 +204,7 @@ def test_a_cut_file_that_grows_redoes_its_end_alone(world: World, monkeypatch: p
 
 def test_a_cut_table_is_read_anew_where_its_header_changes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every range of a table depends on the first line."""
-    monkeypatch.setattr(looking, "UNIT_BYTES", 500)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 500)
     monkeypatch.setattr(source_files, "MOST_FILES", 1)
     options = {"separator": "\t", "header": True}
     files = [{"split": "train", "path": "train.tsv"}]
@@ -334,7 +334,7 @@ def test_many_seeds_of_a_cut_conll_file_keep_every_sentence(world: World, monkey
         map={"tokens": "token", "tags": "tag"},
         categories={"entity": {"x": "thing"}},
     )
-    monkeypatch.setattr(looking, "UNIT_BYTES", 100)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 100)
     monkeypatch.setattr(source_files, "MOST_FILES", 1)
     manifest = world.ingest()
     assert len(manifest.parts) > 5

@@ -22,8 +22,8 @@ import os, signal, sys, threading, time
 from pathlib import Path
 import psutil, ray
 from ray.cluster_utils import Cluster
-from pipelines import source_files
-from pipelines.ingest import ingest
+from pipelines.ingest import source_files
+from pipelines.ingest.ingest import ingest
 
 victim, specs, data, root = sys.argv[1], *map(Path, sys.argv[2:])
 source_files.MOST_FILES = 1

@@ -17,13 +17,14 @@ import pytest
 from waiting import wait_for
 from worlds import World, numbers
 
-from pipelines import cli, source_files
-from pipelines.ingest import ingest
-from pipelines.run_unit import run_unit
+from pipelines import cli
+from pipelines.ingest import source_files
+from pipelines.ingest.ingest import ingest
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
-from pipelines.units import plan
 from ubert.schema.errors import UserError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -245,8 +246,8 @@ KILLED = """
 import sys
 from pathlib import Path
 import ray
-from pipelines import source_files
-from pipelines.ingest import ingest
+from pipelines.ingest import source_files
+from pipelines.ingest.ingest import ingest
 specs, data, root = map(Path, sys.argv[1:])
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 source_files.MOST_FILES = 1

@@ -8,13 +8,13 @@ import pytest
 from worlds import World, numbers
 
 import pipelines.store.code_hash
-from pipelines import looking, source_files
-from pipelines.hashes import Hashes
-from pipelines.ingest import Work
+from pipelines.ingest import change_detection, source_files
+from pipelines.ingest.hashes import Hashes
+from pipelines.ingest.ingest import Work
+from pipelines.ingest.units import Plan, plan
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
-from pipelines.units import Plan, plan
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -62,7 +62,7 @@ def test_a_new_file_of_a_glob_is_read_with_its_group_alone(world: World, monkeyp
 
 
 def test_a_large_new_file_of_a_glob_is_read_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "SHARED_BYTES", 100)
+    monkeypatch.setattr(change_detection, "SHARED_BYTES", 100)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "ac":
         world.source(numbers(range(10)), f"{name}.jsonl")

@@ -11,7 +11,7 @@ from test_jobs import dataset, write_rows
 from typer.testing import CliRunner
 
 from pipelines.cli import app
-from pipelines.ingest import with_sources
+from pipelines.ingest.ingest import with_sources
 from ubert.schema.errors import UserError
 
 

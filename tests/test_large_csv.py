@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World
 
-from pipelines import looking
-from pipelines.hashes import ranges
+from pipelines.ingest import change_detection
+from pipelines.ingest.hashes import ranges
 from pipelines.sources import Quoted, RawRow, Slice, _csv, reader
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -106,7 +106,7 @@ def test_a_quote_that_nothing_closes_for_long_is_a_stray_one(monkeypatch: pytest
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
 def test_a_corpus_is_made_of_a_cut_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "UNIT_BYTES", 2_000)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 2_000)
     world = World(tmp_path)
     written = io.StringIO()
     csv.writer(written).writerows(

@@ -12,9 +12,9 @@ from tiny_checkpoint import write_checkpoint
 from worlds import World
 
 import ubert
-from pipelines.run_unit import run_unit
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
-from pipelines.units import plan
 from ubert.inference.predictor import Predictor
 from ubert.objectives import SpanPrediction
 from ubert.schema.record import Span

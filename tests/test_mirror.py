@@ -25,7 +25,7 @@ from worlds import World, numbers
 
 from pipelines.cli import app
 from pipelines.fetch import fetch
-from pipelines.ingest import ingest
+from pipelines.ingest.ingest import ingest
 from pipelines.mirror import STAGING, fill, resume
 from pipelines.mirror.record import RECORD
 from pipelines.specs import dataset_spec

@@ -13,7 +13,7 @@ import pytest
 from object_store import ObjectStore
 from worlds import World, numbers
 
-from pipelines.ingest import ingest
+from pipelines.ingest.ingest import ingest
 from pipelines.mirror import fill, resume, s3
 from pipelines.specs import dataset_spec, specs_folder
 from ubert.schema.errors import UserError

@@ -10,11 +10,11 @@ import pytest
 from worlds import World
 
 from pipelines import peek
-from pipelines.publish import publish
-from pipelines.run_unit import run_unit
+from pipelines.ingest.publish import publish
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
-from pipelines.units import plan
 from ubert.schema.manifest import CorpusManifest
 
 EVENTS: dict[str, Any] = {
@@ -131,7 +131,7 @@ def test_the_manifest_counts_what_looks_wrong(tmp_path: Path, case: str) -> None
 
 def test_ingest_prints_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pipelines.cli.corpora import _ingested
-    from pipelines.ingest import Work
+    from pipelines.ingest.ingest import Work
 
     changes, source, _ = CASES["repeated mentions"]
     _ingested(ingested(tmp_path, changes, source), Work(1, 1))

@@ -12,12 +12,12 @@ from test_mapping import spec_of
 from test_notices import ingested
 from worlds import World
 
-from pipelines.open_categories import MOST, counted
-from pipelines.publish import publish
-from pipelines.run_unit import run_unit
+from pipelines.ingest.open_categories import MOST, counted
+from pipelines.ingest.publish import publish
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
-from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
 from ubert.schema.rules import NameRules

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World
 
-from pipelines.run_unit import run_unit
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import plan
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.sources._columns import classes
 from pipelines.specs import dataset_spec
-from pipelines.units import plan
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from worlds import World, numbers
 
-from pipelines import hashes, looking
-from pipelines.hashes import Hashes
-from pipelines.publish import publish
-from pipelines.run_unit import run_unit
+from pipelines.ingest import change_detection, hashes
+from pipelines.ingest.hashes import Hashes
+from pipelines.ingest.publish import publish
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.units import Plan, plan
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
-from pipelines.units import Plan, plan
 from ubert.schema.record import LONGEST_RAW
 
 REPO = Path(__file__).resolve().parents[1]
@@ -60,7 +60,7 @@ def test_a_row_that_is_too_long_is_refused_alone_and_not_decoded(
     where: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hashes, "LONGEST_ROW", 1000)
-    monkeypatch.setattr(looking, "UNIT_BYTES", 500)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 500)
     rows = [numbers([n]).encode() for n in range(40)]
     at = {"first": 0, "middle": 20, "last": 40}[where]
     rows.insert(at, b'{"text": "\xff' + b"a" * 5000 + b'", "label": 1}\n')
@@ -77,7 +77,7 @@ def test_a_row_that_is_too_long_is_refused_alone_and_not_decoded(
 
 
 def test_the_rows_of_a_file_are_counted_over_all_its_units(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "UNIT_BYTES", 200)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 200)
     world.spec()
     world.source((numbers(range(3)) + "{\n") * 10)
     world_plan, store = planned(world), Store(world.root)
@@ -98,9 +98,9 @@ def rejects_in(directory: Any) -> list[dict[str, Any]]:
 GIGABYTE = """
 import sys
 from pathlib import Path
-from pipelines.run_unit import run_unit
+from pipelines.ingest.run_unit import run_unit
 from pipelines.specs import dataset_spec
-from pipelines.units import plan
+from pipelines.ingest.units import plan
 specs, data, out = map(Path, sys.argv[1:])
 made = plan(spec := dataset_spec("toy", specs), data / "toy")
 print(sum(run_unit(unit, spec, out) for unit in made.units))

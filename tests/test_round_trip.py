@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.ingest.source_files import source_folder
+from pipelines.ingest.units import Unit, plan
 from pipelines.mapping.mapper import mapper
-from pipelines.source_files import source_folder
 from pipelines.sources import RawRow, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
-from pipelines.units import Unit, plan
 from ubert.evaluation.round_trip import round_trip, total
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective

@@ -24,7 +24,7 @@ from worlds import World, numbers
 import pipelines.store.storage
 from pipelines import peek
 from pipelines.audit.duplicates import duplicates
-from pipelines.ingest import Work, ingest
+from pipelines.ingest.ingest import Work, ingest
 from pipelines.mix import mix
 from pipelines.report.page import html
 from pipelines.shard import shard
@@ -259,7 +259,7 @@ def test_a_query_that_the_store_refuses_midway_is_one_sentence(
 def test_a_second_run_reads_nothing_and_a_changed_file_alone_is_read_again(
     remote: ObjectPath, object_store: ObjectStore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.source_files.MOST_FILES", 1)
+    monkeypatch.setattr("pipelines.ingest.source_files.MOST_FILES", 1)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "abc":
         world.source(numbers(range(10)), f"{name}.jsonl")
@@ -286,7 +286,7 @@ def test_a_second_run_reads_nothing_and_a_changed_file_alone_is_read_again(
 def test_two_writers_of_one_name_make_what_one_makes(
     remote: ObjectPath, object_store: ObjectStore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.source_files.MOST_FILES", 1)
+    monkeypatch.setattr("pipelines.ingest.source_files.MOST_FILES", 1)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "abcdefgh":
         world.source(numbers(range(500)), f"{name}.jsonl")
@@ -343,7 +343,7 @@ def test_a_store_that_fails_for_seconds_is_waited_for(
 def test_a_store_that_refuses_midway_is_one_sentence_and_the_next_run_completes(
     remote: ObjectPath, object_store: ObjectStore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.source_files.MOST_FILES", 1)
+    monkeypatch.setattr("pipelines.ingest.source_files.MOST_FILES", 1)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for name in "abcdef":
         world.source(numbers(range(10)), f"{name}.jsonl")
@@ -375,8 +375,8 @@ KILLED = """
 import sys
 from pathlib import Path
 import ray
-from pipelines import source_files
-from pipelines.ingest import ingest
+from pipelines.ingest import source_files
+from pipelines.ingest.ingest import ingest
 from pipelines.store.storage import place
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 source_files.MOST_FILES = 1
@@ -391,7 +391,7 @@ ingest(["toy"], specs=specs, data=data, root=place(sys.argv[3]))
 def test_a_killed_run_is_completed_by_the_next(
     remote: ObjectPath, object_store: ObjectStore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.source_files.MOST_FILES", 1)
+    monkeypatch.setattr("pipelines.ingest.source_files.MOST_FILES", 1)
     world.spec(files=[{"split": "train", "path": "*.jsonl"}])
     for number in range(40):
         world.source(numbers(range(number, number + 500)), f"{number:02}.jsonl")

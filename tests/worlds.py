@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from pipelines.ingest import Work, ingest
+from pipelines.ingest.ingest import Work, ingest
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.arrow import concat, mismatches_to_batch, records_to_batch, rejects_to_batch

@@ -26,7 +26,7 @@ from pipelines.render import csv_lines, show
 from ubert.schema.manifest import AuditManifest, CorpusManifest
 
 if TYPE_CHECKING:
-    from pipelines.ingest import Work
+    from pipelines.ingest.ingest import Work
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
@@ -90,8 +90,8 @@ def ingest(
 
     Example: ubert ingest --all --data ../mirror
     """
-    from pipelines.ingest import ingest as job
-    from pipelines.ingest import with_sources
+    from pipelines.ingest.ingest import ingest as job
+    from pipelines.ingest.ingest import with_sources
     from pipelines.specs import specs_folder
 
     if bool(names) == every:

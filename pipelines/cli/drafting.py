@@ -118,8 +118,8 @@ def _check(name: str, data: Path | None, root: Root, specs: Path | None, *, as_j
 
 def _found(name: str, data: Path | None, root: Root, specs: Path | None) -> tuple[DatasetSpec, Path]:
     """A spec, and where its raw files are."""
+    from pipelines.ingest.source_files import source_folder
     from pipelines.mirror import mirror_folder
-    from pipelines.source_files import source_folder
     from pipelines.specs import dataset_spec, specs_folder
     from pipelines.store.storage import on_disk
 

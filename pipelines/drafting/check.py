@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipelines.drafting.categories import Labels, counter
 from pipelines.drafting.sample import spec_rows
-from pipelines.source_files import source_files
+from pipelines.ingest.source_files import source_files
 from pipelines.sources import RawRow
 from ubert.schema.spec import DatasetSpec
 

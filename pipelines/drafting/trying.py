@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.drafting.sample import spec_rows
+from pipelines.ingest.source_files import source_files
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import as_json
-from pipelines.source_files import source_files
 from pipelines.sources import END, RawRow, Slice
 from ubert.schema.record import Record, Reject
 from ubert.schema.spec import DatasetSpec

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from pipelines.collector import collector_paused
-from pipelines.hashes import Advance, Hashes
-from pipelines.looking import Listed, Looked, Packed, look, look_apart
+from pipelines.ingest.change_detection import Listed, Looked, Packed, look, look_apart
+from pipelines.ingest.collector import collector_paused
+from pipelines.ingest.hashes import Advance, Hashes
+from pipelines.ingest.source_files import grouped, source_files
 from pipelines.progress import meter
-from pipelines.source_files import grouped, source_files
 from pipelines.sources import Slice, joined_hash
 from pipelines.store.code_hash import code_hash
 from ubert.schema.errors import UserError

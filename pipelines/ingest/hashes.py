@@ -259,7 +259,7 @@ def _encoded(files: dict[str, Hashed]) -> Iterator[bytes]:
 
 
 def _code() -> str:
-    return code_hash("pipelines.hashes")
+    return code_hash("pipelines.ingest.hashes")
 
 
 def _read(place: Place | None) -> dict[str, Hashed]:

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.collector import collector_paused
-from pipelines.hashes import Hashes
+from pipelines.ingest.collector import collector_paused
+from pipelines.ingest.hashes import Hashes
+from pipelines.ingest.open_categories import counted
+from pipelines.ingest.publish import publish
+from pipelines.ingest.run_unit import run_unit
+from pipelines.ingest.source_files import at_hand, source_folder
+from pipelines.ingest.units import Plan, Run, Unit, plan
 from pipelines.mirror import mirror_folder
-from pipelines.open_categories import counted
 from pipelines.progress import meter, transfer
-from pipelines.publish import publish
-from pipelines.run_unit import run_unit
-from pipelines.source_files import at_hand, source_folder
 from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store, link
 from pipelines.tasks import DiedError, completed, session
-from pipelines.units import Plan, Run, Unit, plan
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.spec import DatasetSpec

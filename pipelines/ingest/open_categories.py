@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from pipelines.ingest.units import Plan
 from pipelines.mapping.census import Census, merged
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
@@ -15,7 +16,6 @@ from pipelines.sources import RawRow, reader
 from pipelines.specs import file_options
 from pipelines.store.storage import Place
 from pipelines.store.store import atomic
-from pipelines.units import Plan
 from ubert.schema.errors import UserError
 from ubert.schema.spec import DatasetSpec
 

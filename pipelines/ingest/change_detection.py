@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 from blake3 import blake3
 
-from pipelines.collector import collector_paused
-from pipelines.hashes import BLOCK, Advance, Hashes
-from pipelines.source_files import GROUP_FILES, drawn
+from pipelines.ingest.collector import collector_paused
+from pipelines.ingest.hashes import BLOCK, Advance, Hashes
+from pipelines.ingest.source_files import GROUP_FILES, drawn
 from pipelines.sources import Slice, check_inside, joined_hash, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError

@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from pipelines.collector import collector_paused
-from pipelines.hashes import LONGEST_ROW, range_hash
+from pipelines.ingest.collector import collector_paused
+from pipelines.ingest.hashes import LONGEST_ROW, range_hash
+from pipelines.ingest.publish import COUNTS, LACKING, NOTICES
+from pipelines.ingest.units import Unit
 from pipelines.mapping.census import Census
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
-from pipelines.publish import COUNTS, LACKING, NOTICES
 from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options
 from pipelines.store.storage import Place
 from pipelines.store.store import atomic
-from pipelines.units import Unit
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError
 from ubert.schema.record import (

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.lacking import to_paste, total
+from pipelines.ingest.missing_categories import to_paste, total
+from pipelines.ingest.units import Group, Plan, Unit
 from pipelines.store.storage import Place, arrow, explained, parquet, persistent
 from pipelines.store.store import Store, atomic, now
-from pipelines.units import Group, Plan, Unit
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split

@@ -1,0 +1,1 @@
+"""Raw sources to corpora: list files, plan units, map rows, publish."""
