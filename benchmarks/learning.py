@@ -27,7 +27,7 @@ import yaml
 from learning_mentions import Train, in_parts, mentions
 
 from pipelines.evaluate import evaluate, read_records
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.shard import shard
 from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 from measure import measured
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.store.storage import on_disk
 from pipelines.store.store import Store, now
 from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint

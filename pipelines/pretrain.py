@@ -12,9 +12,9 @@ from rich.console import Console
 
 from pipelines import attempt, room
 from pipelines.driven_run import DrivenRun, driving
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
+from pipelines.mixtures.replay import trained_on
 from pipelines.remote_shards import RemoteShards, shard_files
-from pipelines.replay import trained_on
 from pipelines.shard import shard
 from pipelines.specs import paraphrases
 from pipelines.store.disk_cache import CACHE

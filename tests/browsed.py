@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from worlds import corpus, put_corpus
 
 from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DUPLICATES, LEAKS
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.manifest import AuditManifest
 from ubert.schema.mixture import Mixture

@@ -28,7 +28,7 @@ from chaos_trial import WAYS, Chaos, Tally, Trial, variables
 from chaos_world import STAGES, Stage, World, digest
 from object_store import serve
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
 
 SETTINGS = ("plain", "disk", "objects")

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.draw import MEMBERS
+from pipelines.mixtures.draw import MEMBERS
 from pipelines.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
 from pipelines.shard_files import Paraphrases
 from pipelines.store.storage import Place

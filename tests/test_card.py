@@ -12,7 +12,7 @@ from worlds import put_corpus
 
 from pipelines.card import model_card
 from pipelines.cli import app
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, run_cell
 from pipelines.probe.probe import splits, start

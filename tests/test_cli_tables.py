@@ -22,7 +22,7 @@ from worlds import put_corpus
 
 import pipelines.evaluate
 import pipelines.jobs
-import pipelines.mix
+import pipelines.mixtures.mix
 import pipelines.pretrain
 import pipelines.probe.probe
 import pipelines.shard

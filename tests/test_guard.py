@@ -16,8 +16,8 @@ from worlds import put_corpus
 from pipelines import cli
 from pipelines.audit.contamination import contamination
 from pipelines.audit.duplicates import duplicates
-from pipelines.mix import mix
-from pipelines.mixture_sql import explain
+from pipelines.mixtures.mix import mix
+from pipelines.mixtures.sql import explain
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError

@@ -17,7 +17,7 @@ from worlds import put_corpus
 
 from pipelines.audit.held_out import NEAR, Texts
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.mix import composition, mix
+from pipelines.mixtures.mix import composition, mix
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 

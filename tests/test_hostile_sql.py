@@ -18,12 +18,12 @@ import pytest
 import yaml
 from worlds import corpus, put_corpus
 
-from pipelines.mix import mix
-from pipelines.mixture_sql import condition, count_sql, matching
+from pipelines.mixtures.mix import mix
+from pipelines.mixtures.sql import condition, count_sql, matching
+from pipelines.mixtures.where import check
 from pipelines.render import csv_lines, json_array, table
 from pipelines.store.sandbox import Limits, sandbox, sql
 from pipelines.store.warehouse import connect
-from pipelines.where import check
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 

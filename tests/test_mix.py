@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 from worlds import corpus, put_corpus
 
-from pipelines.draw import MEMBERS
-from pipelines.mix import composition, mix
-from pipelines.mixture_sql import explain
-from pipelines.shares import balanced, quotas
+from pipelines.mixtures.draw import MEMBERS
+from pipelines.mixtures.mix import composition, mix
+from pipelines.mixtures.shares import balanced, quotas
+from pipelines.mixtures.sql import explain
 from pipelines.specs import mixture as load_mixture
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql

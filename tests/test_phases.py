@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from worlds import corpus, put_corpus
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from ubert.model.batch import Special
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture

@@ -20,7 +20,7 @@ from waiting import HANGS
 from pipelines import lease
 from pipelines import pretrain as job
 from pipelines.driven_run import DrivenRun
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.remote_run import pull
 from pipelines.specs import mixture
 from pipelines.store.disk_cache import CACHE

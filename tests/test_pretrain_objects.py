@@ -15,7 +15,7 @@ from ray_head import Head, head, node
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.remote_run import pull
 from pipelines.specs import mixture
 from pipelines.store.storage import ObjectPath

@@ -10,8 +10,8 @@ import yaml
 from handmade import ner, sentiment
 from worlds import put_corpus
 
-from pipelines.mix import mix
-from pipelines.replay import trained_on
+from pipelines.mixtures.mix import mix
+from pipelines.mixtures.replay import trained_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest
 from ubert.schema.recipe import Recipe

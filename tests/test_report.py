@@ -16,7 +16,7 @@ from worlds import put_corpus
 from pipelines import cli
 from pipelines.audit.duplicates import duplicates
 from pipelines.ingest.ingest import ingest
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.report.numbers import records
 from pipelines.report.page import RECORDS, html
 from pipelines.specs import dataset_names, mixture, specs_folder

@@ -25,7 +25,7 @@ import pipelines.store.storage
 from pipelines import peek
 from pipelines.audit.duplicates import duplicates
 from pipelines.ingest.ingest import Work, ingest
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.report.page import html
 from pipelines.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder

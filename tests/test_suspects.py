@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from worlds import put_corpus
 
 from pipelines.cli import app
-from pipelines.mix import composition, mix
+from pipelines.mixtures.mix import composition, mix
 from pipelines.report.page import html
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql

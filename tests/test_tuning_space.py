@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import corpus, put_corpus
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.tuning.space import Space, drawn_shares, space, weighted, within
 from ubert.schema.mixture import Mixture, MixtureSource
 

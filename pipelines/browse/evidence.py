@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pipelines.audit.shingles import Word, placed_words
 from pipelines.browse.records import SECONDS, by_id
-from pipelines.mixture_sql import literal
+from pipelines.mixtures.sql import literal
 from pipelines.report.records import Fact, shown
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql

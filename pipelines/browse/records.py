@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import duckdb
 
-from pipelines.mixture_sql import NAMED, literal
+from pipelines.mixtures.sql import NAMED, literal
+from pipelines.mixtures.where import check, one_condition
 from pipelines.store.storage import Place, explained, parquet_file, place
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
-from pipelines.where import check, one_condition
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest

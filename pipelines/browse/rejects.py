@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pipelines.browse.records import SECONDS
-from pipelines.mixture_sql import literal
+from pipelines.mixtures.sql import literal
 from pipelines.serving.wire import AbsentError
 from pipelines.store.storage import Place
 from pipelines.store.store import Store

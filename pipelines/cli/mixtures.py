@@ -31,9 +31,9 @@ def mix(
 
     Example: ubert mix first-mixture --dry-run
     """
-    from pipelines.mix import composition
-    from pipelines.mix import mix as job
-    from pipelines.mixture_sql import explain as mixture_sql
+    from pipelines.mixtures.mix import composition
+    from pipelines.mixtures.mix import mix as job
+    from pipelines.mixtures.sql import explain as mixture_sql
     from pipelines.specs import mixture, specs_folder
 
     chosen = mixture(name, specs_folder(specs))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.evaluate import read_records
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.progress import progress
 from pipelines.shard import shard_here
 from pipelines.short_run import shards_of, train, use_threads_of_task

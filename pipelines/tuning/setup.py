@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.short_run import short, weights_of_encoder
 from pipelines.specs import recipe as load_recipe
 from pipelines.store.storage import Place

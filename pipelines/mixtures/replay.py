@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.mix import mix
+from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
 from pipelines.store.storage import Place
 from ubert.schema.errors import UserError

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.mixture_sql import (
+from pipelines.mixtures.shares import balanced, quotas
+from pipelines.mixtures.sql import (
     Edge,
     Edges,
     Stratum,
@@ -32,7 +33,6 @@ from pipelines.mixture_sql import (
     text_sql,
 )
 from pipelines.progress import progress
-from pipelines.shares import balanced, quotas
 from pipelines.store.warehouse import explained
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.manifest import CorpusManifest, DrawnCategory, MixtureManifest

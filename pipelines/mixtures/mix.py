@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.audit.held_out import held_out_corpora
-from pipelines.draw import MEMBERS, Planned, count_tokens, draw, plan
-from pipelines.guard import counts, dropped
-from pipelines.mixture_sql import condition, count_sql, explain, matching, members_sql, source_name
+from pipelines.mixtures.draw import MEMBERS, Planned, count_tokens, draw, plan
+from pipelines.mixtures.guard import counts, dropped
+from pipelines.mixtures.sql import condition, count_sql, explain, matching, members_sql, source_name
+from pipelines.mixtures.where import check
 from pipelines.progress import progress
 from pipelines.store.sandbox import sandbox
 from pipelines.store.storage import Place, persistent
 from pipelines.store.store import Store, atomic, now
 from pipelines.store.warehouse import connect, explained
-from pipelines.where import check
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES, POLICIES, meets
 from ubert.schema.manifest import (

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from pipelines.guard import dropped_sql, evaluation_sql, pool_sql
-from pipelines.where import one_condition
+from pipelines.mixtures.guard import dropped_sql, evaluation_sql, pool_sql
+from pipelines.mixtures.where import one_condition
 from ubert.schema.mixture import Mixture, MixtureSource
 
 _PRIME = (1 << 48) - 59  # the key's halves times 30 bits each, modulo a prime: another order for each seed

@@ -1,0 +1,1 @@
+"""Mixtures: which records of which corpora are drawn, and how often."""
