@@ -36,8 +36,8 @@ from batches_theirs import consumed, dense, map_style, streaming, tokenised
 from measure import report, seconds
 from transformers import AutoTokenizer
 
-from pipelines.shard import run_unit
-from pipelines.shard_files import Unit, write
+from pipelines.shards.files import Unit, write
+from pipelines.shards.shard import run_unit
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import MANIFEST, ShardManifest

@@ -28,7 +28,7 @@ from learning_mentions import Train, in_parts, mentions
 
 from pipelines.evaluate import evaluate, read_records
 from pipelines.mixtures.mix import mix
-from pipelines.shard import shard
+from pipelines.shards.shard import shard
 from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe
 from pipelines.store.store import Store

@@ -1,6 +1,6 @@
 """How long training waits for the shards of an object store, simulated, and what the requests cost.
 
-Ours: each machine fetches shards in the order in which its steps first need them (`pipelines/remote_shards.py`).
+Ours: each machine fetches shards in the order in which its steps first need them (`pipelines/shards/remote.py`).
 Theirs: each machine copies all shards, then trains.
 
     python benchmarks/simulate.py --machines 64 --bytes 790e9 --cache 1e12 --bandwidth 1e9
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from measure import report
 
-from pipelines.remote_shards import THREADS
+from pipelines.shards.remote import THREADS
 from pipelines.store.storage import BLOCK
 
 REQUEST = 0.4e-6  # dollars of a GET or HEAD

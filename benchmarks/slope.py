@@ -25,7 +25,7 @@ from mixture import plot
 from pipelines.audit.duplicates import duplicates
 from pipelines.ingest.ingest import ingest
 from pipelines.mixtures.mix import mix
-from pipelines.shard import shard
+from pipelines.shards.shard import shard
 from ubert.schema.mixture import Mixture
 
 SIZES = {

@@ -12,7 +12,7 @@ from rich.text import Text
 from transformers import AutoConfig
 
 from pipelines.described import colour, described, few
-from pipelines.remote_shards import shard_files
+from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe, specs_folder
 from pipelines.store.storage import Place, arrow, explained, parquet
 from pipelines.store.store import Store

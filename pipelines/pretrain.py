@@ -14,8 +14,8 @@ from pipelines import attempt, room
 from pipelines.driven_run import DrivenRun, driving
 from pipelines.mixtures.mix import mix
 from pipelines.mixtures.replay import trained_on
-from pipelines.remote_shards import RemoteShards, shard_files
-from pipelines.shard import shard
+from pipelines.shards.remote import RemoteShards, shard_files
+from pipelines.shards.shard import shard
 from pipelines.specs import paraphrases
 from pipelines.store.disk_cache import CACHE
 from pipelines.store.storage import Place

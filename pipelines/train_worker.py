@@ -12,7 +12,7 @@ import torch.distributed as dist
 from pipelines.driven_run import bring
 from pipelines.evaluate import measure
 from pipelines.remote_run import Mirror, run_in
-from pipelines.remote_shards import shard_files
+from pipelines.shards.remote import shard_files
 from pipelines.store.storage import ObjectPath, Place, on_disk, place
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.mixtures.draw import MEMBERS
-from pipelines.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
-from pipelines.shard_files import Paraphrases
+from pipelines.shards.files import Paraphrases
+from pipelines.shards.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.arrow import records_to_batch

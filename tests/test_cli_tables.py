@@ -25,7 +25,7 @@ import pipelines.jobs
 import pipelines.mixtures.mix
 import pipelines.pretrain
 import pipelines.probe.probe
-import pipelines.shard
+import pipelines.shards.shard
 import pipelines.suspects.suspects
 import pipelines.thresholds
 import pipelines.tuning.affinity
@@ -119,7 +119,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         report(SimpleNamespace(reused=0))
         return shards
 
-    monkeypatch.setattr(pipelines.shard, "shard", shard)
+    monkeypatch.setattr(pipelines.shards.shard, "shard", shard)
 
 
 CASES: dict[str, tuple[str, list[str] | None]] = {  # arguments, and the titles where there are several tables

@@ -23,7 +23,7 @@ from pipelines.cli import app
 from pipelines.evaluate import evaluate, find_checkpoint
 from pipelines.inputs import plain_lines, read_inputs
 from pipelines.predict import comma_separated
-from pipelines.round_trip import markdown, round_trip
+from pipelines.shards.round_trip import markdown, round_trip
 from pipelines.store.store import Store, now
 from ubert.evaluation import metric
 from ubert.inference.beam import Search

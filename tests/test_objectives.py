@@ -13,7 +13,7 @@ from handmade import ENCODER, ner, question, record, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.rows import Window, windows
+from pipelines.shards.rows import Window, windows
 from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
 from ubert.objectives import (

@@ -10,7 +10,7 @@ from handmade import make_shards, ner, question, sentiment
 from object_store import ObjectStore
 from waiting import wait_for
 
-from pipelines.remote_shards import RemoteShards
+from pipelines.shards.remote import RemoteShards
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.model.batch import Special
@@ -101,7 +101,7 @@ def test_shards_are_read_in_order_through_a_cache_that_holds_few(there: ObjectPa
 def test_what_was_only_fetched_ahead_gives_way_to_what_a_step_waits_for(
     there: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.remote_shards.PATIENCE", 20.0)
+    monkeypatch.setattr("pipelines.shards.remote.PATIENCE", 20.0)
     sizes = there.sizes()
     first, *later = files(there, tmp_path / "any").manifest.shards
     shards = files(there, tmp_path / "one", max(sizes[file.path] for file in [first, *later]))

@@ -6,7 +6,7 @@ import numpy as np
 from handmade import ENCODER, record
 from msgspec.structs import replace
 
-from pipelines.rows import Rows
+from pipelines.shards.rows import Rows
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.record import Category, Relation, Span
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from handmade import ENCODER, make_shards, ner, question, record, sentiment, write_mixture
 
-from pipelines.shard import Work, plan, run_unit, shard, units
-from pipelines.shard_files import CATEGORY_TOKENS
+from pipelines.shards.files import CATEGORY_TOKENS
+from pipelines.shards.shard import Work, plan, run_unit, shard, units
 from pipelines.store.store import Store
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
@@ -235,8 +235,8 @@ def test_the_same_bytes_from_ray_workers_and_after_a_kill(tmp_path: Path) -> Non
 
 def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_shards(make_shards(tmp_path / "one", CORPORA))
-    monkeypatch.setattr("pipelines.shard.CHUNK", 30)
-    monkeypatch.setattr("pipelines.shard_files.BATCH_ROWS", 60)
+    monkeypatch.setattr("pipelines.shards.shard.CHUNK", 30)
+    monkeypatch.setattr("pipelines.shards.files.BATCH_ROWS", 60)
     several = open_shards(make_shards(tmp_path / "two", CORPORA))
     assert len([*one.files]) == len(one.manifest.shards) == len(several.manifest.shards) < len([*several.files])
     assert one.manifest.alignment == several.manifest.alignment

@@ -27,7 +27,7 @@ from pipelines.audit.duplicates import duplicates
 from pipelines.ingest.ingest import Work, ingest
 from pipelines.mixtures.mix import mix
 from pipelines.report.page import html
-from pipelines.shard import shard
+from pipelines.shards.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.stats import overview, refused
 from pipelines.store.storage import ObjectPath, Place, arrow, place

@@ -16,7 +16,7 @@ import torch
 from tiny_run import losses, make_encoder, make_recipe
 
 import ubert
-from pipelines.rows import Rows
+from pipelines.shards.rows import Rows
 from ubert.inference.beam import Search
 from ubert.model.attention import PADDING
 from ubert.model.cloze import ClozeBatch

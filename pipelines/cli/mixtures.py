@@ -76,8 +76,8 @@ def shard(
 
     Example: ubert shard first-mixture
     """
-    from pipelines.shard import Work
-    from pipelines.shard import shard as job
+    from pipelines.shards.shard import Work
+    from pipelines.shards.shard import shard as job
     from pipelines.specs import paraphrases, specs_folder
 
     works: list[Work] = []

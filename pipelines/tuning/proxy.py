@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pipelines.evaluate import read_records
 from pipelines.mixtures.mix import mix
 from pipelines.progress import progress
-from pipelines.shard import shard_here
+from pipelines.shards.shard import shard_here
 from pipelines.short_run import shards_of, train, use_threads_of_task
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now

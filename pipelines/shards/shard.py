@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from pipelines.rows import Rows
-from pipelines.shard_files import Paraphrases, Unit, checksum, write, write_unit
+from pipelines.shards.files import Paraphrases, Unit, checksum, write, write_unit
+from pipelines.shards.rows import Rows
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, arrow, explained, parquet_file, persistent
 from pipelines.store.store import Store, link, now
@@ -175,9 +175,9 @@ def plan(
         of_corpus = store.directory("corpora", corpus, version)
         manifest = read_manifest(CorpusManifest, of_corpus)
         objective(manifest.task)
-        code = code_hash("pipelines.rows", "ubert.schema.arrow", f"ubert.objectives.{manifest.task}")
+        code = code_hash("pipelines.shards.rows", "ubert.schema.arrow", f"ubert.objectives.{manifest.task}")
         parts += [Part(corpus, of_corpus / part, code) for part in manifest.parts]
-    codes = [code_hash("pipelines.shard_files"), *sorted({part.code for part in parts})]
+    codes = [code_hash("pipelines.shards.files"), *sorted({part.code for part in parts})]
     words = sorted((name, list(others)) for name, others in paraphrases.items())
     name = fingerprint(mixed.fingerprint, tokenizer.hash, max_tokens, SCHEMA_VERSION, codes, words)
     directory = (drawn or store).directory("shards", mixture, name)

@@ -1,4 +1,4 @@
-"""What perfect scores would decode to, corpus by corpus: `python -m pipelines.round_trip`.
+"""What perfect scores would decode to, corpus by corpus: `python -m pipelines.shards.round_trip`.
 
 Prints a Markdown table: the records that come back exactly, and by reason the annotations that don't.
 """

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from pipelines.rows import LOST_SCHEMA, Rows, lists
+from pipelines.shards.rows import LOST_SCHEMA, Rows, lists
 from pipelines.store.storage import ObjectPath, Place, arrow, explained
 from pipelines.store.store import atomic, on_this_disk
 from ubert.inference.questions import INSTRUCTIONS

@@ -1,0 +1,1 @@
+"""Shards: mixtures that are tokenised once, into files that training maps into memory."""
