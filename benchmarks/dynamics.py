@@ -21,7 +21,7 @@ from measure import report
 
 from pipelines.samples.generate import stream_of
 from pipelines.samples.reviews import LABELS
-from pipelines.short_run import shards_of
+from pipelines.training.short_run import shards_of
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.training import loop

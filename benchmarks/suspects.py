@@ -24,13 +24,13 @@ from measure import report
 from pipelines.mapping.mapper import mapper
 from pipelines.samples.generate import generate
 from pipelines.samples.noise import CHANGES, TRUTH
-from pipelines.short_run import shards_of
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
 from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import ranked
 from pipelines.suspects.fold import fold_of, said, trained
 from pipelines.suspects.suspects import DEFAULT, contradicted
+from pipelines.training.short_run import shards_of
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
 from ubert.training import loop

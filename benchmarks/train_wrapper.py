@@ -23,10 +23,10 @@ import yaml
 from measure import report
 
 from pipelines.ingest.ingest import ingest
-from pipelines.pretrain import pretrain
 from pipelines.samples.generate import generate_files
 from pipelines.specs import specs_folder
 from pipelines.tasks import session
+from pipelines.training.pretrain import pretrain
 from ubert.schema.recipe import Recipe
 from ubert.training import log
 

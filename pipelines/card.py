@@ -9,10 +9,10 @@ from statistics import mean
 
 import ubert
 from pipelines.markdown import markdown_table
-from pipelines.short_run import weights_of
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
+from pipelines.training.short_run import weights_of
 from ubert.inference.thresholds import read_thresholds
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 
 import ubert
 from pipelines.progress import progress
-from pipelines.remote_run import pull, run_in
 from pipelines.store.storage import ObjectPath, Place, explained, on_disk, parquet
 from pipelines.store.store import Store
+from pipelines.training.remote_run import pull, run_in
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference.beam import Search

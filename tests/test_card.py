@@ -16,8 +16,8 @@ from pipelines.mixtures.mix import mix
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, run_cell
 from pipelines.probe.probe import splits, start
-from pipelines.short_run import shards_of
 from pipelines.store.store import Store
+from pipelines.training.short_run import shards_of
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor

@@ -23,18 +23,18 @@ from worlds import put_corpus
 import pipelines.evaluate
 import pipelines.jobs
 import pipelines.mixtures.mix
-import pipelines.pretrain
 import pipelines.probe.probe
 import pipelines.shards.shard
 import pipelines.suspects.suspects
 import pipelines.thresholds
+import pipelines.training.pretrain
 import pipelines.tuning.affinity
 import pipelines.tuning.page
 import pipelines.tuning.tune
-from pipelines import compare
 from pipelines.cli import app
 from pipelines.cli.stages import STAGES
 from pipelines.samples.generate import generate_files
+from pipelines.training import compare
 
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 RESULT = {"corpus": "reviews", "split": "test", "records": 2, "seconds": 1.0, "metrics": {"accuracy": 0.5}}
@@ -95,7 +95,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
     found = SimpleNamespace(counts={"records": 0, "flagged": 0}, parameters={"source": "folds"})
     for module, name, result in (
-        (pipelines.pretrain, "pretrain", checkpoint),
+        (pipelines.training.pretrain, "pretrain", checkpoint),
         (compare, "comparison_table", pa.table({"corpus": ["reviews"], "before": [0.1]})),
         (pipelines.evaluate, "find_checkpoint", checkpoint),
         (pipelines.evaluate, "evaluate", RESULT),

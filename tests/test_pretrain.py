@@ -13,9 +13,9 @@ from handmade import write_mixture
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from waiting import wait_for
 
-from pipelines.compare import compare
 from pipelines.evaluate import evaluate
-from pipelines.pretrain import pretrain
+from pipelines.training.compare import compare
+from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory

@@ -27,7 +27,7 @@ ELASTIC = """
 import json, sys, threading, time
 from pathlib import Path
 from ray.cluster_utils import Cluster
-from pipelines.pretrain import pretrain
+from pipelines.training.pretrain import pretrain
 from pipelines.specs import specs_folder
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, log
@@ -75,7 +75,7 @@ ONE_GPU = """
 import json, sys
 from pathlib import Path
 import ray
-from pipelines.pretrain import pretrain
+from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 

@@ -17,23 +17,23 @@ from handmade import shard_members, write_mixture
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from waiting import HANGS
 
-from pipelines import lease
-from pipelines import pretrain as job
-from pipelines.driven_run import DrivenRun
 from pipelines.mixtures.mix import mix
-from pipelines.remote_run import pull
 from pipelines.specs import mixture
 from pipelines.store.disk_cache import CACHE
 from pipelines.store.storage import ObjectPath, Place
 from pipelines.store.store import Store
-from pipelines.train_worker import work_on
+from pipelines.training import lease
+from pipelines.training import pretrain as job
+from pipelines.training.driven_run import DrivenRun
+from pipelines.training.remote_run import pull
+from pipelines.training.worker import work_on
 from ubert.schema.errors import UserError
 from ubert.training.step import ALONE
 
 WORKER = """
 import json, os, sys
 import torch.distributed as dist
-from pipelines.train_worker import work_on
+from pipelines.training.worker import work_on
 from ubert.training.step import Worker
 
 dist.init_process_group("gloo")

@@ -16,9 +16,9 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_reci
 from waiting import HANGS, wait_for
 
 from pipelines.mixtures.mix import mix
-from pipelines.remote_run import pull
 from pipelines.specs import mixture
 from pipelines.store.storage import ObjectPath
+from pipelines.training.remote_run import pull
 from ubert.training import loop
 from ubert.training.checkpoint import STATE
 

@@ -9,10 +9,10 @@ import pytest
 from object_store import ObjectStore
 from tiny_run import World, losses, make_recipe, make_world
 
-from pipelines import lease
-from pipelines.driven_run import StoredRun
-from pipelines.remote_run import Mirror, RemoteLog, pull
 from pipelines.store.storage import ObjectPath
+from pipelines.training import lease
+from pipelines.training.driven_run import StoredRun
+from pipelines.training.remote_run import Mirror, RemoteLog, pull
 from ubert.schema.errors import UserError
 from ubert.training import checkpoint, log, loop, run_directory
 
@@ -137,7 +137,7 @@ def test_logs_follow_in_pieces_and_begin_anew_where_a_run_does(remote: ObjectPat
 def test_a_wish_to_stop_reaches_the_machine_that_trains(
     remote: ObjectPath, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.remote_run.LOOK", 0.01)
+    monkeypatch.setattr("pipelines.training.remote_run.LOOK", 0.01)
     recipe = make_recipe(world.encoder)
     driven = StoredRun(remote, tmp_path / "driver" / "tiny", recipe, "", tmp_path / "logs")
     mirror = Mirror(remote / "runs" / "tiny", tmp_path / "tiny", "")

@@ -62,10 +62,10 @@ def pretrain(
 
     Example: ubert pretrain trec --workers 2
     """
-    from pipelines.compare import comparison_table
-    from pipelines.pretrain import pretrain as job
     from pipelines.specs import recipe as load_recipe
     from pipelines.specs import specs_folder
+    from pipelines.training.compare import comparison_table
+    from pipelines.training.pretrain import pretrain as job
 
     folder = specs_folder(specs)
     chosen = load_recipe(recipe, folder)

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 from pipelines.evaluate import measure, read_records
 from pipelines.probe.shots import drawn
-from pipelines.short_run import ALONE, MAX_TOKENS, shards_of, train, use_threads_of_task
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now
+from pipelines.training.short_run import ALONE, MAX_TOKENS, shards_of, train, use_threads_of_task
 from ubert.evaluation import MAIN
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import encoder_path, load_tokenizer

@@ -12,10 +12,10 @@ import ubert
 from pipelines.evaluate import find_checkpoint
 from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
-from pipelines.short_run import weights_of
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.tasks import completed
+from pipelines.training.short_run import weights_of
 from ubert.model.tokenizer import encoder_path
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import is_folder

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from pipelines.audit.evidence import LABEL_TASKS
 from pipelines.evaluate import read_records
-from pipelines.short_run import shards_of, train, use_threads_of_task
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic
+from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.inference.predictor import Predictor, query_of
 from ubert.objectives import DiscontinuousPrediction, LabelPrediction, Prediction, SpanPrediction
 from ubert.schema.manifest import fingerprint

@@ -12,7 +12,6 @@ from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.evaluate import read_records
 from pipelines.probe.cell import RATES
 from pipelines.progress import progress
-from pipelines.short_run import short, weights_of_encoder
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, parquet
 from pipelines.store.store import Store, atomic, now
@@ -22,6 +21,7 @@ from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
 from pipelines.suspects.passes import fingerprint_of, suspicious_passes
 from pipelines.tasks import completed
+from pipelines.training.short_run import short, weights_of_encoder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
 from ubert.schema.recipe import Recipe

@@ -18,10 +18,10 @@ from pipelines.evaluate import read_records
 from pipelines.mixtures.mix import mix
 from pipelines.progress import progress
 from pipelines.shards.shard import shard_here
-from pipelines.short_run import shards_of, train, use_threads_of_task
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now
 from pipelines.tasks import completed
+from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.mixture import Mixture

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.mixtures.mix import mix
-from pipelines.short_run import short, weights_of_encoder
 from pipelines.specs import recipe as load_recipe
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
+from pipelines.training.short_run import short, weights_of_encoder
 from pipelines.tuning.proxy import Proxy
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest, MixtureManifest

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines.driven_run import DrivenRun
-from pipelines.room import POLL, Kind
 from pipelines.store.store import now
-from pipelines.train_worker import work_on
+from pipelines.training.capacity import POLL, Kind
+from pipelines.training.driven_run import DrivenRun
+from pipelines.training.worker import work_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.training import log, run_directory

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines import lease
-from pipelines.remote_run import RemoteLog, pull, run_in
 from pipelines.store.storage import ObjectPath, Place, on_disk, upload
+from pipelines.training import lease
+from pipelines.training.remote_run import RemoteLog, pull, run_in
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pipelines.driven_run import bring
 from pipelines.evaluate import measure
-from pipelines.remote_run import Mirror, run_in
 from pipelines.shards.remote import shard_files
 from pipelines.store.storage import ObjectPath, Place, on_disk, place
+from pipelines.training.driven_run import bring
+from pipelines.training.remote_run import Mirror, run_in
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel

@@ -10,8 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines import attempt, room
-from pipelines.driven_run import DrivenRun, driving
 from pipelines.mixtures.mix import mix
 from pipelines.mixtures.replay import trained_on
 from pipelines.shards.remote import RemoteShards, shard_files
@@ -21,6 +19,8 @@ from pipelines.store.disk_cache import CACHE
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.tasks import session
+from pipelines.training import capacity, restart
+from pipelines.training.driven_run import DrivenRun, driving
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, run_directory
@@ -104,19 +104,19 @@ def _driven(
         "resume": resume,
     }
     with session(address, dashboard=True):
-        kind = room.kind()
+        kind = capacity.kind()
         starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}"
         errors.print(starting + WITHOUT_GPU * (kind == "CPU"), highlight=False, soft_wrap=True)
         return _train(work, driven, workers, kind)
 
 
-def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: room.Kind) -> Path:
+def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind) -> Path:
     """Run the loop on Ray's workers. Where one dies or its machine is taken away, as many as there is room for go
     on from the last checkpoint with the same global batches; and all of them, once there is room for all."""
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
-    if workers > (there := room.there(kind)):
+    if workers > (there := capacity.there(kind)):
         raise UserError(
             f"--workers {workers}: Ray has {there} {kind}s, and a worker needs one; ask for fewer"
             + (", or start Ray with --num-gpus 0 to train without" if kind == "GPU" else "")
@@ -127,13 +127,13 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: room.Kin
         while now := _room(workers, kind, asked):
             died = False
             try:
-                grown = attempt.fit(work, driven, now, kind, asked, partial(_is_roomier, now, workers, kind))
+                grown = restart.fit(work, driven, now, kind, asked, partial(_is_roomier, now, workers, kind))
                 driven.bring()
                 if finished := run_directory.finished(run):
                     return run / finished.checkpoint
                 ended = "there is room for all workers" if grown else "a machine is being taken away"
             except (TrainingFailedError, RayActorError) as error:
-                ended, died = attempt.explained(error)
+                ended, died = restart.explained(error)
                 driven.bring()
             before, reached = reached, checkpoint.latest(run)
             deaths = died + (deaths if reached == before else 0)
@@ -145,7 +145,7 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: room.Kin
             if not asked():
                 errors.print(f"{ended}; the run goes on from {reached.name if reached else 'its start'}")
                 if died:
-                    room.call_roll()
+                    capacity.call_roll()
     last = checkpoint.latest(run)
     raise KeyboardInterrupt(
         f"stopped; {last} is written, and the same command goes on from there"
@@ -154,18 +154,18 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: room.Kin
     )
 
 
-def _room(workers: int, kind: room.Kind, asked: Callable[[], bool]) -> int:
+def _room(workers: int, kind: capacity.Kind, asked: Callable[[], bool]) -> int:
     """How many of the workers to start now, at least one; 0 where it is asked to stop before there is room."""
     while not asked():
-        if now := min(workers, room.found(kind, workers)):
+        if now := min(workers, capacity.found(kind, workers)):
             if now < workers:
                 errors.print(f"there is room for {now} of {workers} workers; all go on when there is for all")
             return now
         errors.print(f"there is no room: no {kind} is free; the run waits for one, and Ctrl-C stops it")
-        room.wait_for_one(kind, asked)
+        capacity.wait_for_one(kind, asked)
     return 0
 
 
-def _is_roomier(now: int, workers: int, kind: room.Kind) -> bool:
+def _is_roomier(now: int, workers: int, kind: capacity.Kind) -> bool:
     """Whether fewer workers are at work than were asked for, and there is room for all by now."""
-    return now < workers <= now + room.free(kind)
+    return now < workers <= now + capacity.free(kind)

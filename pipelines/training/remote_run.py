@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines import lease
 from pipelines.store.storage import ObjectPath, upload
 from pipelines.store.store import atomic, link
+from pipelines.training import lease
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.training import checkpoint

@@ -9,9 +9,9 @@ from typing import TypedDict
 import pyarrow as pa
 
 from pipelines.evaluate import Evaluation, evaluate
-from pipelines.remote_run import EVALUATION, run_in
 from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import atomic
+from pipelines.training.remote_run import EVALUATION, run_in
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, run_directory

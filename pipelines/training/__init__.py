@@ -1,0 +1,1 @@
+"""Training under Ray Train: launch, restart, runs in an object store, short runs."""
