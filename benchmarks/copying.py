@@ -18,7 +18,7 @@ from pathlib import Path
 from measure import report
 
 import ubert
-from pipelines.evaluate import find_checkpoint, read_records
+from pipelines.models.evaluate import find_checkpoint, read_records
 from pipelines.store.storage import place
 from pipelines.store.store import Store
 from ubert.evaluation import metric

@@ -26,8 +26,8 @@ import torch
 import yaml
 from learning_mentions import Train, in_parts, mentions
 
-from pipelines.evaluate import evaluate, read_records
 from pipelines.mixtures.mix import mix
+from pipelines.models.evaluate import evaluate, read_records
 from pipelines.shards.shard import shard
 from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe

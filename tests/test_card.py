@@ -10,9 +10,9 @@ from tiny_run import make_encoder
 from typer.testing import CliRunner
 from worlds import put_corpus
 
-from pipelines.card import model_card
 from pipelines.cli import app
 from pipelines.mixtures.mix import mix
+from pipelines.models.card import model_card
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, run_cell
 from pipelines.probe.probe import splits, start

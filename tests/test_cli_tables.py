@@ -20,13 +20,13 @@ from typer.main import get_command
 from typer.testing import CliRunner
 from worlds import put_corpus
 
-import pipelines.evaluate
 import pipelines.jobs
 import pipelines.mixtures.mix
+import pipelines.models.evaluate
+import pipelines.models.thresholds
 import pipelines.probe.probe
 import pipelines.shards.shard
 import pipelines.suspects.suspects
-import pipelines.thresholds
 import pipelines.training.pretrain
 import pipelines.tuning.affinity
 import pipelines.tuning.page
@@ -97,10 +97,10 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module, name, result in (
         (pipelines.training.pretrain, "pretrain", checkpoint),
         (compare, "comparison_table", pa.table({"corpus": ["reviews"], "before": [0.1]})),
-        (pipelines.evaluate, "find_checkpoint", checkpoint),
-        (pipelines.evaluate, "evaluate", RESULT),
+        (pipelines.models.evaluate, "find_checkpoint", checkpoint),
+        (pipelines.models.evaluate, "evaluate", RESULT),
         (
-            pipelines.thresholds,
+            pipelines.models.thresholds,
             "fit",
             ("ner", SimpleNamespace(threshold=0.4, records=2), {0.4: {"span_f1": 0.5}}),
         ),

@@ -20,9 +20,9 @@ from waiting import HANGS
 
 import ubert
 from pipelines.cli import app
-from pipelines.evaluate import evaluate, find_checkpoint
-from pipelines.inputs import plain_lines, read_inputs
-from pipelines.predict import comma_separated
+from pipelines.models.evaluate import evaluate, find_checkpoint
+from pipelines.models.inputs import plain_lines, read_inputs
+from pipelines.models.predict import comma_separated
 from pipelines.shards.round_trip import markdown, round_trip
 from pipelines.store.store import Store, now
 from ubert.evaluation import metric

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli import app
-from pipelines.generate import generate as generate_job
-from pipelines.inputs import Input
+from pipelines.models.generate import generate as generate_job
+from pipelines.models.inputs import Input
 from ubert.inference import generation
 from ubert.inference.beam import Search
 from ubert.inference.predictor import Predictor

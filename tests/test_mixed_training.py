@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 
-from pipelines.evaluate import evaluate
+from pipelines.models.evaluate import evaluate
 from ubert.inference.windows import blocks
 from ubert.model import attention, cloze
 from ubert.model.batch import Batch

@@ -14,11 +14,11 @@ import pytest
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
-from pipelines import predict as predict_module
 from pipelines.cli import app
-from pipelines.inputs import read_inputs
-from pipelines.json_lines import resumable, utf8_line
-from pipelines.predict import Ask, predict_file
+from pipelines.models import predict as predict_module
+from pipelines.models.inputs import read_inputs
+from pipelines.models.json_lines import resumable, utf8_line
+from pipelines.models.predict import Ask, predict_file
 from ubert.inference.predictor import Predictor
 from ubert.schema.errors import UserError
 

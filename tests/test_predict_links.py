@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli import app
-from pipelines.predict import event_types, overlap_policies, relation_types
+from pipelines.models.predict import event_types, overlap_policies, relation_types
 from ubert.inference import scoring
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer

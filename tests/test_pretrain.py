@@ -13,7 +13,7 @@ from handmade import write_mixture
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from waiting import wait_for
 
-from pipelines.evaluate import evaluate
+from pipelines.models.evaluate import evaluate
 from pipelines.training.compare import compare
 from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError

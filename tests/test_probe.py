@@ -83,7 +83,7 @@ def test_a_cell_is_kept_and_not_run_twice(root: Path, encoder: Path) -> None:
 
 
 def test_no_shot_is_among_the_records_that_are_measured(root: Path, encoder: Path) -> None:
-    from pipelines.evaluate import read_records
+    from pipelines.models.evaluate import read_records
 
     store = Store(root)
     measured = {one.record_id for one in read_records(*store.current("corpora", "reviews"), "train", 20)}

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from tiny_run import losses, make_encoder, make_recipe
 from torch import Tensor
 
-from pipelines.evaluate import evaluate
+from pipelines.models.evaluate import evaluate
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference import pointing

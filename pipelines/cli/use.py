@@ -94,9 +94,16 @@ def predict(
 
     Example: ubert predict quiz --task choice --categories '"yes, it is",no' --pair "Is it shut?" "No light."
     """
-    from pipelines.evaluate import find_checkpoint
-    from pipelines.predict import Ask, comma_separated, event_types, overlap_policies, predict_file, relation_types
-    from pipelines.predict import predict as job
+    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.predict import (
+        Ask,
+        comma_separated,
+        event_types,
+        overlap_policies,
+        predict_file,
+        relation_types,
+    )
+    from pipelines.models.predict import predict as job
 
     if (output is not None and source is None) or (workers > 1 and output is None):
         raise typer.BadParameter("--output needs --input, and --workers needs --output")

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pipelines.evaluate import measure, read_records
+from pipelines.models.evaluate import measure, read_records
 from pipelines.probe.shots import drawn
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now

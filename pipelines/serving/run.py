@@ -107,7 +107,7 @@ def open_predictor(checkpoint: Path, root: Place, precision: Precision) -> Predi
         UserError: there is none, or it is damaged.
     """
     import ubert
-    from pipelines.evaluate import find_checkpoint
+    from pipelines.models.evaluate import find_checkpoint
 
     predictor = ubert.load(find_checkpoint(checkpoint, root), precision=precision)
     predictor.predict(["Rain."], task="classification", categories=["weather"])

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.evaluate import read_records
+from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
 from pipelines.store.store import Store
 from ubert.evaluation.round_trip import total

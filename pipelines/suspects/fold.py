@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.audit.evidence import LABEL_TASKS
-from pipelines.evaluate import read_records
+from pipelines.models.evaluate import read_records
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic
 from pipelines.training.short_run import shards_of, train, use_threads_of_task

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.evaluate import read_records
+from pipelines.models.evaluate import read_records
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import Suspect, ranked

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
-from pipelines.evaluate import read_records
+from pipelines.models.evaluate import read_records
 from pipelines.probe.cell import RATES
 from pipelines.progress import progress
 from pipelines.store.code_hash import code_hash

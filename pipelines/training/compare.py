@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import pyarrow as pa
 
-from pipelines.evaluate import Evaluation, evaluate
+from pipelines.models.evaluate import Evaluation, evaluate
 from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import atomic
 from pipelines.training.remote_run import EVALUATION, run_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pipelines.evaluate import measure
+from pipelines.models.evaluate import measure
 from pipelines.shards.remote import shard_files
 from pipelines.store.storage import ObjectPath, Place, on_disk, place
 from pipelines.training.driven_run import bring

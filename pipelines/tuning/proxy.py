@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.evaluate import read_records
 from pipelines.mixtures.mix import mix
+from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
 from pipelines.shards.shard import shard_here
 from pipelines.store.storage import Place

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import ubert
-from pipelines.inputs import read_inputs, to_input
-from pipelines.json_lines import utf8_line
-from pipelines.predict import Ask, answered, chunks_of
+from pipelines.models.inputs import read_inputs, to_input
+from pipelines.models.json_lines import utf8_line
+from pipelines.models.predict import Ask, answered, chunks_of
 from pipelines.tasks import explained, session
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision

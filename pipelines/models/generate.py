@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import ubert
-from pipelines.inputs import ANSWERS, Input
-from pipelines.predict import CHUNK, pairs_of
+from pipelines.models.inputs import ANSWERS, Input
+from pipelines.models.predict import CHUNK, pairs_of
 from ubert.inference.beam import Search
 from ubert.schema.recipe import Precision
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Required, TypedDict, Unpack, get_args
 
 import ubert
-from pipelines.inputs import Input, Inputs, read_inputs
-from pipelines.json_lines import resumable
+from pipelines.models.inputs import Input, Inputs, read_inputs
+from pipelines.models.json_lines import resumable
 from pipelines.progress import meter
 from ubert.inference.candidates import Events, Relations
 from ubert.inference.predictor import Predictor
@@ -107,7 +107,7 @@ def predict_file(
         meter(source.name, inputs.size, "texts") as advance,
     ):
         if workers > 1:
-            from pipelines.predict_pool import predict_on_workers
+            from pipelines.models.pool import predict_on_workers
 
             chunks = predict_on_workers(
                 checkpoint,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import ubert
-from pipelines.evaluate import read_records, records_of
+from pipelines.models.evaluate import read_records, records_of
 from pipelines.progress import progress
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic
@@ -51,7 +51,7 @@ def fit(
         checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
         corpora: one or several, of one task.
         limit: the first so many records of each corpus by sampling key.
-        overlap, precision, root: see `pipelines.evaluate.evaluate`.
+        overlap, precision, root: see `pipelines.models.evaluate.evaluate`.
 
     Raises:
         UserError: no such checkpoint, corpus or split; corpora of several tasks, or of one without a threshold.

@@ -1,0 +1,1 @@
+"""Trained models: predict, generate, evaluate, fit thresholds, write model cards."""
