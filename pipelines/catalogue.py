@@ -15,10 +15,10 @@ import typer
 from pipelines.cli.shared import STORE, Root, Specs, plainly, write
 from pipelines.markdown import markdown_table
 from pipelines.pages.examples import WORDS, drawn, left_out, one_of_each, plain
+from pipelines.report.visible import shortened
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
-from pipelines.visible import shortened
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, TASKS, Record
 from ubert.schema.spec import DatasetSpec

@@ -9,7 +9,7 @@ import pytest
 from worlds import World, numbers
 
 from pipelines.ingest.ingest import Work
-from pipelines.stats import refused
+from pipelines.report.stats import refused
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError

@@ -21,7 +21,7 @@ from worlds import corpus, put_corpus
 from pipelines.mixtures.mix import mix
 from pipelines.mixtures.sql import condition, count_sql, matching
 from pipelines.mixtures.where import check
-from pipelines.render import csv_lines, json_array, table
+from pipelines.report.render import csv_lines, json_array, table
 from pipelines.store.sandbox import Limits, sandbox, sql
 from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError

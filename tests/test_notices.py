@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from worlds import World
 
-from pipelines import peek
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
+from pipelines.report import peek
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
 from ubert.schema.manifest import CorpusManifest

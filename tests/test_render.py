@@ -14,7 +14,7 @@ import pytest
 
 from pipelines import cli
 from pipelines.cli.shared import print_rows
-from pipelines.render import csv_lines, json_array, table
+from pipelines.report.render import csv_lines, json_array, table
 from pipelines.store.sandbox import sql
 
 PRINTERS = {"table": table, "csv": csv_lines, "json": json_array}

@@ -19,9 +19,9 @@ from pipelines.ingest.ingest import ingest
 from pipelines.mixtures.mix import mix
 from pipelines.report.numbers import records
 from pipelines.report.page import RECORDS, html
+from pipelines.report.visible import visible
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.store.warehouse import connect, sql
-from pipelines.visible import visible
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 

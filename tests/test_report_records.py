@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pipelines.report.records import BEFORE, FEW, Passage, shown
-from pipelines.visible import fitted, shortened, visible
+from pipelines.report.visible import fitted, shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 

@@ -22,14 +22,14 @@ from object_store import ObjectStore
 from worlds import World, numbers
 
 import pipelines.store.storage
-from pipelines import peek
 from pipelines.audit.duplicates import duplicates
 from pipelines.ingest.ingest import Work, ingest
 from pipelines.mixtures.mix import mix
+from pipelines.report import peek
 from pipelines.report.page import html
+from pipelines.report.stats import overview, refused
 from pipelines.shards.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
-from pipelines.stats import overview, refused
 from pipelines.store.storage import ObjectPath, Place, arrow, place
 from pipelines.store.store import Store, atomic
 from pipelines.store.warehouse import sql

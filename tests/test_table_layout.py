@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipelines.table_layout import laid_out
+from pipelines.report.table_layout import laid_out
 
 NAMES = st.text("abcxyz_019/京", min_size=1, max_size=60)
 TEXTS = st.text("ab 京\n\t", max_size=200)

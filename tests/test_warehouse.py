@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from worlds import World, corpus, put_corpus
 
 from pipelines import cli
-from pipelines.render import table
-from pipelines.stats import overview, refused
+from pipelines.report.render import table
+from pipelines.report.stats import overview, refused
 from pipelines.store.warehouse import connect, explained, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span

@@ -11,9 +11,9 @@ from pipelines.audit.shingles import Word, placed_words
 from pipelines.browse.records import SECONDS, by_id
 from pipelines.mixtures.sql import literal
 from pipelines.report.records import Fact, shown
+from pipelines.report.visible import shortened, visible
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
-from pipelines.visible import shortened, visible
 from ubert.schema.record import Record
 
 PAIRS = 10  # of a page

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from pipelines import report
-from pipelines.visible import shortened, visible
+from pipelines.report.visible import shortened, visible
 
 STYLE = Path(report.__file__).parent / "templates" / "record.css"
 HEADERS = {

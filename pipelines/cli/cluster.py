@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.shared import STORE, Data, Json, Root, Specs, Wide, app, note, say
-from pipelines.render import show
+from pipelines.report.render import show
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

@@ -22,7 +22,7 @@ from pipelines.cli.shared import (
     say,
     write,
 )
-from pipelines.render import csv_lines, show
+from pipelines.report.render import csv_lines, show
 from ubert.schema.manifest import AuditManifest, CorpusManifest
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def corpora(root: Root = STORE, specs: Specs = None, as_json: Json = False, wide
 
     Example: ubert corpora
     """
+    from pipelines.report.stats import catalogue
     from pipelines.specs import specs_folder
-    from pipelines.stats import catalogue
 
     show(catalogue(root, specs_folder(specs)), as_json=as_json, wide=wide)
 
@@ -175,9 +175,9 @@ def rejects(
 
     Example: ubert rejects stsb --limit 10
     """
-    from pipelines.stats import refused
+    from pipelines.report.stats import refused
+    from pipelines.report.visible import shortened
     from pipelines.store.store import Store
-    from pipelines.visible import shortened
 
     reasons, rows = refused(root, name, limit)
     if Store(root.absolute()).attempt(name):
@@ -214,7 +214,7 @@ def stats(
         write(page, html(root))
         say(f"wrote {page}: {page.stat().st_size:,} bytes", as_json=as_json)
         return
-    from pipelines.stats import overview
+    from pipelines.report.stats import overview
 
     show(overview(root), as_json=as_json, wide=wide)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.shared import STORE, Data, Json, Root, Specs, Wide, app, console, say, write
-from pipelines.render import show
+from pipelines.report.render import show
 
 if TYPE_CHECKING:
     from pipelines.drafting.draft import Draft
@@ -147,9 +147,9 @@ def try_(
     """
     import pyarrow as pa
 
-    from pipelines.described import described
     from pipelines.drafting.trying import tried
-    from pipelines.visible import shortened
+    from pipelines.report.described import described
+    from pipelines.report.visible import shortened
     from ubert.schema.record import Reject
 
     spec, folder = _found(name, data, root, specs)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import typer
 
 from pipelines.cli.shared import ENCODER, STORE, Address, Encoder, Json, Root, Specs, Wide, app, say
-from pipelines.render import show
+from pipelines.report.render import show
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 

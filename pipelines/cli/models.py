@@ -28,7 +28,7 @@ from pipelines.cli.shared import (
     size,
     write,
 )
-from pipelines.render import show, write_out
+from pipelines.report.render import show, write_out
 from pipelines.store.disk_cache import CACHE
 from ubert.schema.record import Split
 
@@ -297,7 +297,7 @@ def peek(
 
     Example: ubert peek corpus wnut17 -n 3
     """
-    from pipelines import peek as stages
+    from pipelines.report import peek as stages
 
     for item in getattr(stages, stage)(name, count, root):
         console.print(item, soft_wrap=True)

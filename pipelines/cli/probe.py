@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.shared import STORE, Address, Json, Root, Wide, app, say
-from pipelines.render import show
+from pipelines.report.render import show
 
 if TYPE_CHECKING:
     from pipelines.probe.cell import Shots

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipelines.cli.stages import ByStage
+from pipelines.report.visible import visible
 from pipelines.store.storage import Place, place
-from pipelines.visible import visible
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
@@ -171,7 +171,7 @@ def given_texts(text: str | None, pair: str | None, source: Path | None) -> tupl
 def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:
     """Print rows as JSON lines, each chunk of them at once."""
     from pipelines.models.json_lines import utf8_line
-    from pipelines.render import write_out
+    from pipelines.report.render import write_out
 
     for chunk in chunks:
         for row in chunk:

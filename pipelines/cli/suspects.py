@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
-from pipelines.render import show
+from pipelines.report.render import show
 
 
 @app.command()

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pipelines.drafting.draft import Candidate, Draft
 from pipelines.drafting.names import is_code
 from pipelines.drafting.yaml_text import comments, line, scalar
+from pipelines.report.visible import visible
 from pipelines.sources import content_hash, reader
 from pipelines.specs import file_options
-from pipelines.visible import visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Record, Task
 from ubert.schema.spec import DatasetSpec

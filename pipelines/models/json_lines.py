@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pipelines.render import json_line
+from pipelines.report.render import json_line
 from ubert.schema.checks import is_utf8
 from ubert.schema.errors import UserError
 

@@ -9,9 +9,9 @@ from html import escape
 from msgspec.structs import replace
 
 from pipelines.report.records import Fact, Piece, shown
+from pipelines.report.visible import shortened
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
-from pipelines.visible import shortened
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.licence import POLICIES, licence_class
 from ubert.schema.record import Event, Record

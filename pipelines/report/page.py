@@ -18,10 +18,10 @@ from pipelines.report.affinities import matrices
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.report.records import shown
+from pipelines.report.visible import shortened, visible
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.store.warehouse import connect
-from pipelines.visible import shortened, visible
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.cells import cell_len
 
-from pipelines.visible import fitted
+from pipelines.report.visible import fitted
 
 # Okabe and Ito's colours, which colour-blind people tell apart.
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"

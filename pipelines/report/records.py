@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pipelines.visible import shortened, visible
+from pipelines.report.visible import shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Event, Record, Side, Span
 

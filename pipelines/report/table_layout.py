@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-from pipelines.visible import visible
+from pipelines.report.visible import visible
 
 GAP = 2  # cells of the terminal between two columns
 SHORT = 20  # cells: a column that is no wider is never cut, and a longer text keeps so many

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from rich.text import Text
 from transformers import AutoConfig
 
-from pipelines.described import colour, described, few
+from pipelines.report.described import colour, described, few
 from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe, specs_folder
 from pipelines.store.storage import Place, arrow, explained, parquet

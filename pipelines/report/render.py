@@ -14,8 +14,8 @@ from math import isfinite, isnan
 import pyarrow as pa
 from rich.console import Console
 
-from pipelines.table_layout import laid_out
-from pipelines.visible import visible
+from pipelines.report.table_layout import laid_out
+from pipelines.report.visible import visible
 
 
 def show(
