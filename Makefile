@@ -81,7 +81,7 @@ check: lint types test
 # Real datasets: all but the invented world. What is ingested already is not read again.
 datasets: setup
 	$(UBERT) ingest --data $(DATA) $(filter-out sample_%,$(basename $(notdir $(wildcard corpus_specs/datasets/*.yaml))))
-	$(BIN)/python -m pipelines.catalogue --root $(ROOT) --out docs/datasets.md
+	$(BIN)/python -m pipelines.pages.catalogue --root $(ROOT) --out docs/datasets.md
 
 # A wrong link or anchor is an error. A test builds the pages, too, so that CI does.
 docs: setup
@@ -90,7 +90,7 @@ docs: setup
 # Writes the JSON Schemas of specs, for editors, the page of all formats, and the pictures of the concepts.
 schemas: setup
 	$(BIN)/python -m pipelines.specs
-	$(BIN)/python -m pipelines.format_page
+	$(BIN)/python -m pipelines.pages.format_page
 	$(BIN)/python -m pipelines.pages.pictures
 
 # Writes the exact versions of the present environment.

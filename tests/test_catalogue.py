@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 from worlds import World, corpus, put_corpus
 
-from pipelines.catalogue import main, markdown
+from pipelines.pages.catalogue import main, markdown
 from pipelines.specs import dataset_names, specs_folder
 from ubert.schema.errors import UserError
 from ubert.schema.record import Mismatch

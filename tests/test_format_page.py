@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from pipelines.format_page import PAGE, page, rows
+from pipelines.pages.format_page import PAGE, page, rows
 from pipelines.sources import formats, reader
 from pipelines.specs import json_schemas
 

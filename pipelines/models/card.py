@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 import ubert
-from pipelines.markdown import markdown_table
+from pipelines.pages.markdown import markdown_table
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.markdown import markdown_table
+from pipelines.pages.markdown import markdown_table
 
 Schema = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.markdown import markdown_table
+from pipelines.pages.markdown import markdown_table
 from pipelines.report.pictures import BLUE, GREY
 from pipelines.tuning.proxy import explained
 from pipelines.tuning.tune import Tuned, verdict

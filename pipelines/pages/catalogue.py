@@ -1,4 +1,4 @@
-"""What became of every dataset, as a page: `python -m pipelines.catalogue --root store --out docs/datasets.md`.
+"""What became of every dataset: `python -m pipelines.pages.catalogue --root store --out docs/datasets.md`.
 
 Reads the store and the specs, and ingests nothing.
 """
@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.cli.shared import STORE, Root, Specs, plainly, write
-from pipelines.markdown import markdown_table
 from pipelines.pages.examples import WORDS, drawn, left_out, one_of_each, plain
+from pipelines.pages.markdown import markdown_table
 from pipelines.report.visible import shortened
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
 from pipelines.store.storage import Place
@@ -156,7 +156,7 @@ def main(
 ) -> None:
     """What became of every dataset, as a page of Markdown.
 
-    Example: python -m pipelines.catalogue --root store --out docs/datasets.md
+    Example: python -m pipelines.pages.catalogue --root store --out docs/datasets.md
     """
     page = markdown(root, specs_folder(specs))
     if out is None:

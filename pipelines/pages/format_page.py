@@ -1,4 +1,4 @@
-"""The page of all formats, from their readers: `python -m pipelines.format_page` writes docs/formats.md.
+"""The page of all formats, from their readers: `python -m pipelines.pages.format_page` writes docs/formats.md.
 
 Each format has its module's docstring, its example, the rows that its reader makes of it, and its options.
 """
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from pipelines.sources import Example, RawRow, Slice, formats, reader
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 BINARY = {"parquet", "arrow"}
 
 _HEAD = """# Formats
