@@ -24,9 +24,9 @@ from web import Web, serving
 from worlds import World, numbers
 
 from pipelines.cli import app
-from pipelines.fetch import fetch
 from pipelines.ingest.ingest import ingest
 from pipelines.mirror import STAGING, fill, resume
+from pipelines.mirror.fetch import fetch
 from pipelines.mirror.record import RECORD
 from pipelines.specs import dataset_spec
 from ubert.schema.errors import UserError

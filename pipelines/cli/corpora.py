@@ -150,7 +150,7 @@ def fetch(
 
     Example: ubert fetch trec --data ../mirror
     """
-    from pipelines.fetch import fetch as job
+    from pipelines.mirror.fetch import fetch as job
     from pipelines.specs import dataset_names, specs_folder
 
     if bool(names) == every:
