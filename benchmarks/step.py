@@ -37,11 +37,11 @@ from transformers import AutoTokenizer
 from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
+from ubert.encoder.unpadded import ATTENTION
 from ubert.model import cells, reference
 from ubert.model.batch import Example, collate, pieces, regions
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.model.unpadded import ATTENTION
 from ubert.objectives import passes
 from ubert.schema.recipe import Layout
 from ubert.schema.record import Record

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel, ModernBertConfig, ModernBertModel, PreTrainedModel
 
-from ubert.model import attention, unpadded
-from ubert.model.attention import PADDING, Direction, blocks, dense, ranks, seen
+from ubert.encoder import attention, unpadded
+from ubert.encoder.attention import PADDING, Direction, blocks, dense, ranks, seen
 
 MASKS: dict[Direction, list[str]] = {  # a source of three tokens, a target of two; row: who looks
     "bidirectional": ["11111", "11111", "11111", "11111", "11111"],

@@ -12,7 +12,7 @@ from test_training import World, assert_same_run
 from tiny_run import losses, make_encoder, make_recipe, make_shards
 
 import ubert
-from ubert.model import lora
+from ubert.encoder import lora
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe

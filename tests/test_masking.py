@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from ubert.encoder.ragged import Ids
 from ubert.model.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
-from ubert.model.ragged import Ids
 from ubert.schema.keys import draws, keys, uniform
 from ubert.schema.recipe import Masking
 

@@ -25,8 +25,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 
 from pipelines.models.evaluate import evaluate
+from ubert.encoder import attention
 from ubert.inference.windows import blocks
-from ubert.model import attention, cloze
+from ubert.model import cloze
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch

@@ -22,10 +22,10 @@ from transformers import (
     XLNetModel,
 )
 
+from ubert.encoder.unpadded import ATTENTION
 from ubert.model import cells
 from ubert.model.batch import Example, Region, Special, collate, pieces
 from ubert.model.ubert import Shape, UbertModel
-from ubert.model.unpadded import ATTENTION
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
 

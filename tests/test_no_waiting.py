@@ -16,7 +16,8 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-from ubert.model import cells, unpadded
+from ubert.encoder import unpadded
+from ubert.model import cells
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
 from ubert.training import loop

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.shards.rows import Window, windows
-from ubert.model.ragged import Ids
+from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
 from ubert.objectives import (
     Cells,

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ubert.model.ragged import Longs, joined, places, ragged, taken
+from ubert.encoder.ragged import Longs, joined, places, ragged, taken
 
 lists_of_ids = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=8)
 

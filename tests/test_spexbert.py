@@ -22,6 +22,7 @@ from tiny_run import losses, make_encoder, make_recipe
 from torch import Tensor
 
 from pipelines.models.evaluate import evaluate
+from ubert.encoder.ragged import Ids
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference import pointing
@@ -31,7 +32,6 @@ from ubert.inference.windows import Window, whole
 from ubert.model.batch import Example, Special, regions
 from ubert.model.onnx import export
 from ubert.model.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
-from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction

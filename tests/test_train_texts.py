@@ -17,8 +17,8 @@ from tiny_run import losses, make_encoder, make_recipe
 
 import ubert
 from pipelines.shards.rows import Rows
+from ubert.encoder.attention import PADDING
 from ubert.inference.beam import Search
-from ubert.model.attention import PADDING
 from ubert.model.cloze import ClozeBatch
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.schema.errors import UserError

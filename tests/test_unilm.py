@@ -21,9 +21,10 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ubert.encoder import attention
+from ubert.encoder.attention import PADDING, ranks
 from ubert.inference.decoding import Uncached
-from ubert.model import attention, cloze
-from ubert.model.attention import PADDING, ranks
+from ubert.model import cloze
 from ubert.model.copying import Copier
 from ubert.objectives._unilm import (
     SHARES,

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ubert.model import unpadded
+from ubert.encoder import unpadded
 from ubert.model.batch import Batch
 from ubert.model.ubert import Shape, UbertModel
 

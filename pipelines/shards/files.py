@@ -18,8 +18,8 @@ from blake3 import blake3
 from pipelines.shards.rows import LOST_SCHEMA, Rows, lists
 from pipelines.store.storage import ObjectPath, Place, arrow, explained
 from pipelines.store.store import atomic, on_this_disk
+from ubert.encoder.ragged import Ids
 from ubert.inference.questions import INSTRUCTIONS
-from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
 from ubert.schema.record import Task

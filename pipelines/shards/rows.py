@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ubert.encoder.ragged import Ids
 from ubert.inference.windows import about, around, blocks, pair_room, target_room
 from ubert.inference.windows import windows as cover
 from ubert.model.batch import Region
-from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
 from ubert.objectives import Query, Targets, objective, passes
 from ubert.schema.checks import covered

@@ -31,7 +31,7 @@ from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, arrow, explained, parquet_file, persistent
 from pipelines.store.store import Store, link, now
 from pipelines.tasks import completed
-from ubert.model.ragged import Ids
+from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
 from ubert.schema.arrow import batch_to_records

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from ubert.encoder.attention import PADDING, dense, has_local_layers, mask, ranks
+from ubert.encoder.ragged import Ids
 from ubert.inference.beam import Step
 from ubert.inference.cache import Rooms
-from ubert.model.attention import PADDING, dense, has_local_layers, mask, ranks
 from ubert.model.cloze import Cloze, encode, padded
 from ubert.model.copying import Copied, Copier
-from ubert.model.ragged import Ids
 
 SOURCE, TARGET = 4, 5  # segment ids
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ubert.encoder.precision import runs_bf16
 from ubert.inference.beam import Search
 from ubert.inference.bounds import bounded
 from ubert.inference.candidates import NOTHING, Events, Relations, short
@@ -24,7 +25,6 @@ from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, around, pair_room, whole, windows
 from ubert.model.batch import Example, regions
-from ubert.model.precision import runs_bf16
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from ubert.encoder.ragged import Ids
 from ubert.model import cells
 from ubert.model.batch import Batch, Example, Region, Special, collate, pieces
-from ubert.model.ragged import Ids
 from ubert.model.structure_table import Scores
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ubert.encoder.ragged import Ids
 from ubert.model.masking import Flags
-from ubert.model.ragged import Ids
 from ubert.model.tokenizer import CONTINUED, Tokenizer
 
 _CLOSING = frozenset(".,;:?!)]}%’…”»")  # stand at the word before them

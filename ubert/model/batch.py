@@ -25,8 +25,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ubert.model.movable import Movable
-from ubert.model.ragged import Ids, Longs, Ragged, places, ragged
+from ubert.encoder.movable import Movable
+from ubert.encoder.ragged import Ids, Longs, Ragged, places, ragged
 from ubert.schema.recipe import Layout
 from ubert.schema.record import Kind
 

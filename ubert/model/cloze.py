@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ubert.model.attention import PADDING, mask, ranks
+from ubert.encoder.attention import PADDING, mask, ranks
+from ubert.encoder.movable import Movable
+from ubert.encoder.ragged import Ids
 from ubert.model.copying import Copied, Copier
-from ubert.model.movable import Movable
-from ubert.model.ragged import Ids
 from ubert.schema.errors import UserError
 
 SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
@@ -27,7 +27,7 @@ _LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as
 
 class Cloze(NamedTuple):
     """One sequence, an entry a token: ids with words hidden, segment ids, ranks (who sees whom, see
-    `ubert.model.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids.
+    `ubert.encoder.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids.
     `looked`: the ranks of tokens when they are looked at, where these are others; `positions`: of tokens, where
     they don't follow one another. `before` [h]: the word before each hidden one, of a target's words, which have a
     source."""

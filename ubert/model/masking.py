@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ubert.model.ragged import Ids
+from ubert.encoder.ragged import Ids
 from ubert.schema.keys import draws, uniform
 from ubert.schema.recipe import Masking
 

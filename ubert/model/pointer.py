@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ubert.encoder.movable import Movable
+from ubert.encoder.ragged import Ids
 from ubert.model.batch import Example, Region, Special, groups
-from ubert.model.movable import Movable
-from ubert.model.ragged import Ids
 from ubert.schema.recipe import LossScale
 
 NOWHERE = -100  # what cross-entropy passes over

@@ -20,10 +20,10 @@ import tokenizers
 from blake3 import blake3
 from tokenizers.models import WordLevel, WordPiece
 
+from ubert.encoder.ragged import Ids
 from ubert.model.batch import Special
 from ubert.model.masking import Words
 from ubert.model.pointer import BETWEEN, NO_ANSWER, Phrases
-from ubert.model.ragged import Ids
 from ubert.schema.errors import UserError
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"

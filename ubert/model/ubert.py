@@ -17,13 +17,14 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers.configuration_utils import SubConfigSpec
 from transformers.utils import logging
 
-from ubert.model import cloze, lora, unpadded
+from ubert.encoder import lora, unpadded
+from ubert.encoder.precision import keep_half
+from ubert.model import cloze
 from ubert.model.batch import Batch
 from ubert.model.cloze import ClozeBatch
 from ubert.model.copying import Copier
 from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.pointer import Pointer, PointerBatch
-from ubert.model.precision import keep_half
 from ubert.model.structure_table import Scores, StructureTable
 from ubert.model.words import take_words
 from ubert.schema.errors import UserError

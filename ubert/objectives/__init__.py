@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from ubert.encoder.ragged import Ids
 from ubert.model.batch import REGIONS, Region
-from ubert.model.ragged import Ids
 from ubert.model.tokenizer import Encoding
 from ubert.objectives._predictions import (
     ClusterPrediction,

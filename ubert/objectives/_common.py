@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from ubert.model.ragged import Ids
+from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, TokenSpans, align
 from ubert.objectives import (
     Cells,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ubert.model.ragged import Ids, Longs
+from ubert.encoder.ragged import Ids, Longs
 from ubert.objectives import Cells
 
 Flags = npt.NDArray[np.bool_]

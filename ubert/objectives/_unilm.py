@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ubert.model.attention import PADDING, Direction, ranks
+from ubert.encoder.attention import PADDING, Direction, ranks
+from ubert.encoder.ragged import Ids, Longs
 from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
-from ubert.model.ragged import Ids, Longs
 from ubert.schema.keys import draws, uniform
 
 SHARES: dict[Direction, float] = {

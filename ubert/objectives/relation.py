@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from ubert.model.ragged import Longs
+from ubert.encoder.ragged import Longs
 from ubert.model.tokenizer import Encoding, TokenSpans
 from ubert.objectives import (
     Categories,

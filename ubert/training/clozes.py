@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ubert.encoder.ragged import Longs
 from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
 from ubert.model.masking import Words
-from ubert.model.ragged import Longs
 from ubert.objectives._unilm import Symbols, generation, pretraining, pseudo_masked, source_of
 from ubert.schema.recipe import Recipe, Trained
 from ubert.training.shards import Shards

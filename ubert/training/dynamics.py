@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
+from ubert.encoder.ragged import Longs
 from ubert.model.batch import Batch, Region
-from ubert.model.ragged import Longs
 from ubert.schema.disk import write_whole
 from ubert.schema.dynamics import FOLDER, SCHEMA
 from ubert.schema.errors import UserError

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ubert.encoder.ragged import Longs
 from ubert.model.pointer import Phrases
-from ubert.model.ragged import Longs
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint

@@ -17,13 +17,13 @@ from itertools import chain
 
 import numpy as np
 
+from ubert.encoder.ragged import Longs, Ragged
 from ubert.model import cloze, pointer
 from ubert.model.batch import Batch, Sequences, Special, padded
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
 from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
-from ubert.model.ragged import Longs, Ragged
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained

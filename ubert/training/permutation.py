@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ubert.model.ragged import Longs
+from ubert.encoder.ragged import Longs
 from ubert.schema.keys import folded, mixed
 
 _ROUNDS = 6  # an even number

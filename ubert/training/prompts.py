@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ubert.encoder.ragged import Ids, Longs
 from ubert.model.batch import Prompt, Special, groups, prompt
-from ubert.model.ragged import Ids, Longs
 from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Recipe
 from ubert.training.plan import CATEGORIES, SHARES, VARIATION, Plan

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ubert.encoder.ragged import Ids, Longs, Ragged, joined, taken
 from ubert.model.batch import Example, regions
-from ubert.model.ragged import Ids, Longs, Ragged, joined, taken
 from ubert.schema.errors import UserError
 from ubert.training.files import Files, Folder
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ubert.encoder.ragged import Longs
 from ubert.model.pointer import Phrases
-from ubert.model.ragged import Longs
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained

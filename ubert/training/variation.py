@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ubert.encoder.ragged import Ids
 from ubert.model.batch import Region
-from ubert.model.ragged import Ids
 from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Prompting
 from ubert.training.shards import Lists, Prompt

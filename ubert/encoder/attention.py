@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from ubert.model import unpadded
-from ubert.model.ragged import Ids
+from ubert.encoder import unpadded
+from ubert.encoder.ragged import Ids
 
 Direction = Literal["bidirectional", "left_to_right", "right_to_left", "seq2seq"]
 PADDING = 2**31 - 1  # rank

@@ -1,0 +1,1 @@
+"""The encoder: attention masks, rows without padding, adapters, precision, ragged arrays."""
