@@ -22,10 +22,10 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
-from ubert.model.batch import Special
 from ubert.schema.manifest import MANIFEST, Alignment, ShardFile, ShardManifest
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import TASKS
+from ubert.structure.batch import Special
 from ubert.training.loader import Loader
 from ubert.training.shards import (
     CATEGORY_SCHEMA,

@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from ubert.model.batch import Region, Special
 from ubert.model.tokenizer import Tokenizer, align
 from ubert.schema.record import Record
+from ubert.structure.batch import Region, Special
 
 BUFFER = 1_000  # rows among which a stream is shuffled: the default of `datasets`
 

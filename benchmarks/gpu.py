@@ -28,11 +28,11 @@ from loss import dense_loss, one_text
 from measure import report
 from transformers import BertConfig, BertModel
 
-from ubert.model import cells
-from ubert.model.batch import Batch, Example, Piece, Region, Special, collate, pieces
-from ubert.model.structure_table import StructureTable
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout, Recipe
+from ubert.structure import cells
+from ubert.structure.batch import Batch, Example, Piece, Region, Special, collate, pieces
+from ubert.structure.structure_table import StructureTable
 from ubert.training import parallel
 from ubert.training.loader import Step
 from ubert.training.optimizer import adamw

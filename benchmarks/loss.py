@@ -2,7 +2,7 @@
 
 Theirs builds labels and masks [categories, L, L] from the gold spans and scores all cells by the three-operand
 einsum of section 3.1 of the UBERT paper. `reference`: as the public implementation does it, numpy tables and its
-three losses (ubert/model/reference.py). `dense BCE`: tables in torch, and BCE over our cells alone; both sides
+three losses (ubert/structure/reference.py). `dense BCE`: tables in torch, and BCE over our cells alone; both sides
 have the same weights and encoder output there, and must agree on the loss. Ours takes BCE or ZLPR; `stacked` runs
 it over the same pieces as theirs, `joint` over one piece that holds all categories. `networks`, the feed-forward
 networks alone, forward and backward, are a part of all sides. `memory` is the peak of the bytes of tensors alive,
@@ -25,10 +25,10 @@ import torch.nn.functional as F
 from measure import peak_bytes, report, seconds
 from torch import Tensor
 
-from ubert.model import cells, reference
-from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import StructureTable
 from ubert.schema.recipe import Loss
+from ubert.structure import cells, reference
+from ubert.structure.batch import Batch, Region
+from ubert.structure.structure_table import StructureTable
 
 WIDTH, SIZE, PROMPT = 384, 128, 8
 

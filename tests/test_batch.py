@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ubert.encoder.ragged import Ids
-from ubert.model.batch import Batch, Example, Piece, Region, Special, collate, groups, pieces, regions
+from ubert.structure.batch import Batch, Example, Piece, Region, Special, collate, groups, pieces, regions
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 Layout = Literal["joint", "stacked"]

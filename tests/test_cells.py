@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ubert.model import cells, tiles
-from ubert.model.batch import Region
 from ubert.schema.recipe import Loss, LossScale
+from ubert.structure import cells, tiles
+from ubert.structure.batch import Region
 
 
 @settings(max_examples=25, deadline=None)

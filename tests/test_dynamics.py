@@ -20,9 +20,9 @@ from tiny_run import World, losses, make_recipe, make_world, start
 from waiting import HANGS
 
 from pipelines.store.warehouse import sql
-from ubert.model import cells
 from ubert.schema import dynamics
 from ubert.schema.recipe import Loss, Recipe
+from ubert.structure import cells
 from ubert.training import loop
 from ubert.training.dynamics import Labels, Tables, labels_of
 

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from waiting import wait_for
 
-from ubert.model.batch import Batch, Special
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
+from ubert.structure.batch import Batch, Special
 from ubert.training.loader import Loader, cuts
 from ubert.training.permutation import permuted
 from ubert.training.shards import Shards, open_shards

@@ -23,11 +23,11 @@ from transformers import (
 )
 
 from ubert.encoder.unpadded import ATTENTION
-from ubert.model import cells
-from ubert.model.batch import Example, Region, Special, collate, pieces
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
+from ubert.structure import cells
+from ubert.structure.batch import Example, Region, Special, collate, pieces
 
 SPECIAL = Special(cls=2, sep=3, pad=0, marker=4, types=True)
 NONE = np.empty(0, np.int32)

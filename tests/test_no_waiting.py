@@ -17,9 +17,9 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from ubert.encoder import unpadded
-from ubert.model import cells
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
+from ubert.structure import cells
 from ubert.training import loop
 from ubert.training.step import Training, Worker, take, update
 
@@ -89,7 +89,7 @@ def within(event: FunctionEvent | None) -> Iterator[str]:
 def test_nothing_that_a_step_does_asks_its_device(
     objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = pytest.importorskip("ubert.model.triton_cells", exc_type=ImportError)
+    kernels = pytest.importorskip("ubert.structure.triton_cells", exc_type=ImportError)
     monkeypatch.setattr(unpadded, "pays", lambda *_: True)
     monkeypatch.setattr(cells, "_sums", lambda factors: kernels)
     training = make_run(tmp_path, objective).training(tmp_path / "run")

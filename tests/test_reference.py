@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ubert.model import reference
+from ubert.structure import reference
 
 LENGTH, PROMPT = 7, 3
 GOLD = [[(3, 3), (4, 6)], [], [(4, 6), (5, 4)]]  # of three span tables; the last has a cell below the diagonal

@@ -13,10 +13,10 @@ from waiting import wait_for
 from pipelines.shards.remote import RemoteShards
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
-from ubert.model.batch import Special
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
+from ubert.structure.batch import Special
 from ubert.training.files import Files
 from ubert.training.loader import Loader, Step
 from ubert.training.shards import open_shards

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ubert.model import cells, tiles
-from ubert.model.tiles import Factors
 from ubert.schema.recipe import Loss
+from ubert.structure import cells, tiles
+from ubert.structure.tiles import Factors
 
-triton_cells = pytest.importorskip("ubert.model.triton_cells", exc_type=ImportError)
+triton_cells = pytest.importorskip("ubert.structure.triton_cells", exc_type=ImportError)
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -76,7 +76,7 @@ def test_tables_too_wide_for_the_kernels_are_summed_in_tiles(width: int, kernels
 COMPILE = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from ubert.model import triton_cells
+from ubert.structure import triton_cells
 
 PLACES = dict.fromkeys(["tables", "texts", "gold", "first_gold"], "*i32")
 NUMBERS = {"blocks": "i32", "width": "i32", **PLACES}
@@ -112,7 +112,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
-from ubert.model import triton_cells
+from ubert.structure import triton_cells
 
 backend = make_backend(GPUTarget("cuda", 90, 32))
 for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):

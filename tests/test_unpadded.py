@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from ubert.encoder import unpadded
-from ubert.model.batch import Batch
 from ubert.model.ubert import Shape, UbertModel
+from ubert.structure.batch import Batch
 
 SIZE: dict[str, Any] = {
     "vocab_size": 50,

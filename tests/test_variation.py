@@ -15,10 +15,10 @@ from test_loader import SPECIAL, recipe, same
 
 from pipelines.specs import paraphrases
 from ubert.inference.questions import INSTRUCTIONS
-from ubert.model.batch import Batch
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Prompting
+from ubert.structure.batch import Batch
 from ubert.training.loader import Loader
 from ubert.training.shards import Shards, open_shards
 from ubert.training.variation import Varied, vary

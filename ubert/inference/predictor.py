@@ -24,7 +24,6 @@ from ubert.inference.results import Result, Results
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, around, pair_room, whole, windows
-from ubert.model.batch import Example, regions
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
@@ -32,6 +31,7 @@ from ubert.objectives._spexbert import decoder
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
+from ubert.structure.batch import Example, regions
 
 CHUNK = 512  # texts that are sorted by length together, and whose predictions are held back for that
 BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of one pass; a processor is faster within its caches

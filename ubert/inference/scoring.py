@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from ubert.encoder.ragged import Ids
-from ubert.model import cells
-from ubert.model.batch import Batch, Example, Region, Special, collate, pieces
-from ubert.model.structure_table import Scores
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored
 from ubert.objectives import Scores as Logits
+from ubert.structure import cells
+from ubert.structure.batch import Batch, Example, Region, Special, collate, pieces
+from ubert.structure.structure_table import Scores
 
 MOST_CELLS = 1 << 14  # of one table of one window: what a trained model finds is a small part of that
 WIDER = 2

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import expit
 
 from ubert.inference.predictor import Predictor
-from ubert.model.batch import REGIONS, Region
 from ubert.objectives import Query
+from ubert.structure.batch import REGIONS, Region
 
 LEAST = 0.005  # probability of a cell that is worth showing
 EVERY = -1e9  # the threshold that every cell is above

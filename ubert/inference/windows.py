@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.encoder.ragged import Ids
-from ubert.model.batch import Region
 from ubert.objectives import Scored, merge
+from ubert.structure.batch import Region
 
 TARGET_SHARE = 4  # the part of a sequence that a text to be written has, at least
 

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from ubert.encoder.movable import Movable
 from ubert.encoder.ragged import Ids
-from ubert.model.batch import Example, Region, Special, groups
 from ubert.schema.recipe import LossScale
+from ubert.structure.batch import Example, Region, Special, groups
 
 NOWHERE = -100  # what cross-entropy passes over
 BETWEEN, NO_ANSWER = ",", "unanswerable"

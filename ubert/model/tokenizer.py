@@ -21,10 +21,10 @@ from blake3 import blake3
 from tokenizers.models import WordLevel, WordPiece
 
 from ubert.encoder.ragged import Ids
-from ubert.model.batch import Special
 from ubert.model.masking import Words
 from ubert.model.pointer import BETWEEN, NO_ANSWER, Phrases
 from ubert.schema.errors import UserError
+from ubert.structure.batch import Special
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"
 MARKER, ADDED_MARKER, SEPARATOR = "[unused0]", "[C]", "[SEP]"

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ubert.encoder.ragged import Ids
-from ubert.model.batch import REGIONS, Region
 from ubert.model.tokenizer import Encoding
 from ubert.objectives._predictions import (
     ClusterPrediction,
@@ -33,6 +32,7 @@ from ubert.objectives._predictions import (
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Overlap
 from ubert.schema.record import Category, Kind, Record
+from ubert.structure.batch import REGIONS, Region
 
 __all__ = [
     "Cells",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ubert.encoder.ragged import Longs
-from ubert.model.batch import Special
 from ubert.model.cloze import Cloze
 from ubert.model.masking import Words
 from ubert.objectives._unilm import Symbols, generation, pretraining, pseudo_masked, source_of
 from ubert.schema.recipe import Recipe, Trained
+from ubert.structure.batch import Special
 from ubert.training.shards import Shards
 
 

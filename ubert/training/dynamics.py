@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from ubert.encoder.ragged import Longs
-from ubert.model.batch import Batch, Region
 from ubert.schema.disk import write_whole
 from ubert.schema.dynamics import FOLDER, SCHEMA
 from ubert.schema.errors import UserError
+from ubert.structure.batch import Batch, Region
 from ubert.training.loader import Step
 from ubert.training.shards import Shards
 

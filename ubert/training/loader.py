@@ -19,7 +19,6 @@ import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
 from ubert.model import cloze, pointer
-from ubert.model.batch import Batch, Sequences, Special, padded
 from ubert.model.cloze import ClozeBatch
 from ubert.model.masked_lm import MaskedBatch, masked_batch
 from ubert.model.masking import Words
@@ -27,6 +26,7 @@ from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
+from ubert.structure.batch import Batch, Sequences, Special, padded
 from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts
 from ubert.training.plan import CLOZES, MASKS, Plan

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ubert.encoder.ragged import Ids, Longs
-from ubert.model.batch import Region
 from ubert.model.masking import Masked, Words, masked
 from ubert.schema.recipe import Masking
+from ubert.structure.batch import Region
 from ubert.training.shards import Shards
 
 

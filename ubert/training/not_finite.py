@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ubert.model.batch import Batch
 from ubert.model.pointer import PointerBatch
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
+from ubert.structure.batch import Batch
 from ubert.training.loader import Step
 
 NAMED = 5  # records in the message

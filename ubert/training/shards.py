@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ubert.encoder.ragged import Ids, Longs, Ragged, joined, taken
-from ubert.model.batch import Example, regions
 from ubert.schema.errors import UserError
+from ubert.structure.batch import Example, regions
 from ubert.training.files import Files, Folder
 
 SCAN_AHEAD = 8  # shards that are fetched ahead where all are read in order

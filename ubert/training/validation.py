@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from ubert.model import cells
-from ubert.model.batch import Batch
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.recipe import Prompting, Recipe
+from ubert.structure import cells
+from ubert.structure.batch import Batch
 from ubert.training.loader import Loader
 from ubert.training.shards import open_shards
 

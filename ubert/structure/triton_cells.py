@@ -24,8 +24,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ubert.model.batch import SpanGroup
-from ubert.model.tiles import Factors, Gold
+from ubert.structure.batch import SpanGroup
+from ubert.structure.tiles import Factors, Gold
 
 # Compiled for sm_90, no kernel spills a register to memory up to a table width of 128.
 BLOCK = 16  # rows of a block; also its columns, for the gradient of columns

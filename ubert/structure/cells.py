@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ubert.model import tiles
-from ubert.model.batch import Batch, Region
-from ubert.model.structure_table import Scores
-from ubert.model.tiles import Factors, Gold
 from ubert.schema.recipe import Loss, LossScale
+from ubert.structure import tiles
+from ubert.structure.batch import Batch, Region
+from ubert.structure.structure_table import Scores
+from ubert.structure.tiles import Factors, Gold
 
 # The widest table of the kernels: compiled for sm_90 they take 96 KiB of shared memory at 256, and 192 KiB at 512,
 # where many GPUs have 99.
@@ -110,7 +110,7 @@ def _sums(factors: Factors) -> ModuleType:
     """Where the sums over cells are taken: the kernels on a GPU that has triton, tiles elsewhere."""
     fits = factors.query_Nd.shape[1] <= WIDEST
     on_gpu = factors.bias.is_cuda and factors.bias.dtype == torch.float32 and find_spec("triton")
-    return import_module("ubert.model.triton_cells") if on_gpu and fits else tiles
+    return import_module("ubert.structure.triton_cells") if on_gpu and fits else tiles
 
 
 def _gold(scores: Scores, batch: Batch) -> Gold:

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ubert.model.batch import Batch, SpanGroup
 from ubert.schema.recipe import INITIAL_BIAS
+from ubert.structure.batch import Batch, SpanGroup
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ubert.model.batch import SpanGroup
-from ubert.model.structure_table import Scores, at_least_float32
+from ubert.structure.batch import SpanGroup
+from ubert.structure.structure_table import Scores, at_least_float32
 
 TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
 TILE_ROWS = 64  # of a triangle's tile, half of a square of them is masked

@@ -1,0 +1,1 @@
+"""UBERT's structure table: its batches, head, loss, decoding and kernels."""
