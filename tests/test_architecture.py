@@ -13,7 +13,9 @@ import pytest
 from waiting import HANGS
 
 REPO = Path(__file__).parents[1]
-ARROW = "schema encoder structure model objectives inference evaluation training".split()  # then pipelines
+ARROW = (
+    "schema encoder structure spanbert model objectives inference evaluation training".split()
+)  # then pipelines
 FILES = sorted(path for package in ("ubert", "pipelines") for path in (REPO / package).rglob("*.py"))
 NETWORK = {
     "aiohttp", "boto3", "ftplib", "fsspec", "http", "httpx", "huggingface_hub", "requests", "smtplib", "socket",

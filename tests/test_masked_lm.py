@@ -17,13 +17,13 @@ from transformers import AutoConfig, AutoModel
 from ubert.inference.masked_text import _blocks
 from ubert.inference.predictor import Predictor
 from ubert.model import cloze
-from ubert.model.masked_lm import MaskedBatch, MaskedHead, masked_batch
-from ubert.model.masking import Masked, Words, masked
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives._unilm import Symbols, pretraining
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Masking
+from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead, masked_batch
+from ubert.spanbert.masking import Masked, Words, masked
 from ubert.structure.batch import Special
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)

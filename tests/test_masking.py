@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ubert.encoder.ragged import Ids
-from ubert.model.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
 from ubert.schema.keys import draws, keys, uniform
 from ubert.schema.recipe import Masking
+from ubert.spanbert.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
 
 MASK, VOCABULARY = 4, 1000
 WORDS = Words(MASK, np.arange(VOCABULARY) % 3 > 0)  # every third id goes on with a word

@@ -29,12 +29,12 @@ from ubert.encoder import attention
 from ubert.inference.windows import blocks
 from ubert.model import cloze
 from ubert.model.cloze import ClozeBatch
-from ubert.model.masked_lm import MaskedBatch
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import SHARE, Recipe
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Task
+from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.structure.batch import Batch
 from ubert.training import checkpoint, log, loop
 from ubert.training.loader import Loader, Step

@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from ubert.inference.predictor import CHUNK, Predictor
 from ubert.inference.windows import blocks
-from ubert.model.masked_lm import masked_batch
-from ubert.model.masking import Masked, Words, masked
 from ubert.objectives import Prediction, TextPrediction
 from ubert.schema.recipe import Masking
 from ubert.schema.record import Record
+from ubert.spanbert.masked_lm import masked_batch
+from ubert.spanbert.masking import Masked, Words, masked
 
 MASKING = Masking(boundary=False)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.encoder.ragged import Ids
-from ubert.model.masking import Flags
 from ubert.model.tokenizer import CONTINUED, Tokenizer
+from ubert.spanbert.masking import Flags
 
 _CLOSING = frozenset(".,;:?!)]}%’…”»")  # stand at the word before them
 _OPENING = frozenset("([{$£€#¿¡“‘«")  # stand at the word after them

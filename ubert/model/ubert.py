@@ -22,12 +22,12 @@ from ubert.encoder.precision import keep_half
 from ubert.model import cloze
 from ubert.model.cloze import ClozeBatch
 from ubert.model.copying import Copier
-from ubert.model.masked_lm import MaskedBatch, MaskedHead
 from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.words import take_words
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
 from ubert.schema.yaml_file import explain
+from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead
 from ubert.structure.batch import Batch
 from ubert.structure.structure_table import Scores, StructureTable
 

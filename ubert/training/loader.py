@@ -20,12 +20,12 @@ import numpy as np
 from ubert.encoder.ragged import Longs, Ragged
 from ubert.model import cloze, pointer
 from ubert.model.cloze import ClozeBatch
-from ubert.model.masked_lm import MaskedBatch, masked_batch
-from ubert.model.masking import Words
 from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
+from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
+from ubert.spanbert.masking import Words
 from ubert.structure.batch import Batch, Sequences, Special, padded
 from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts

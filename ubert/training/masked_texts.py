@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ubert.encoder.ragged import Ids, Longs
-from ubert.model.masking import Masked, Words, masked
 from ubert.schema.recipe import Masking
+from ubert.spanbert.masking import Masked, Words, masked
 from ubert.structure.batch import Region
 from ubert.training.shards import Shards
 

@@ -22,11 +22,11 @@ from torch.nn.utils import clip_grad_norm_
 from ubert.encoder.precision import runs_bf16
 from ubert.model import pointer
 from ubert.model.cloze import ClozeBatch
-from ubert.model.masked_lm import MaskedBatch
 from ubert.model.pointer import PointerBatch
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.recipe import Recipe
+from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.structure import cells
 from ubert.structure.batch import Batch
 from ubert.training import not_finite, parallel

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from ubert.encoder.movable import Movable
 from ubert.encoder.ragged import Ids
-from ubert.model.masking import BOUNDARY_TARGETS, Masked
+from ubert.spanbert.masking import BOUNDARY_TARGETS, Masked
 from ubert.structure.batch import Special
 
 PLACE_SIZE = 200  # of the embedding of a token's place in its span (section 4.2)

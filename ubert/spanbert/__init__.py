@@ -1,0 +1,1 @@
+"""SpanBERT: which words are masked, and the losses that predict them."""
