@@ -29,13 +29,13 @@ from transformers import BertConfig, BertModel
 
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import Cached, Uncached
-from ubert.model.cloze import learn_segments
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.keys import keys
 from ubert.schema.recipe import Masking
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
 from ubert.spanbert.masking import masked
+from ubert.unilm.cloze import learn_segments
 
 WORDS, SOURCE, VOCABULARY, WIDTH = 64, 128, 30522, 384
 END, MASK = 102, 103

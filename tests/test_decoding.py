@@ -14,9 +14,9 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 
 from ubert.inference.beam import Lexicon, Search, Text, search
 from ubert.inference.decoding import Cached, Uncached, decoder
-from ubert.model.cloze import learn_segments
-from ubert.model.copying import Copier
 from ubert.schema.errors import UserError
+from ubert.unilm.cloze import learn_segments
+from ubert.unilm.copying import Copier
 
 END, MASK, VOCABULARY = 0, 3, 40
 

@@ -16,15 +16,15 @@ from transformers import AutoConfig, AutoModel
 
 from ubert.inference.masked_text import _blocks
 from ubert.inference.predictor import Predictor
-from ubert.model import cloze
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.objectives._unilm import Symbols, pretraining
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Masking
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead, masked_batch
 from ubert.spanbert.masking import Masked, Words, masked
 from ubert.structure.batch import Special
+from ubert.unilm import cloze
+from ubert.unilm.sequences import Symbols, pretraining
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 WIDTH, VOCABULARY = 8, 50

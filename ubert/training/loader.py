@@ -18,10 +18,8 @@ from itertools import chain
 import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
-from ubert.model import cloze, pointer
-from ubert.model.cloze import ClozeBatch
+from ubert.model import pointer
 from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
-from ubert.objectives._unilm import SMOOTHING
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
@@ -33,6 +31,9 @@ from ubert.training.plan import CLOZES, MASKS, Plan
 from ubert.training.prompts import Prompts
 from ubert.training.shards import Shards
 from ubert.training.turns import Turns
+from ubert.unilm import cloze
+from ubert.unilm.cloze import ClozeBatch
+from ubert.unilm.sequences import SMOOTHING
 
 AHEAD = 4  # steps that are prepared in advance
 

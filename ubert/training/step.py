@@ -21,7 +21,6 @@ from torch.nn.utils import clip_grad_norm_
 
 from ubert.encoder.precision import runs_bf16
 from ubert.model import pointer
-from ubert.model.cloze import ClozeBatch
 from ubert.model.pointer import PointerBatch
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -36,6 +35,7 @@ from ubert.training.dynamics import Passes
 from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import set_rates, share_of_peak
 from ubert.training.saving import Writer
+from ubert.unilm.cloze import ClozeBatch
 
 
 class Worker(NamedTuple):

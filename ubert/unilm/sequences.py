@@ -17,9 +17,9 @@ import numpy as np
 
 from ubert.encoder.attention import PADDING, Direction, ranks
 from ubert.encoder.ragged import Ids, Longs
-from ubert.model.cloze import Cloze
 from ubert.schema.keys import draws, uniform
 from ubert.structure.batch import Special
+from ubert.unilm.cloze import Cloze
 
 SHARES: dict[Direction, float] = {
     "bidirectional": 1 / 3,

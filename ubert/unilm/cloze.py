@@ -18,8 +18,8 @@ from torch import Tensor
 from ubert.encoder.attention import PADDING, mask, ranks
 from ubert.encoder.movable import Movable
 from ubert.encoder.ragged import Ids
-from ubert.model.copying import Copied, Copier
 from ubert.schema.errors import UserError
+from ubert.unilm.copying import Copied, Copier
 
 SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
 _LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as

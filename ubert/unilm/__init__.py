@@ -1,0 +1,1 @@
+"""UniLM: sequences with hidden words, their loss, and copying from the source."""
