@@ -14,7 +14,7 @@ from waiting import HANGS
 
 REPO = Path(__file__).parents[1]
 ARROW = (
-    "schema encoder structure spanbert unilm model objectives inference evaluation training".split()
+    "schema encoder structure spanbert unilm spexbert model objectives inference evaluation training".split()
 )  # then pipelines
 FILES = sorted(path for package in ("ubert", "pipelines") for path in (REPO / package).rglob("*.py"))
 NETWORK = {

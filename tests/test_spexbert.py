@@ -30,7 +30,6 @@ from ubert.inference.pointing import best
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, whole
 from ubert.model.onnx import export
-from ubert.model.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction
@@ -38,6 +37,7 @@ from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import LossScale, Recipe
 from ubert.schema.record import Category, Record, Span
+from ubert.spexbert.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.structure.batch import Example, Special, regions
 from ubert.training import loop, not_finite
 from ubert.training.loader import Loader, Step

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 
 from ubert.inference.scoring import most_categories
-from ubert.model.pointer import Phrases, padded, sequences
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored
+from ubert.spexbert.pointer import Phrases, padded, sequences
 from ubert.structure.batch import Example, Special
 
 NO_CELLS = Cells(*(np.empty(0, np.int32),) * 3, np.empty(0, np.float32))

@@ -21,9 +21,9 @@ from blake3 import blake3
 from tokenizers.models import WordLevel, WordPiece
 
 from ubert.encoder.ragged import Ids
-from ubert.model.pointer import BETWEEN, NO_ANSWER, Phrases
 from ubert.schema.errors import UserError
 from ubert.spanbert.masking import Words
+from ubert.spexbert.pointer import BETWEEN, NO_ANSWER, Phrases
 from ubert.structure.batch import Special
 
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"

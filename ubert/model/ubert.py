@@ -19,12 +19,12 @@ from transformers.utils import logging
 
 from ubert.encoder import lora, unpadded
 from ubert.encoder.precision import keep_half
-from ubert.model.pointer import Pointer, PointerBatch
 from ubert.model.words import take_words
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import INITIAL_BIAS, Layout
 from ubert.schema.yaml_file import explain
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead
+from ubert.spexbert.pointer import Pointer, PointerBatch
 from ubert.structure.batch import Batch
 from ubert.structure.structure_table import Scores, StructureTable
 from ubert.unilm import cloze

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ubert.encoder.ragged import Longs
-from ubert.model.pointer import Phrases
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Batches, Recipe, Trained
 from ubert.schema.record import TASKS
+from ubert.spexbert.pointer import Phrases
 from ubert.training.shards import Columns, Shards
 from ubert.training.sizes import SizesOf, Wanted, sizes_of, tasks_of
 

@@ -18,12 +18,12 @@ from itertools import chain
 import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
-from ubert.model import pointer
-from ubert.model.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
 from ubert.spanbert.masking import Words
+from ubert.spexbert import pointer
+from ubert.spexbert.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.structure.batch import Batch, Sequences, Special, padded
 from ubert.training.clozes import clozes
 from ubert.training.masked_texts import masked_texts

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ubert.model.pointer import PointerBatch
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
+from ubert.spexbert.pointer import PointerBatch
 from ubert.structure.batch import Batch
 from ubert.training.loader import Step
 

@@ -18,8 +18,8 @@ from bisect import bisect_right
 import numpy as np
 
 from ubert.encoder.ragged import Longs
-from ubert.model.pointer import Phrases
 from ubert.schema.recipe import Recipe, Trained
+from ubert.spexbert.pointer import Phrases
 from ubert.training.index import index
 from ubert.training.permutation import permuted
 from ubert.training.shards import Shards

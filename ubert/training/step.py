@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ubert.encoder.precision import runs_bf16
-from ubert.model import pointer
-from ubert.model.pointer import PointerBatch
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.recipe import Recipe
 from ubert.spanbert.masked_lm import MaskedBatch
+from ubert.spexbert import pointer
+from ubert.spexbert.pointer import PointerBatch
 from ubert.structure import cells
 from ubert.structure.batch import Batch
 from ubert.training import not_finite, parallel

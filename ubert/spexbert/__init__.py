@@ -1,0 +1,1 @@
+"""SpEx-BERT: pointing at one choice or answer."""
