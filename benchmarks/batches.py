@@ -38,13 +38,13 @@ from transformers import AutoTokenizer
 
 from pipelines.shards.files import Unit, write
 from pipelines.shards.shard import run_unit
+from ubert.loader.loader import Loader
+from ubert.loader.shards import Shards, open_shards
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import MANIFEST, ShardManifest
 from ubert.schema.recipe import Layout, Recipe
 from ubert.schema.record import Category, Record, Source, Span
-from ubert.training.loader import Loader
-from ubert.training.shards import Shards, open_shards
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BUDGET = 16_384  # padded tokens of a batch, against `datasets`

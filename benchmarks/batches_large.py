@@ -22,12 +22,8 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
-from ubert.schema.manifest import MANIFEST, Alignment, ShardFile, ShardManifest
-from ubert.schema.recipe import Recipe
-from ubert.schema.record import TASKS
-from ubert.structure.batch import Special
-from ubert.training.loader import Loader
-from ubert.training.shards import (
+from ubert.loader.loader import Loader
+from ubert.loader.shards import (
     CATEGORY_SCHEMA,
     PROMPT_SCHEMA,
     PROMPT_WORDS,
@@ -35,6 +31,10 @@ from ubert.training.shards import (
     draws_schema,
     open_shards,
 )
+from ubert.schema.manifest import MANIFEST, Alignment, ShardFile, ShardManifest
+from ubert.schema.recipe import Recipe
+from ubert.schema.record import TASKS
+from ubert.structure.batch import Special
 
 ROWS = 100_000  # of a shard
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)

@@ -28,15 +28,15 @@ from loss import dense_loss, one_text
 from measure import report
 from transformers import BertConfig, BertModel
 
+from ubert.loader.loader import Step
+from ubert.loader.shards import Shards
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout, Recipe
 from ubert.structure import cells
 from ubert.structure.batch import Batch, Example, Piece, Region, Special, collate, pieces
 from ubert.structure.structure_table import StructureTable
 from ubert.training import parallel
-from ubert.training.loader import Step
 from ubert.training.optimizer import adamw
-from ubert.training.shards import Shards
 from ubert.training.step import SummedLoss, Training, Worker, take
 
 CATEGORIES, TOKENS_A_STEP, WARM_UP, STEPS = 8, 65_536, 10, 30

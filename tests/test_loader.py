@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from waiting import wait_for
 
+from ubert.loader.loader import Loader, cuts
+from ubert.loader.permutation import permuted
+from ubert.loader.shards import Shards, open_shards
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
 from ubert.structure.batch import Batch, Special
-from ubert.training.loader import Loader, cuts
-from ubert.training.permutation import permuted
-from ubert.training.shards import Shards, open_shards
 
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)
 MANY = 40  # categories of the reviews: more than fit into a piece

@@ -16,9 +16,9 @@ from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from ubert.inference.predictor import Predictor
+from ubert.loader.shards import open_shards
 from ubert.objectives import SpanPrediction
 from ubert.schema.record import Span
-from ubert.training.shards import open_shards
 
 MEGABYTE = 1 << 20
 TEXTS = {

@@ -27,6 +27,10 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from pipelines.models.evaluate import evaluate
 from ubert.encoder import attention
 from ubert.inference.windows import blocks
+from ubert.loader.loader import Loader, Step
+from ubert.loader.masked_texts import mentions
+from ubert.loader.objective_schedule import CYCLE, Turns
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
@@ -35,11 +39,7 @@ from ubert.schema.record import Argument, Category, Event, Record, Relation, Spa
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.structure.batch import Batch
 from ubert.training import checkpoint, log, loop
-from ubert.training.loader import Loader, Step
-from ubert.training.masked_texts import mentions
-from ubert.training.shards import open_shards
 from ubert.training.step import accumulate
-from ubert.training.turns import CYCLE, Turns
 from ubert.unilm import cloze
 from ubert.unilm.cloze import ClozeBatch
 

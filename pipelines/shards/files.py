@@ -20,10 +20,10 @@ from pipelines.store.storage import ObjectPath, Place, arrow, explained
 from pipelines.store.store import atomic, on_this_disk
 from ubert.encoder.ragged import Ids
 from ubert.inference.questions import INSTRUCTIONS
+from ubert.loader.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA, draws_schema
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
 from ubert.schema.record import Task
-from ubert.training.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA, draws_schema
 
 BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # a record batch ends before it has more: 64 MB of ids
 CATEGORY_TOKENS = 64  # of a category name, question or instruction; longer ones are cut and counted

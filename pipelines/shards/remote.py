@@ -21,9 +21,9 @@ from blake3 import blake3
 from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
 from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import atomic
+from ubert.loader.files import Files, every_file
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
-from ubert.training.files import Files, every_file
 
 THREADS = 8  # that fetch ahead
 ATTEMPTS = 3  # at a file whose content isn't what the manifest says

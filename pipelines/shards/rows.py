@@ -13,12 +13,12 @@ import pyarrow as pa
 from ubert.encoder.ragged import Ids
 from ubert.inference.windows import about, around, blocks, pair_room, target_room
 from ubert.inference.windows import windows as cover
+from ubert.loader.shards import PROMPT_WORDS, SHARD_SCHEMA
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
 from ubert.objectives import Query, Targets, objective, passes
 from ubert.schema.checks import covered
 from ubert.schema.record import TASKS, Category, Record
 from ubert.structure.batch import Region
-from ubert.training.shards import PROMPT_WORDS, SHARD_SCHEMA
 
 _NONE_KEPT = np.zeros(4, np.int32)  # spans: exact, widened, narrowed; links
 LEAST_TEXT = 8  # tokens of a text that another is written from

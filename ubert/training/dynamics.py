@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from ubert.encoder.ragged import Longs
+from ubert.loader.loader import Step
+from ubert.loader.shards import Shards
 from ubert.schema.disk import write_whole
 from ubert.schema.dynamics import FOLDER, SCHEMA
 from ubert.schema.errors import UserError
 from ubert.structure.batch import Batch, Region
-from ubert.training.loader import Step
-from ubert.training.shards import Shards
 
 TABLES = 1 << 20  # in memory at most, between two parts
 

@@ -17,6 +17,9 @@ from typing import cast
 
 import torch.distributed as dist
 
+from ubert.loader.files import Files
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
@@ -25,11 +28,8 @@ from ubert.training import checkpoint, log, mlflow_log, parallel, run_directory
 from ubert.training.average import start
 from ubert.training.checkpoint import State
 from ubert.training.dynamics import Passes, remove_after
-from ubert.training.files import Files
-from ubert.training.loader import Loader
 from ubert.training.optimizer import adamw, decay_start
 from ubert.training.saving import Writer
-from ubert.training.shards import open_shards
 from ubert.training.step import ALONE, SummedLoss, Taken, Training, Worker, keyed_seed, take
 
 PATIENCE = timedelta(days=1)  # of workers that wait while rank 0 is at work alone: verifies, measures, writes

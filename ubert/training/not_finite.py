@@ -8,11 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ubert.loader.loader import Step
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.spexbert.pointer import PointerBatch
 from ubert.structure.batch import Batch
-from ubert.training.loader import Step
 
 NAMED = 5  # records in the message
 

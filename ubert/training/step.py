@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ubert.encoder.precision import runs_bf16
+from ubert.loader.loader import AnyBatch, Loader, Step
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.recipe import Recipe
@@ -32,7 +33,6 @@ from ubert.training import not_finite, parallel
 from ubert.training.average import Average, advance
 from ubert.training.checkpoint import State
 from ubert.training.dynamics import Passes
-from ubert.training.loader import AnyBatch, Loader, Step
 from ubert.training.optimizer import set_rates, share_of_peak
 from ubert.training.saving import Writer
 from ubert.unilm.cloze import ClozeBatch

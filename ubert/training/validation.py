@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.recipe import Prompting, Recipe
 from ubert.structure import cells
 from ubert.structure.batch import Batch
-from ubert.training.loader import Loader
-from ubert.training.shards import open_shards
 
 
 @torch.no_grad()

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ubert.encoder.ragged import Longs
+from ubert.loader.shards import Columns, Shards
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
 from ubert.schema.record import TASKS, Task
 from ubert.spexbert.pointer import Phrases
-from ubert.training.shards import Columns, Shards
 
 UNLABELLED: Task = "text"
 WRITTEN: Task = "seq2seq"

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.encoder.ragged import Ids
+from ubert.loader.shards import Lists, Prompt
 from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Prompting
 from ubert.structure.batch import Region
-from ubert.training.shards import Lists, Prompt
 
 _LEFT, _ORDER, _RENAMED, _WHICH, _FEWER = 1, 2, 3, 4, 5  # what a key is drawn for
 LEAST = 2  # labels to choose among: with the right one alone, every text would say yes

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ubert.encoder.ragged import Longs
+from ubert.loader.shards import Shards
 from ubert.schema.recipe import Recipe, Trained
 from ubert.spanbert.masking import Words
 from ubert.structure.batch import Special
-from ubert.training.shards import Shards
 from ubert.unilm.cloze import Cloze
 from ubert.unilm.sequences import Symbols, generation, pretraining, pseudo_masked, source_of
 

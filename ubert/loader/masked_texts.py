@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ubert.encoder.ragged import Ids, Longs
+from ubert.loader.shards import Shards
 from ubert.schema.recipe import Masking
 from ubert.spanbert.masking import Masked, Words, masked
 from ubert.structure.batch import Region
-from ubert.training.shards import Shards
 
 
 def masked_texts(

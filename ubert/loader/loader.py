@@ -18,6 +18,12 @@ from itertools import chain
 import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
+from ubert.loader.clozes import clozes
+from ubert.loader.masked_texts import masked_texts
+from ubert.loader.objective_schedule import Turns
+from ubert.loader.plan import CLOZES, MASKS, Plan
+from ubert.loader.prompts import Prompts
+from ubert.loader.shards import Shards
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe, Trained
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
@@ -25,12 +31,6 @@ from ubert.spanbert.masking import Words
 from ubert.spexbert import pointer
 from ubert.spexbert.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.structure.batch import Batch, Sequences, Special, padded
-from ubert.training.clozes import clozes
-from ubert.training.masked_texts import masked_texts
-from ubert.training.plan import CLOZES, MASKS, Plan
-from ubert.training.prompts import Prompts
-from ubert.training.shards import Shards
-from ubert.training.turns import Turns
 from ubert.unilm import cloze
 from ubert.unilm.cloze import ClozeBatch
 from ubert.unilm.sequences import SMOOTHING

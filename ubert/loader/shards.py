@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ubert.encoder.ragged import Ids, Longs, Ragged, joined, taken
+from ubert.loader.files import Files, Folder
 from ubert.schema.errors import UserError
 from ubert.structure.batch import Example, regions
-from ubert.training.files import Files, Folder
 
 SCAN_AHEAD = 8  # shards that are fetched ahead where all are read in order
 PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share them

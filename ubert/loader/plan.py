@@ -18,11 +18,11 @@ from bisect import bisect_right
 import numpy as np
 
 from ubert.encoder.ragged import Longs
+from ubert.loader.index import index
+from ubert.loader.permutation import permuted
+from ubert.loader.shards import Shards
 from ubert.schema.recipe import Recipe, Trained
 from ubert.spexbert.pointer import Phrases
-from ubert.training.index import index
-from ubert.training.permutation import permuted
-from ubert.training.shards import Shards
 
 # What a key is drawn for.
 _COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES, VARIATION, SHARES = 1, 2, 3, 4, 5, 6, 7, 8

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.encoder.ragged import Ids, Longs
+from ubert.loader.plan import CATEGORIES, SHARES, VARIATION, Plan
+from ubert.loader.shards import Rows, Shards
+from ubert.loader.variation import vary
 from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Recipe
 from ubert.structure.batch import Prompt, Special, groups, prompt
-from ubert.training.plan import CATEGORIES, SHARES, VARIATION, Plan
-from ubert.training.shards import Rows, Shards
-from ubert.training.variation import vary
 
 KEPT = 4096
 

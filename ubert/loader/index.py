@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ubert.encoder.ragged import Longs
+from ubert.loader.shards import Columns, Shards
+from ubert.loader.sizes import SizesOf, Wanted, sizes_of, tasks_of
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Batches, Recipe, Trained
 from ubert.schema.record import TASKS
 from ubert.spexbert.pointer import Phrases
-from ubert.training.shards import Columns, Shards
-from ubert.training.sizes import SizesOf, Wanted, sizes_of, tasks_of
 
 _BITS = 24  # of a number of sequences, and of a length, in a key
 _LARGEST = (1 << _BITS) - 1

@@ -1,0 +1,1 @@
+"""Shards to training batches: the order of rows, prompts, masks."""
