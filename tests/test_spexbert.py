@@ -41,7 +41,7 @@ from ubert.schema.recipe import LossScale, Recipe
 from ubert.schema.record import Category, Record, Span
 from ubert.spexbert.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.structure.batch import Example, Special, regions
-from ubert.training import loop, not_finite
+from ubert.training import loop, nan_guard
 from ubert.training.step import accumulate
 
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
@@ -428,7 +428,7 @@ def test_a_loss_that_is_not_finite_names_the_records_of_its_batch(
     assert len(step.batches) > 1 and sorted(step.records) == sorted(records)
     for broken, batch in enumerate(step.batches):
         losses = [torch.tensor([math.nan if i == broken else 1.0]) for i in range(len(step.batches))]
-        said = str(not_finite.error(chosen, 0, step, torch.device("cpu"), "the loss is nan", losses))
+        said = str(nan_guard.error(chosen, 0, step, torch.device("cpu"), "the loss is nan", losses))
         named = re.findall(r"on the records (.*?);", said)[0].split(", ")
         words = {word for row in batch.ids_BL for word in tokenizer.tokens(row.numpy().astype(np.int32))}
         inside = {name for name, one in records.items() if one.text.split()[0] in words}

@@ -11,8 +11,8 @@ import torch
 from ubert.encoder.ragged import Ids
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
+from ubert.inference.detokenize import worded
 from ubert.inference.windows import about, pair_room, target_room
-from ubert.inference.wording import worded
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import WrittenPrediction

@@ -15,9 +15,9 @@ import numpy as np
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.beam import Search
-from ubert.inference.bounds import bounded
 from ubert.inference.candidates import NOTHING, Events, Relations, short
 from ubert.inference.generation import Asked, generate
+from ubert.inference.limits import bounded
 from ubert.inference.pointing import point
 from ubert.inference.questions import INSTRUCTIONS, check_texts, listed, questions
 from ubert.inference.results import Result, Results
@@ -49,7 +49,7 @@ class Predictor:
     """A model and its tokenizer. `ubert.load` makes one.
 
     `thresholds`: by task, those that were fitted on a corpus. `batch_tokens`: padded tokens of one pass.
-    `left_out`: what was too much to decode since it was loaded (see `ubert.inference.bounds`); a warning is
+    `left_out`: what was too much to decode since it was loaded (see `ubert.inference.limits`); a warning is
     logged, too.
     """
 

@@ -29,7 +29,7 @@ from ubert.spexbert import pointer
 from ubert.spexbert.pointer import PointerBatch
 from ubert.structure import cells
 from ubert.structure.batch import Batch
-from ubert.training import not_finite, parallel
+from ubert.training import nan_guard, parallel
 from ubert.training.average import Average, advance
 from ubert.training.checkpoint import State
 from ubert.training.dynamics import Passes
@@ -118,11 +118,9 @@ class Taken:
             self._done = perf_counter()
         loss, norm = self._numbers.tolist()
         if not math.isfinite(loss):
-            raise not_finite.error(
-                recipe, self.index, self.step, device, f"the loss is {loss}", self.totals.losses
-            )
+            raise nan_guard.error(recipe, self.index, self.step, device, f"the loss is {loss}", self.totals.losses)
         if not math.isfinite(norm):
-            raise not_finite.error(recipe, self.index, self.step, device, f"the gradient's norm is {norm}")
+            raise nan_guard.error(recipe, self.index, self.step, device, f"the gradient's norm is {norm}")
         return loss, norm, self._done
 
 
