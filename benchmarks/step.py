@@ -1,17 +1,17 @@
 """A whole training step on real sentences, from a pretrained MiniLM: ours against the public implementation's way.
 
 Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
-batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all
-parameters, in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step,
-fills dense labels and masks, and takes its three losses over all cells (ubert/structure/reference.py). Ours takes the
-tokens that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has
-all categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
+batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all parameters,
+in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step, fills dense
+labels and masks, and takes its three losses over all cells (ubert/structure/reference.py). Ours takes the tokens
+that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has all
+categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
 processor has it. `share of peak`: the operations a second of a step over 96 sentences as recipes train it (words
 frozen, nothing dropped out), against those of the largest matrix product of the encoder alone, in the same
-precision. Then ours against ours with the attention that transformers trains a BERT with by default, scaled
-dot products of whose weights a tenth is dropped out, of three times as many sentences: as many as a batch has.
+precision. Then ours against ours with the attention that transformers trains a BERT with by default, scaled dot
+products of whose weights a tenth is dropped out, of three times as many sentences: as many as a batch has.
 
-    UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
+UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
 """
 
 from __future__ import annotations
