@@ -140,6 +140,7 @@ def objectives() -> str:
 PICTURES: dict[str, Callable[[], str]] = {
     "assets/pipeline": overview.pipeline,
     "assets/comparison": overview.comparison,
+    "assets/few_shot": overview.few_shot,
     "concepts/record": record,
     "concepts/corpus": corpus,
     "concepts/mixture": mixture,
