@@ -58,11 +58,11 @@ def pretrain(root: Place, home: Path, patch: pytest.MonkeyPatch, steps: int = 8,
             raise GoneError
         return False
 
-    patch.setattr(job.attempt, "fit", fit)
+    patch.setattr(job.restart, "fit", fit)
     patch.setattr(job, "session", lambda *given, **named: nullcontext())
-    patch.setattr(job.room, "kind", lambda: "CPU")
+    patch.setattr(job.capacity, "kind", lambda: "CPU")
     for name in ("there", "found"):
-        patch.setattr(job.room, name, lambda *given: 1)
+        patch.setattr(job.capacity, name, lambda *given: 1)
     recipe = make_recipe(home.parent / "encoder")
     return job.pretrain(recipe, root=root, specs=home.parent / "specs", cache=cache)
 
