@@ -304,5 +304,5 @@ def test_the_report_shows_what_helps_what(root: Path) -> None:
     (root / "affinity" / "mixed.json").write_text(json.dumps({"rows": rows}))
     page = html(root)
     assert re.search(r'falls" style="--strength: 60.0%" title="mean of 2 seeds">-20.0 %', page)
-    assert re.search(r'rises" style="--strength: 30.0%" title="mean of 1 seeds">\+10.0 %', page)
+    assert re.search(r'rises" style="--strength: 30.0%" title="mean of 1 seed">\+10.0 %', page)
     assert page.count('<td class="n">\n') >= 2  # a source is not added to itself

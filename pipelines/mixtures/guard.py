@@ -192,10 +192,8 @@ def dropped_sql(mixture: Mixture) -> str:
     duplicates = _DUPLICATES + (_AUDITED_DUPLICATES if audited else "")
     suspected = suspects = trusted = ""
     if mixture.suspects != "keep":
-        suspected, suspects = (
-            f"suspected AS ({_SUSPECTS.format(wrong=_wrong(mixture))}),\n",
-            " UNION ALL FROM suspected",
-        )
+        suspected = f"suspected AS ({_SUSPECTS.format(wrong=_wrong(mixture))}),\n"
+        suspects = " UNION ALL FROM suspected"
         trusted = " ANTI JOIN suspected USING (record_id)"
     return (
         f"WITH leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n{suspected}"
