@@ -1,11 +1,14 @@
-"""Examples to pieces to one padded batch: the sequences of section 3 of the UBERT paper, and ours.
+"""Turn examples into pieces (input sequences), and pieces into one padded batch.
 
-stacked (the paper): [CLS] t [SEP] c_j [SEP] (pair [SEP]) text [SEP]                one category a sequence
-joint   (ours):      [CLS] t [SEP] [C] c_1 [C] c_2 ... [C] c_k [SEP] (pair [SEP]) text [SEP]
+The two layouts of a piece; `stacked` follows section 3 of the UBERT paper, `joint` is our own:
 
-One category of one piece is one table. A table has an anchor, [CLS] or the first token of its category's name,
-whose cell says whether the category holds for the whole text, and a text region: token i of the text is row and
-column i. The markers [C] only part the names: read at them, one corpus of five was not learnt (docs/results.md).
+    stacked: [CLS] t [SEP] c_j [SEP] (pair [SEP]) text [SEP]                one category per piece
+    joint:   [CLS] t [SEP] [C] c_1 [C] c_2 ... [C] c_k [SEP] (pair [SEP]) text [SEP]
+
+Each category of a piece has one table. A table has an anchor cell and a text region. The anchor is the [CLS]
+token, or in the joint layout the first token of the category's name; its cell says whether the category holds
+for the whole text. In the text region, row and column i stand for token i of the text. The markers [C] only
+separate the names: with the marker as the anchor, one corpus of five was not learnt (docs/results.md).
 
 Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
 """
@@ -32,9 +35,9 @@ from ubert.schema.record import Kind
 
 
 class Region(IntFlag):
-    """Cells of a table that are trained on and decoded."""
+    """Flags for the cells of a table that are trained on and decoded."""
 
-    ANCHOR = 1  # the one anchor cell
+    ANCHOR = 1  # the single anchor cell
     TRIANGLE = 2  # start <= end over the text
     RECTANGLE = 4  # every cell over the text
 
@@ -48,17 +51,17 @@ REGIONS: dict[Kind, Region] = {
     "question": Region.ANCHOR | Region.TRIANGLE,
     "relation": Region.RECTANGLE,
 }
-"""What a category is decides where its table is trained on: labels at the anchor, mentions of one side of the
-diagonal, links from any token to any other."""
+"""The region of a category's table, by kind. Labels use the anchor, mentions the triangle with start <= end,
+and relations every pair of tokens."""
 
 
 def regions(kinds: Iterable[Kind]) -> Ids:
-    """The regions of the tables of categories, as flags [k]."""
+    """Return the regions of the categories' tables, as flags [k]."""
     return np.array([REGIONS[kind] for kind in kinds], np.int32)
 
 
 class Special(NamedTuple):
-    """Ids of the tokens that a piece is built with. `types`: the encoder knows two segment types."""
+    """Ids of the special tokens of a piece. `types`: whether the encoder distinguishes two segment types."""
 
     cls: int
     sep: int
@@ -69,10 +72,11 @@ class Special(NamedTuple):
 
 @dataclass(slots=True)
 class Example:
-    """One text (or a window of it) tokenised once, with its candidate categories and its gold cells.
+    """A tokenised text, or a window of one, with its candidate categories and its gold cells.
 
-    `regions` [k]: of the categories' tables. `gold_anchors` [a]: categories that hold at their anchor.
-    `gold_cells` [g, 3]: category, start token, end token (inclusive), counted within `text`.
+    `regions` [k]: the regions of the categories' tables. `gold_anchors` [a]: categories that hold at their
+    anchor. `gold_cells` [g, 3]: category, start token, end token (inclusive), with tokens counted within
+    `text`.
     """
 
     instruction: Ids
@@ -85,8 +89,9 @@ class Example:
 
 
 class Prompt(NamedTuple):
-    """What goes before a text: `ids` up to and with the [SEP] after the categories, and the position of the anchor
-    of each of the `categories` [k] (indices in the example), whose tables have these `regions` [k]."""
+    """The start of a piece. `ids` end with the [SEP] after the categories. `categories` [k] are indices in
+    the example; `anchors` [k] are the positions of their anchors, and `regions` [k] the regions of their
+    tables."""
 
     ids: Ids
     anchors: Ids
@@ -96,7 +101,8 @@ class Prompt(NamedTuple):
 
 @dataclass(slots=True)
 class Piece:
-    """One sequence: a prompt before the pair and the text of its source, number `example` of the batch."""
+    """One input sequence: a prompt, then the pair and the text of `source`, which is example number `example`
+    of the batch."""
 
     example: int
     source: Example
@@ -107,50 +113,51 @@ class Piece:
 
 
 class SpanGroup(NamedTuple):
-    """The span tables of one region of one piece: where they and the text lie in the factors."""
+    """The span tables of one region of one piece, and where they and the text are in the factors."""
 
-    token: int  # the first of the text, among N
+    token: int  # first token of the text, among N
     tokens: int
-    table: int  # the first, among S
+    table: int  # first table, among S
     tables: int
     triangle: bool  # start <= end only
 
 
 class Work(NamedTuple):
-    """How much there is to do of a batch; known before it is moved, so that no device is asked for it."""
+    """Sizes and groups of a batch. They are computed before the batch moves to a device, so that no code
+    waits for the device."""
 
     groups: list[SpanGroup]
-    table_S: Tensor  # int64: the span tables, by piece; its triangles before its rectangles
-    anchored: bool  # a table is trained at its anchor
+    table_S: Tensor  # int64: the span tables by piece; a piece's triangles come before its rectangles
+    anchored: bool  # at least one table is trained at its anchor
     tokens: int  # without padding
 
 
 @dataclass(frozen=True)
 class Batch(Movable):
-    """Pieces, padded. Positions count from the piece's first token; cells from the first token of its text."""
+    """A padded batch of pieces. Positions count from a piece's first token, cells from its text's first token."""
 
     ids_BL: Tensor  # int64
     mask_BL: Tensor  # bool
     types_BL: Tensor  # int64
     text_start_B: Tensor  # int64
     text_length_B: Tensor  # int64
-    example_B: Tensor  # int64: which example a piece belongs to
-    piece_T: Tensor  # int64: which piece a table belongs to; ascending
-    anchor_T: Tensor  # int64: position of its anchor in that piece
-    category_T: Tensor  # int64: index of its category in its example
+    example_B: Tensor  # int64: the example of each piece
+    piece_T: Tensor  # int64: the piece of each table; ascending
+    anchor_T: Tensor  # int64: position of the table's anchor in its piece
+    category_T: Tensor  # int64: index of the table's category in its example
     region_T: Tensor  # int64: Region flags
     gold_anchor_T: Tensor  # float32: 1 where the category holds at its anchor
     gold_cells_G3: Tensor  # int64: table, start, end (inclusive)
-    examples: int  # texts in the batch: what a loss is divided by
+    examples: int  # texts in the batch, the divisor of the loss
 
     @cached_property
     def work(self) -> Work:
-        """What there is to do."""
+        """Sizes and groups, computed once."""
         anchored = bool((self.region_T & Region.ANCHOR).any())
         return Work(*_span_groups(self), anchored, int(self.mask_BL.sum()))
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """The same batch, of moved tensors, with what is known of it."""
+        """Apply `move` to every tensor, and keep the computed `work`."""
         moved = super().moved(move)
         moved.__dict__["work"] = self.work._replace(table_S=move(self.work.table_S))
         return moved
@@ -183,12 +190,12 @@ def pieces(
     most_tokens: int,
     only: Ids | None = None,
 ) -> Iterator[Piece]:
-    """Split an example's categories (or those of `only`) over as few pieces as the limits allow.
+    """Split an example's categories (or those in `only`) over as few pieces as the limits allow.
 
     Args:
         index: position of the example in its batch.
-        most_categories: of a joint piece; a stacked piece has one.
-        most_tokens: of a piece, all included: the encoder's number of positions.
+        most_categories: maximum number of categories of a joint piece; a stacked piece has one.
+        most_tokens: maximum length of a piece, which is the encoder's number of positions.
         only: indices of the categories to use, ascending.
 
     Raises:
@@ -203,15 +210,15 @@ def pieces(
 
 
 def behind(example: Example) -> int:
-    """Tokens of an example after its prompt: (pair [SEP]) text [SEP]."""
+    """Count an example's tokens after its prompt: (pair [SEP]) text [SEP]."""
     return len(example.text) + len(example.pair) + (len(example.pair) > 0) + 1
 
 
 def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, room: int) -> Iterator[Ids]:
-    """Split the chosen categories into groups of at most `most` whose prompt has at most `room` tokens.
+    """Split the chosen categories into groups of at most `most` categories whose prompt has at most `room` tokens.
 
     Raises:
-        ValueError: the prompt of a single category has more.
+        ValueError: the prompt of a single category is longer than `room`.
     """
     sizes = [len(categories[i]) + 1 for i in chosen.tolist()]
     room -= len(instruction) + 3
@@ -231,10 +238,10 @@ def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, 
 
 
 class Sequences(NamedTuple):
-    """What a batch is made of: the sequences, a column each [B], and the gold of their examples [E].
+    """The sequences of a batch as columns [B], and the gold of their examples [E].
 
-    `example`: number of a sequence's example; `examples` [E]: the numbers of those whose gold
-    follows.
+    `example`: the number of each sequence's example. `examples` [E]: the numbers of the examples in the order
+    of the gold columns.
     """
 
     prompt: Sequence[Prompt]
@@ -250,7 +257,7 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
     """Pad pieces to the longest of them and number their tables.
 
     Args:
-        items: in any order.
+        items: the pieces, in any order.
         examples: how many texts the pieces come from.
     """
     sources = {piece.example: piece.source for piece in items}
@@ -269,7 +276,7 @@ def collate(items: Sequence[Piece], special: Special, examples: int) -> Batch:
 def padded(columns: Sequences, special: Special, examples: int) -> Batch:
     """Pad sequences to the longest of them and number their tables."""
     pair_B, text_B = columns.pair.lengths, columns.text.lengths
-    neighbours = [list(run) for _, run in groupby(columns.prompt, id)]  # they mostly share their prompt
+    neighbours = [list(run) for _, run in groupby(columns.prompt, id)]  # neighbours mostly share their prompt
     runs, times = [run[0] for run in neighbours], list(map(len, neighbours))
     prompt_B = np.repeat([len(prompt.ids) for prompt in runs], times)
     start_B = prompt_B + pair_B + (pair_B > 0)
@@ -314,7 +321,7 @@ def padded(columns: Sequences, special: Special, examples: int) -> Batch:
 
 
 def _gold(columns: Sequences, example_T: Longs, category_T: Ids) -> tuple[npt.NDArray[np.float32], Longs]:
-    """Gold anchors [T], and gold cells [G, 3] of the categories that have a table."""
+    """Return the gold anchors [T] and the gold cells [G, 3], without categories that have no table."""
     anchors, cells = columns.gold_anchors.values, columns.gold_cells.values.astype(np.int64)
     width = 1 + max(map(int, (category_T.max(), anchors.max(initial=0), cells[:, 0].max(initial=0))))
     key_T = example_T * width + category_T
@@ -322,7 +329,7 @@ def _gold(columns: Sequences, example_T: Longs, category_T: Ids) -> tuple[npt.ND
     keys_T = key_T[order_T]
 
     def tables(category_G: npt.NDArray[Any], length_E: Longs) -> tuple[Longs, npt.NDArray[np.bool_]]:
-        """The table of each gold category of the examples, and whether there is one."""
+        """Return the table of each gold category of the examples, and whether there is one."""
         key_G = np.repeat(columns.examples, length_E) * width + category_G
         place_G = np.minimum(np.searchsorted(keys_T, key_G), len(keys_T) - 1)
         return order_T[place_G], keys_T[place_G] == key_G
@@ -335,7 +342,7 @@ def _gold(columns: Sequences, example_T: Longs, category_T: Ids) -> tuple[npt.ND
 
 
 def _span_groups(batch: Batch) -> tuple[list[SpanGroup], Tensor]:
-    """The groups of the span tables, and these [S] by piece and region."""
+    """Return the groups of the span tables, and the span tables [S] ordered by piece and region."""
     table_S = torch.nonzero(batch.region_T & (Region.TRIANGLE | Region.RECTANGLE)).flatten()
     if not len(table_S):
         return [], table_S

@@ -1,10 +1,10 @@
-"""Loss and decode over the valid cells of the structure tables, without the tables.
+"""Compute the loss and decode cells without building the structure tables.
 
-The sums over cells that a loss needs come from `tiles`, or on a GPU from the kernels of `triton_cells`; all else
-is a handful of gold cells and one anchor a table.
+`tiles`, or on a GPU the kernels of `triton_cells`, compute the sums over cells. The rest of a loss needs only
+the gold cells and one anchor per table.
 
-Shapes: N tokens, d table width, T tables, S span tables, G gold cells; of a group: M tables; of a tile: R rows, C
-columns.
+Shapes: N tokens, d table width, T tables, S span tables, G gold cells; in a group: M tables; in a tile: R
+rows, C columns.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ubert.structure.batch import Batch, Region
 from ubert.structure.structure_table import Scores
 from ubert.structure.tiles import Factors, Gold
 
-# The widest table of the kernels: compiled for sm_90 they take 96 KiB of shared memory at 256, and 192 KiB at 512,
-# where many GPUs have 99.
+# Largest table width for the kernels. Compiled for sm_90, they take 96 KiB of shared memory at 256 and 192 KiB at
+# 512; many GPUs have 99 KiB.
 WIDEST = 256
 
 
 class Cells(NamedTuple):
-    """Scored cells, in order of table and row: table (of the batch), start and end token (inclusive), score."""
+    """Scored cells, ordered by table and row: table (of the batch), start and end token (inclusive), score."""
 
     table: Tensor
     start: Tensor
@@ -39,27 +39,30 @@ class Cells(NamedTuple):
 
 
 def loss(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "bce") -> tuple[Tensor, int]:
-    """A loss summed over the tables of a batch, and the number of texts to divide it by.
+    """Return the loss summed over a batch's tables, and the number of texts to divide it by.
 
-    A table's valid cells V are its text's triangle or rectangle, and its anchor where its region has one; G are
-    the gold ones among them. Prompt and padding cells are no part of it. With z the scores, a table's loss is
+    A table's valid cells V are its text's triangle or rectangle, and its anchor if its region has one. G are
+    the gold cells among them. Prompt and padding cells are excluded. With scores z, a table's loss is
 
     - bce: sum_V softplus(z) - sum_G z, binary cross-entropy (UBERT, equation 2);
     - zlpr: log(1 + sum_(V - G) e^z) + log(1 + sum_G e^-z), the multi-label softmax with threshold 0 (Su et al.,
-      ZLPR, 2022). The set of a sum is one table, and the anchor is a cell of its table like the others: so the
-      loss doesn't depend on how tables fall on pieces and batches. Of an anchor alone it equals bce.
+      ZLPR, 2022). Each sum covers one table, its anchor included, so the loss doesn't depend on how tables are
+      distributed over pieces and batches. For a table with only an anchor it equals bce.
 
     Args:
         scale: `log` divides a text's sum by log(1 + its valid cells), so that tasks of a mixture weigh about the
-            same (MUPPET, section 3.2); `gold` by the number of its gold cells, where there are several; `sum`
-            by nothing.
+            same (MUPPET, section 3.2). `gold` divides it by the text's number of gold cells, if there are several.
+            `sum` does not divide it.
     """
     return losses(scores, batch, scale, kind)[0], batch.examples
 
 
 def losses(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "bce") -> tuple[Tensor, Tensor]:
-    """The same loss, and the part of it that each table has [T], which has no gradient. Parts are exact when they
-    are added over the tables of a text: one table may have the part of others of its piece."""
+    """Return the same loss, and each table's part of it [T] without gradient.
+
+    The parts are exact only as sums over the tables of a text: one table may hold the part of others of its
+    piece.
+    """
     weight_T = _weights(batch, scale).to(scores.anchor_T)
     with torch.autocast(scores.anchor_T.device.type, enabled=False):
         return _bce(scores, batch, weight_T) if kind == "bce" else _zlpr(scores, batch, weight_T)
@@ -85,7 +88,7 @@ def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> tuple[Tensor, Tenso
     anchored_T = (batch.region_T & Region.ANCHOR).bool()
     positive_T = anchored_T & batch.gold_anchor_T.bool()
     none = float("-inf")
-    negatives_T = torch.zeros_like(scores.anchor_T)  # log(1 + sum of nothing)
+    negatives_T = torch.zeros_like(scores.anchor_T)  # log(1 + an empty sum)
     gold_table_G, gold_score_G = batch.gold_cells_G3[:0, 0], scores.anchor_T[:0]
     if scores.groups:
         factors = tiles.factors(scores)
@@ -99,7 +102,7 @@ def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> tuple[Tensor, Tenso
 
 
 def _log_sum_exp(start_T: Tensor, table_G: Tensor, value_G: Tensor) -> Tensor:
-    """log(e^start_t + sum of e^value over the values of table t) for each table."""
+    """Return log(e^start_t + sum of e^value over the values of table t) for each table t."""
     with torch.no_grad():
         most_T = start_T.scatter_reduce(0, table_G, value_G, "amax")
     total_T = (start_T - most_T).exp().index_add(0, table_G, (value_G - most_T[table_G]).exp())
@@ -107,7 +110,7 @@ def _log_sum_exp(start_T: Tensor, table_G: Tensor, value_G: Tensor) -> Tensor:
 
 
 def _sums(factors: Factors) -> ModuleType:
-    """Where the sums over cells are taken: the kernels on a GPU that has triton, tiles elsewhere."""
+    """Choose the module for the sums over cells: `triton_cells` on a GPU with Triton, `tiles` elsewhere."""
     fits = factors.query_Nd.shape[1] <= WIDEST
     on_gpu = factors.bias.is_cuda and factors.bias.dtype == torch.float32 and find_spec("triton")
     return import_module("ubert.structure.triton_cells") if on_gpu and fits else tiles
@@ -122,7 +125,7 @@ def _gold(scores: Scores, batch: Batch) -> Gold:
 
 
 def _weights(batch: Batch, scale: LossScale) -> Tensor:
-    """Weight [T] of each table's loss: equal for all tables of a text."""
+    """Return the weight [T] of each table's loss, which is equal for all tables of a text."""
     if scale == "sum":
         return torch.ones_like(batch.gold_anchor_T)
     example_T = batch.example_B[batch.piece_T]
@@ -133,7 +136,7 @@ def _weights(batch: Batch, scale: LossScale) -> Tensor:
 
 
 def _valid_cells(batch: Batch) -> Tensor:
-    """How many cells [T] each table has that count."""
+    """Count the valid cells of each table [T]."""
     length_T = batch.text_length_B[batch.piece_T]
     return (
         (batch.region_T & Region.ANCHOR).bool()
@@ -143,7 +146,7 @@ def _valid_cells(batch: Batch) -> Tensor:
 
 
 def _gold_cells(batch: Batch) -> Tensor:
-    """How many of them [T] are gold."""
+    """Count the gold cells of each table [T], its anchor included."""
     anchors_T = batch.gold_anchor_T.long() * (batch.region_T & Region.ANCHOR)
     table_G = batch.gold_cells_G3[:, 0]
     return anchors_T.index_add(0, table_G, torch.ones_like(table_G))
@@ -151,20 +154,20 @@ def _gold_cells(batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def above(scores: Scores, threshold: float = 0.0, most: int | None = None) -> Cells:
-    """The valid cells of the span tables that score above `threshold`; the `most` best of each table."""
+    """Find the span tables' valid cells with a score above `threshold`, at most the `most` best of each table."""
     return _find(scores, threshold, most)
 
 
 @torch.no_grad()
 def top(scores: Scores, most: int = 1) -> Cells:
-    """The `most` best valid cells of each span table (all, of a smaller one); of equal ones the first."""
+    """Find the `most` best valid cells of each span table, or all of a smaller one. Ties go to the first cell."""
     return _find(scores, float("-inf"), most)
 
 
 def _find(scores: Scores, threshold: float, most: int | None) -> Cells:
-    """Cells above the threshold, at most `most` of each table, in order of table, row and column.
+    """Find cells above the threshold, at most `most` of each table, ordered by table, row and column.
 
-    Where `most` are wanted, no more of each table are kept between two tiles.
+    With `most`, at most that many cells of each table stay in memory between two tiles.
     """
     factors = tiles.factors(scores)
     none = scores.table_S.new_empty(0)
@@ -181,7 +184,8 @@ def _find(scores: Scores, threshold: float, most: int | None) -> Cells:
 
 
 def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
-    """The cells of a tile above the threshold; where `most` are wanted of a table, none below the tile's own."""
+    """Find a tile's cells above the threshold. With `most`, drop those that are not among the best of their
+    table in this tile."""
     scores_MRC = tile.scores_MRC
     hit_MRC = scores_MRC > threshold
     if most is not None and int(torch.count_nonzero(hit_MRC)) > most and scores_MRC[0].numel() > most:
@@ -192,7 +196,7 @@ def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
 
 
 def _best_of_each(cells: Cells, most: int) -> Cells:
-    """The best cells of each table; of equal ones the first."""
+    """Keep the `most` best cells of each table. Ties go to the first cell."""
     cells = _ordered(cells, (cells.end, cells.start, -cells.score, cells.table))
     _, count = torch.unique_consecutive(cells.table, return_counts=True)
     first = torch.repeat_interleave(count.cumsum(0) - count, count)
@@ -201,7 +205,7 @@ def _best_of_each(cells: Cells, most: int) -> Cells:
 
 
 def _ordered(cells: Cells, keys: tuple[Tensor, ...]) -> Cells:
-    """Sorted by the last of the keys, then the one before it, and so on."""
+    """Sort by the last key first, then by the one before it, and so on."""
     order = torch.arange(len(cells.table), device=cells.table.device)
     for key in keys:
         order = order[torch.argsort(key[order], stable=True)]

@@ -1,17 +1,17 @@
-"""The biaffine structure table (UBERT, section 3.1), kept as factors: no table of scores is built here.
+"""The biaffine structure table (UBERT, section 3.1), kept as factors: the score tables are not built here.
 
     score_t[s, e] = [q_s; 1]^T U [k_e; 1],   q = GELU(W_s h), k = GELU(W_e h)
 
-In the joint layout table t is conditioned by g_t, the encoder's output at its anchor: the bilinear term is scaled
-by 1 + W_c g_t coordinate by coordinate, and W_k g_t and W_q g_t are added to the terms that are linear in k and in
+In the joint layout, table t is conditioned on g_t, the encoder's output at its anchor. Each coordinate of the
+bilinear term is scaled by 1 + W_c g_t; W_k g_t and W_q g_t are added to the terms that are linear in k and in
 q. In both layouts a score is
 
     score_t[s, e] = (q_s U_11 * scale_t + shift_t) . k_e + q_s . weight_t + bias
 
-which is all that the loss and the decode need (see `cells.py`).
+and the loss and the decoding (`cells.py`) need nothing but these factors.
 
-Shapes: B pieces, L tokens of a piece, D encoder width, d table width, N = B * L (0 where no piece has a span
-table), T tables, S span tables, P groups of them.
+Shapes: B pieces, L tokens of a piece, D encoder width, d table width, N = B * L (0 if no piece has a span
+table), T tables, S span tables, P groups of span tables.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from ubert.structure.batch import Batch, SpanGroup
 
 @dataclass(slots=True)
 class Scores:
-    """Anchor scores (of tables that have an anchor), and the factors of the span tables' scores. All are logits:
-    above 0 means yes."""
+    """Scores of the anchors, and the factors of the span tables' scores. Scores are logits: above 0 means yes."""
 
     anchor_T: Tensor
     query_Nd: Tensor  # q
@@ -40,17 +39,17 @@ class Scores:
     shift_Sd: Tensor
     weight_Sd: Tensor
     bias: Tensor
-    table_S: Tensor  # index of a span table among all tables; a piece's triangles before its rectangles
+    table_S: Tensor  # index of a span table among all tables; a piece's triangles come before its rectangles
     groups: list[SpanGroup]
 
 
 class StructureTable(nn.Module):
-    """Encoder output to the factors of the structure tables.
+    """Module that computes the factors of the structure tables from the encoder's output.
 
     Args:
-        width: D, of the encoder.
-        size: d, of the two feed-forward networks.
-        conditioned: by each table's anchor (joint layout).
+        width: D, the encoder's width.
+        size: d, the width of the two feed-forward networks.
+        conditioned: condition each table on its anchor (joint layout).
     """
 
     def __init__(self, width: int, size: int, *, conditioned: bool) -> None:
@@ -70,11 +69,11 @@ class StructureTable(nn.Module):
             nn.init.zeros_(self.conditioning.bias)
 
     def start_at(self, bias: float) -> None:
-        """Set the bias of the cells: few are gold, and below 0 the first steps are not spent on learning that."""
+        """Set the bias of all cells. Few cells are gold; a bias below 0 saves the steps to learn that."""
         nn.init.constant_(self.U[-1:, -1:], bias)
 
     def forward(self, hidden_BLD: Tensor, batch: Batch) -> Scores:
-        """Factors of all tables of a batch; a batch of anchors alone runs the networks on them alone."""
+        """Return the factors of all tables of a batch. Without span tables, only the anchors are computed."""
         bilinear_dd, shift_d, weight_d, bias = self._quarters()
         anchor_TD = self._at_anchors(hidden_BLD, batch)
         condition = self._condition(anchor_TD, shift_d, weight_d)
@@ -83,7 +82,7 @@ class StructureTable(nn.Module):
         if not groups:
             none = hidden_BLD.new_empty(0, len(shift_d))
             return Scores(anchor_T, none, none, bilinear_dd, none, none, none, bias, table_S, groups)
-        # every token, prompts and padding too: a copy of the text's rows costs more than their small networks
+        # Run the networks on prompts and padding too: copying the text's rows would cost more.
         text_ND = hidden_BLD.flatten(0, 1)
         scale_Sd, shift_Sd, weight_Sd = (of_tables.index_select(0, table_S) for of_tables in condition)
         return Scores(
@@ -100,7 +99,7 @@ class StructureTable(nn.Module):
         )
 
     def dense(self, hidden_BLD: Tensor, piece_T: Tensor, anchor_T: Tensor) -> tuple[Tensor, Tensor]:
-        """The same scores as a table of all cells of a piece, for other runtimes: anchors [T], cells [T, L, L]."""
+        """Return the same scores with every cell of a piece, for other runtimes: anchors [T], cells [T, L, L]."""
         bilinear_dd, shift_d, weight_d, bias = self._quarters()
         anchor_TD = hidden_BLD[piece_T, anchor_T]
         scale_Td, shift_Td, weight_Td = condition = self._condition(anchor_TD, shift_d, weight_d)
@@ -110,8 +109,10 @@ class StructureTable(nn.Module):
         return self._anchors(anchor_TD, bilinear_dd, *condition), mixed_TLd @ key_TLd.mT + linear_TL1 + bias
 
     def _quarters(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """U_11, u_21 (linear in k), u_12 (linear in q) and u_22. Split, not sliced: the gradient of a slice is as
-        large as what it is a slice of."""
+        """Split U into U_11, u_21 (linear in k), u_12 (linear in q) and u_22.
+
+        It is split, not sliced: the gradient of a slice is as large as the whole tensor.
+        """
         size = self.start.out_features
         upper, lower = self.U.split([size, 1])
         bilinear_dd, weight_d1 = upper.split([size, 1], dim=1)
@@ -126,14 +127,14 @@ class StructureTable(nn.Module):
         return torch.addcmul(query_Td * weight_Td, mixed_Td, key_Td).sum(-1) + self.anchor_bias
 
     def _at_anchors(self, hidden_BLD: Tensor, batch: Batch) -> Tensor:
-        """The encoder's output at each table's anchor; zeros where no score depends on it."""
+        """Return the encoder's output at each table's anchor, or zeros if no score depends on it."""
         if self.conditioning is None and not batch.work.anchored:
-            # the gradient of a gather is as large as what it gathers from
+            # avoid the gather: its gradient is as large as its source
             return hidden_BLD.new_zeros(len(batch.piece_T), hidden_BLD.shape[2])
         return hidden_BLD.flatten(0, 1).index_select(0, batch.piece_T * hidden_BLD.shape[1] + batch.anchor_T)
 
     def _condition(self, anchor_TD: Tensor, shift_d: Tensor, weight_d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scale, shift and weight of each table."""
+        """Return scale, shift and weight of each table."""
         if self.conditioning is None:
             tables = anchor_TD.shape[0]  # len() would be a constant in an exported graph
             return (
@@ -146,5 +147,5 @@ class StructureTable(nn.Module):
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """A sum over a million cells needs it."""
+    """Convert to float32 unless it is float64: a sum over a million cells needs the precision."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()

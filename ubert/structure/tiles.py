@@ -1,11 +1,11 @@
-"""The span tables' scores in tiles, and sums over their valid cells with gradients, without the tables.
+"""Score span tables in tiles, and sum over their valid cells with gradients, without building the tables.
 
-Scores are made from their factors in tiles of rows that fit the processor's cache, used, and dropped: memory is
-O(tokens * d + tables * d), whatever the text's length squared. This is the form of every device; where there is a
-GPU, `triton_cells` has the same two sums as kernels.
+Each tile is a block of rows that fits the processor's cache. Its scores are computed from the factors, used
+and dropped. Memory is O(tokens * d + tables * d), not quadratic in the text's length. This version runs on
+every device; for GPUs, `triton_cells` has the same two sums as kernels.
 
-Shapes: N tokens, d table width, S span tables, G gold cells; of a group: M tables, n tokens; of a tile: R rows, C
-columns.
+Shapes: N tokens, d table width, S span tables, G gold cells; in a group: M tables, n tokens; in a tile: R
+rows, C columns.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 from ubert.structure.batch import SpanGroup
 from ubert.structure.structure_table import Scores, at_least_float32
 
-TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, a core's second-level cache
-TILE_ROWS = 64  # of a triangle's tile, half of a square of them is masked
+TILE_CELLS = 1 << 18  # scores of one tile: 1 MiB, the size of a core's L2 cache
+TILE_ROWS = 64  # a triangle's tile wastes half of a square of this side
 
 
 class Factors(NamedTuple):
@@ -38,7 +38,7 @@ class Factors(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Scores of rows `row`... and columns `column`... of all tables of a group; invalid cells are -inf."""
+    """Scores of a group's tables, for rows from `row` and columns from `column`. Invalid cells are -inf."""
 
     row: int
     column: int
@@ -59,7 +59,7 @@ Slope = Callable[[int, SpanGroup, Tile], Tensor]
 
 
 def factors(scores: Scores) -> Factors:
-    """The factors in float32 (or float64), as a sum over a million cells needs."""
+    """Return the factors in float32 (or float64), as a sum over a million cells needs."""
     query_Nd = at_least_float32(scores.query_Nd)
     return Factors(
         query_Nd,
@@ -73,7 +73,7 @@ def factors(scores: Scores) -> Factors:
 
 
 def tiles(factors: Factors, group: SpanGroup) -> Iterator[Tile]:
-    """Row blocks of a group's tables; a triangle's blocks begin at their first row's column."""
+    """Yield blocks of rows of a group's tables. A triangle's block starts at the column of its first row."""
     own = of_group(factors, group)
     scale_Md, shift_Md = own.scale_Sd[:, None], own.shift_Sd[:, None]
     linear_Mn = own.weight_Sd @ own.query_Nd.T + own.bias
@@ -92,7 +92,7 @@ def tiles(factors: Factors, group: SpanGroup) -> Iterator[Tile]:
 
 
 def of_group(factors: Factors, group: SpanGroup) -> Factors:
-    """The rows of the factors that belong to a group."""
+    """Select the rows of the factors that belong to a group."""
     tokens = slice(group.token, group.token + group.tokens)
     tables = slice(group.table, group.table + group.tables)
     return Factors(
@@ -109,18 +109,20 @@ def of_group(factors: Factors, group: SpanGroup) -> Factors:
 def cross_entropy(
     factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z), and the parts of it [S], which have no
-    gradient: the first table of a group has the part of them all. No gradient goes to the weights."""
+    """Sum weight_s * (log(1 + e^z) - gold * z) over all valid cells; also return its parts [S], without gradient.
+
+    A group's whole part is stored at its first table. The weights get no gradient.
+    """
     return _CrossEntropy.apply(groups, gold, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
-    """log(1 + sum of e^z over the valid cells but the gold ones) of each span table [S]; the gold scores [G]."""
+    """Return log(1 + sum of e^z over valid non-gold cells) of each span table [S], and the gold scores [G]."""
     return _LogPartition.apply(groups, gold, *factors)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """A sum's gradient is known while a tile's scores are, and taken in the same pass: no tile is made twice."""
+    """Compute the gradient in the forward pass, from the same tiles, so that no tile is computed twice."""
 
     @staticmethod
     def forward(
@@ -154,18 +156,18 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        # in place: a copy of each would be the largest tensors of the loss
+        # in place: copies would be the largest tensors of the loss
         return (None, None, None, *(grad.mul_(grads[0]) for grad in ctx.saved_tensors))
 
 
 class _LogPartition(torch.autograd.Function):
-    """The gradient is e^(z - value), so the tiles are made again once the value is known."""
+    """Compute the tiles again in the backward pass: the gradient e^(z - value) needs the value first."""
 
     @staticmethod
     def forward(ctx: Any, groups: list[SpanGroup], gold: Gold, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         factors = Factors(*tensors)
         finder = _Finder(groups, gold)
-        # from log(1), a running maximum of at least 0
+        # start at log(1) = 0
         value_S = torch.zeros(len(factors.scale_Sd), dtype=torch.float64, device=factors.bias.device)
         score_G = factors.bias.new_empty(len(gold.table_G))
         for index, group in enumerate(groups):
@@ -189,7 +191,7 @@ class _LogPartition(torch.autograd.Function):
             tables = slice(group.table, group.table + group.tables)
             found = ctx.finder.find(index, tile)
             if found:
-                tile.scores_MRC[found.at] = float("-inf")  # above the others, it could overflow
+                tile.scores_MRC[found.at] = float("-inf")  # a gold score far above the others would overflow
             slope_MRC = (
                 tile.scores_MRC.sub_(value_S[tables, None, None]).exp_().mul_(upstream_S[tables, None, None])
             )
@@ -201,14 +203,14 @@ class _LogPartition(torch.autograd.Function):
 
 
 class _Found(NamedTuple):
-    """Gold cells of one tile: their numbers among G, and their places in its scores."""
+    """Gold cells of one tile: their numbers among G, and their indices in its scores."""
 
     numbers: Tensor
     at: tuple[Tensor, Tensor, Tensor]
 
 
 class _Finder:
-    """Finds the gold cells of a tile, by the number of its group and its rows."""
+    """An index of the gold cells by the number of their group and their row."""
 
     def __init__(self, groups: list[SpanGroup], gold: Gold) -> None:
         first_P = torch.tensor([group.table for group in groups], device=gold.table_G.device)
@@ -230,7 +232,7 @@ class _Finder:
 
 
 def _gradient(factors: Factors, groups: list[SpanGroup], slope: Slope) -> Factors:
-    """The gradient of a sum over cells, from its slope dz [M, R, C] in each tile (0 at invalid cells)."""
+    """Return the gradient of a sum over cells, given its slope dz [M, R, C] in each tile (0 at invalid cells)."""
     grads = Factors(*(torch.zeros_like(tensor) for tensor in factors))
     for index, group in enumerate(groups):
         own, out = of_group(factors, group), of_group(grads, group)

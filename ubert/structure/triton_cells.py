@@ -1,13 +1,13 @@
-"""The two sums of `tiles` over the cells of span tables, as kernels: scores live in registers, never in memory.
+"""Triton kernels for the two sums of `tiles` over the cells of span tables. Scores stay in registers.
 
-A block of scores is a matrix product of its factors, summed in float32, as in attention. Forward and backward make
-it anew. What the kernels add they add in a fixed order, so that the same input gives the same bytes:
+As in attention, a block of scores is a matrix product of its factors, summed in float32. Forward and backward
+pass each compute it. The kernels add in a fixed order, so the same input gives the same bytes:
 
-    _table_sums        a program a table and block of rows     -> its part of the table's sum
-    _row_gradients     a program a text and block of rows      -> gradients of these rows, and parts of the tables'
-    _column_gradients  a program a text and block of columns   -> gradients of these columns
+    _table_sums        a program for each table and block of rows    -> the block's part of the table's sum
+    _row_gradients     a program for each text and block of rows     -> gradients of the rows, parts of the tables'
+    _column_gradients  a program for each text and block of columns  -> gradients of the columns
 
-Without a GPU the kernels run under Triton's interpreter (TRITON_INTERPRET=1).
+Without a GPU the kernels run in Triton's interpreter (TRITON_INTERPRET=1).
 
 Shapes: N tokens, d table width, S span tables, P texts, G gold cells, R blocks of rows of the longest text.
 """
@@ -28,17 +28,19 @@ from ubert.structure.batch import SpanGroup
 from ubert.structure.tiles import Factors, Gold
 
 # Compiled for sm_90, no kernel spills a register to memory up to a table width of 128.
-BLOCK = 16  # rows of a block; also its columns, for the gradient of columns
-WIDE = 64  # columns of a block elsewhere
+BLOCK = 16  # rows of a block; in _column_gradients also its columns
+WIDE = 64  # columns of a block in the other kernels
 WARPS = {"num_warps": 8, "num_stages": 2}
-VARYING = ["blocks"]  # else 1 and multiples of 16 have kernels of their own, compiled in the midst of a run
+VARYING = ["blocks"]  # else Triton compiles special kernels for 1 and multiples of 16 during a run
 
 
 def cross_entropy(
     factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum over all valid cells of weight_s * (log(1 + e^z) - gold * z), and the part of each table [S], which has
-    no gradient. No gradient goes to the weights."""
+    """Sum weight_s * (log(1 + e^z) - gold * z) over all valid cells; also return each table's part [S].
+
+    Neither the parts nor the weights get a gradient.
+    """
     layout = _layout(groups, Gold(*(column[:0] for column in gold)), weight_S.device)
     value_S: Tensor = _TableSums.apply(layout, True, *factors)
     gold_G = _gold_scores(factors, gold) * weight_S.detach()[gold.table_G]
@@ -48,14 +50,14 @@ def cross_entropy(
 
 
 def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
-    """log(1 + sum of e^z over the valid cells but the gold ones) of each span table [S]; the gold scores [G]."""
+    """Return log(1 + sum of e^z over valid non-gold cells) of each span table [S], and the gold scores [G]."""
     layout = _layout(groups, gold, factors.bias.device)
     value_S: Tensor = _TableSums.apply(layout, False, *factors)
     return value_S, _gold_scores(factors, gold)
 
 
 def _gold_scores(factors: Factors, gold: Gold) -> Tensor:
-    """Scores of the gold cells [G], by gathering their factors."""
+    """Compute the scores of the gold cells [G] from their gathered factors."""
     table_G, row_G, column_G = gold.table_G, gold.token_G + gold.start_G, gold.token_G + gold.end_G
     mixed_Gd = torch.addcmul(factors.shift_Sd[table_G], factors.bilinear_Nd[row_G], factors.scale_Sd[table_G])
     linear_Gd = factors.query_Nd[row_G] * factors.weight_Sd[table_G]
@@ -63,12 +65,12 @@ def _gold_scores(factors: Factors, gold: Gold) -> Tensor:
 
 
 class _Layout(NamedTuple):
-    """Where tables, texts and gold cells lie, for the kernels."""
+    """Positions of tables, texts and gold cells, for the kernels."""
 
     table_S4: Tensor  # int32: first token, tokens, triangle, text
     text_P4: Tensor  # int32: first token, tokens, first table, tables
-    gold_G2: Tensor  # int32: start and end, by table and start
-    first_gold: Tensor  # int32 [S * R + 1]: where the gold cells of a table's block of rows begin
+    gold_G2: Tensor  # int32: start and end, sorted by table and start
+    first_gold: Tensor  # int32 [S * R + 1]: index of the first gold cell of each table's block of rows
     blocks: int  # R
 
 
@@ -94,7 +96,7 @@ def _layout(groups: list[SpanGroup], gold: Gold, device: torch.device) -> _Layou
 
 
 def _moved(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Rows on the device, which is not waited for."""
+    """Copy rows to the device without waiting for it."""
     return torch.tensor(rows, dtype=torch.int32, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
@@ -143,7 +145,7 @@ def _power_of_2(width: int) -> int:
 
 @triton.jit
 def _rows(pointer, first, row, inside, width, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
-    """Rows first + row... of a matrix of `width` columns; 0 outside."""
+    """Load rows first + row... of a matrix of `width` columns; 0 outside it."""
     r = row + tl.arange(0, HEIGHT)
     c = tl.arange(0, WIDTH)
     mask = (r < inside)[:, None] & (c < width)[None, :]
@@ -161,7 +163,7 @@ def _scores(
     mixed, linear, key, row, column, tokens, triangle, gold, first_gold, last_gold,
     HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A block of scores; those of invalid cells and of the gold cells are -inf."""
+    """Compute a block of scores; invalid cells and gold cells are -inf."""
     r = row + tl.arange(0, HEIGHT)
     c = column + tl.arange(0, COLUMNS)
     z = tl.dot(mixed, tl.trans(key), input_precision="tf32x3") + linear[:, None]
@@ -176,7 +178,7 @@ def _scores(
 
 @triton.jit
 def _slope(z, value, upstream, SOFTPLUS: tl.constexpr):
-    """Derivative of a table's sum by its scores, times what comes from above."""
+    """Return the derivative of a table's sum with respect to its scores, times the upstream gradient."""
     if SOFTPLUS:
         return upstream * tl.sigmoid(z)
     return upstream * tl.exp(z - value)
@@ -187,7 +189,7 @@ def _table_sums(
     query, bilinear, key, scale, shift, weight, bias, tables, gold, first_gold, out,
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Of a table's block of rows: sum of log(1 + e^z), or log of the sum of e^z."""
+    """Sum log(1 + e^z) over a table's block of rows, or take the log of the sum of e^z."""
     table = tl.program_id(0)
     block = tl.program_id(1)
     token = tl.load(tables + 4 * table)
@@ -202,14 +204,14 @@ def _table_sums(
     last = tl.load(first_gold + table * blocks + block + 1)
     begin = tl.where(triangle != 0, row, 0)
     total = tl.zeros([HEIGHT], tl.float32)
-    most = tl.zeros([HEIGHT], tl.float32)  # at least 0, the score that the threshold stands for
+    most = tl.zeros([HEIGHT], tl.float32)  # running maximum, at least 0, the threshold's score
     for column in range(begin, tl.where(row < tokens, tokens, begin), COLUMNS):
         k = _rows(key, token, column, tokens, width, COLUMNS, WIDTH)
         z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
         if SOFTPLUS:
             small = tl.exp(-tl.abs(z))
             one_more = 1.0 + small
-            # log1p of a small number: the rounding of 1 + small is made good (Higham 2002, section 1.14.1)
+            # log1p of a small number, corrected for the rounding of 1 + small (Higham 2002, section 1.14.1)
             exact = tl.where(
                 one_more == 1.0, small, tl.log(one_more) * (small / tl.maximum(one_more - 1.0, 1e-30))
             )
@@ -264,7 +266,7 @@ def _row_gradients(
             d_linear += tl.sum(slope, 1)
         sum_b += d_mixed * a[None, :]
         sum_q += d_linear[:, None] * w[None, :]
-        # read again rather than held in registers over the loop
+        # load again, to free the registers during the loop
         b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
         q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
         part = d_tables + (table * blocks + block) * 3 * width
