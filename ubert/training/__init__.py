@@ -1,1 +1,1 @@
-"""The loop, free of Ray: loader, optimiser, checkpoints, log. `python -m ubert.training RECIPE` runs it."""
+"""Training without Ray: loop, optimizer, checkpoints, log. Run it with `python -m ubert.training RECIPE`."""

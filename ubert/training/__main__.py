@@ -1,6 +1,6 @@
-"""Train without Ray: `python -m ubert.training RECIPE --root store`, on its own or under torchrun.
+"""Train without Ray: `python -m ubert.training RECIPE --root store`, alone or under torchrun.
 
-Exit code 0 when the run is finished, 1 on a failure, 130 when it was asked to stop.
+The exit code is 0 when the run is finished, 1 on a failure, and 130 when the run was stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPECS = Path(__file__).parents[2] / "corpus_specs"
 
 
 def main() -> int:
-    """Parse, train, say where the checkpoint is."""
+    """Parse the arguments, train, and print the checkpoint's path."""
     parser = argparse.ArgumentParser(
         prog="python -m ubert.training",
         description="Train a recipe on the shards of its mixture, without Ray.",
@@ -65,14 +65,14 @@ def main() -> int:
 
 
 def _folder(given: str) -> Path:
-    """Where shards and runs lie. This library has no network code: `ubert pretrain` reads object stores."""
+    """Accept only a local folder. This library has no network code; `ubert pretrain` reads object stores."""
     if "://" in given:
         raise argparse.ArgumentTypeError(f"{given}: expected a folder; from an object store, use `ubert pretrain`")
     return Path(given)
 
 
 def _worker() -> Worker:
-    """This process among those that torchrun started, if it did."""
+    """Return this process as a worker of torchrun, or as the only one."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cpu")
     if torch.cuda.is_available():

@@ -1,10 +1,10 @@
-"""Checkpoints of a run: whole or not there, verified when read, and free of pickle.
+"""Checkpoints of a run: written atomically, verified when read, and free of pickle.
 
 <run>/checkpoints/step-000500/
     config.json, model.safetensors, tokenizer files    all that a prediction needs
-    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/..., and, where
-                                                       the model is an average, weight/...: those that are trained
-    state.json                                         where the run was, and the hash of each file, its own too
+    optimizer.safetensors                              exp_avg/<parameter>, exp_avg_sq/..., step/...; if the
+                                                       model is an average, also weight/..., the trained weights
+    state.json                                         the run's state, and the hash of each file, its own too
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ logger = logging.getLogger(__name__)
 
 
 class State(Strict):
-    """Where a run was. `step` counts finished steps, and is the loader's position: batches are a function of it.
+    """The state of a run at a checkpoint.
 
-    `tokens` and `seconds` were spent so far, over all workers; `loss` is that of the last step, None before the
-    first; `metrics` were measured at this step, if they were. `shards` is their fingerprint, `sources` are the
-    splits that they were drawn from (corpus/split), `tokenizer` its hash,
-    `ancestry` the chain of runs that gave the first weights, `files` the blake3 of each file of the checkpoint (of
-    state.json, of all that it says but this).
+    `step` counts finished steps; it is also the loader's position, as batches are a function of the step.
+    `tokens` and `seconds` are totals so far, over all workers. `loss` is that of the last step, None before
+    the first. `metrics` were measured at this step, if any. `shards` is their fingerprint, `sources` are the
+    splits that they were drawn from (corpus/split), and `tokenizer` is the tokenizer's hash. `ancestry` is
+    the chain of runs that gave the first weights. `files` has the blake3 of each file of the checkpoint; the
+    one for state.json covers everything in it but itself.
     """
 
     step: int
@@ -68,14 +69,14 @@ class State(Strict):
 
 
 class Tensors(NamedTuple):
-    """Of a checkpoint: the weights to predict with, and what only training needs."""
+    """The tensors of a checkpoint: the weights to predict with, and the states that only training needs."""
 
     weights: dict[str, Tensor]
     states: dict[str, Tensor]
 
 
 def tensors(model: UbertModel, optimizer: torch.optim.Optimizer, average: Average | None = None) -> Tensors:
-    """The tensors that a checkpoint has, as they are: not copied, and perhaps this worker's parts of them."""
+    """Collect a checkpoint's tensors without a copy. With FSDP they are this worker's parts."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     states = {
         f"{kind}/{names[parameter]}": tensor.contiguous()
@@ -90,13 +91,12 @@ def tensors(model: UbertModel, optimizer: torch.optim.Optimizer, average: Averag
 
 
 def directory_of(run: Path, step: int) -> Path:
-    """Where a run's checkpoint of that step lies."""
+    """Return the directory of a run's checkpoint at that step."""
     return run / "checkpoints" / f"step-{step:06}"
 
 
 def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> Path:
-    """Write a checkpoint under a temporary name, and rename it once it is on the disk: nobody sees half of it,
-    also if power fails.
+    """Write a checkpoint atomically: under a temporary name, which is renamed once the files are on the disk.
 
     Raises:
         UserError: the directory cannot be written, or its disk is full.
@@ -112,7 +112,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         write_state(half, state)
         for path in (*half.iterdir(), half):
             to_disk(path)
-        if directory.exists():  # damaged, or this step would not have been done again
+        if directory.exists():  # damaged: else this step would not be repeated
             shutil.rmtree(directory)
         half.rename(directory)
         to_disk(directory.parent)
@@ -126,7 +126,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
 
 
 def write_state(directory: Path, state: State) -> Path:
-    """Write state.json, with the hash of each file that lies beside it; returns the directory."""
+    """Write state.json with the hash of each file beside it. Return the directory."""
     files = {path.name: hash_of(path) for path in sorted(directory.iterdir()) if path.name != STATE}
     whole = state.model_copy(update={"files": files})
     whole.files[STATE] = _own_hash(whole.model_dump_json())
@@ -135,7 +135,7 @@ def write_state(directory: Path, state: State) -> Path:
 
 
 def latest(run: Path) -> Path | None:
-    """The newest whole checkpoint of a run, or None where it has none; a damaged one is passed over and logged.
+    """Return the newest undamaged checkpoint of a run, or None without any. Damaged ones are skipped and logged.
 
     Raises:
         UserError: all are damaged.
@@ -160,18 +160,19 @@ def check(directory: Path) -> None:
     """Refuse a checkpoint that is missing or damaged.
 
     Raises:
-        UserError: what is wrong with it.
+        UserError: the checkpoint is missing or damaged; the message says how.
     """
     if damage := _damage(directory):
         raise UserError(f"{directory}: not a whole checkpoint ({damage}); give another")
 
 
 def verify(directory: Path) -> None:
-    """Hold the files that a prediction needs against the hashes in state.json, where there is one with hashes:
-    converted and older checkpoints have none.
+    """Compare the files that a prediction needs with the hashes in state.json.
+
+    Converted and older checkpoints have no hashes, and pass.
 
     Raises:
-        UserError: which file is missing, or is not what was written.
+        UserError: a file is missing or has changed.
     """
     if (directory / STATE).exists() and (damage := _damage(directory, but={OPTIMIZER})):
         raise UserError(
@@ -181,13 +182,13 @@ def verify(directory: Path) -> None:
 
 
 def remove_halves(run: Path) -> None:
-    """Remove what killed processes left half-written."""
+    """Remove checkpoints that killed processes left incomplete."""
     for half in (run / "checkpoints").glob(f"{HALF}*"):
         shutil.rmtree(half)
 
 
 def prune(run: Path, keep: int, metric: str | None = None) -> None:
-    """Remove all but the newest `keep` checkpoints, the best by `metric`, and the first, to compare with."""
+    """Remove all checkpoints but the newest `keep`, the best by `metric`, and the first, kept for comparison."""
     best = best_by(run, metric) if metric else None
     for directory in list(_newest_first(run))[keep:-1]:
         if directory != best:
@@ -195,12 +196,12 @@ def prune(run: Path, keep: int, metric: str | None = None) -> None:
 
 
 def first(run: Path) -> Path:
-    """The checkpoint that a run began with."""
+    """Return the checkpoint that a run began with."""
     return list(_newest_first(run))[-1]
 
 
 def best_by(run: Path, metric: str) -> Path | None:
-    """The best checkpoint of a run by a metric, the newest of equal ones; None where none was measured."""
+    """Return a run's best checkpoint by a metric, or None if none was measured. Of equal ones the newest wins."""
     sign = -1 if metric.rpartition("/")[2] in SMALLER_IS_BETTER else 1
     whole = [directory for directory in _newest_first(run) if _damage(directory) is None]
     measured = {directory: read_state(directory).metrics for directory in whole}
@@ -209,7 +210,7 @@ def best_by(run: Path, metric: str) -> Path | None:
 
 
 def read_state(directory: Path) -> State:
-    """Where the run of a checkpoint was.
+    """Read the state of the run at a checkpoint.
 
     Raises:
         UserError: state.json is missing or damaged.
@@ -222,8 +223,11 @@ def read_state(directory: Path) -> State:
 
 
 def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Optimizer) -> None:
-    """Give `optimizer`, freshly made for `model`, the state that a checkpoint holds; and `model`, if it is an
-    average, the weights that are trained. Of those that are in parts, this worker's."""
+    """Load the optimizer's state into `optimizer`, which must be new.
+
+    If the checkpoint's weights are an average, load the trained weights into `model`. With FSDP, load this
+    worker's parts.
+    """
     tensors = load_file(directory / OPTIMIZER)
     parameters = dict(model.named_parameters())
     weights = {name: p for name, p in parameters.items() if f"weight/{name}" in tensors}
@@ -239,7 +243,7 @@ def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Opt
             for kind in ("step", "exp_avg", "exp_avg_sq")
         }
         for index, name in enumerate(order)
-        if f"step/{name}" in tensors  # what no step has trained yet has no state
+        if f"step/{name}" in tensors  # parameters that no step has trained yet have no state
     }
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
@@ -250,13 +254,13 @@ def _newest_first(run: Path) -> Iterator[Path]:
 
 
 def step_of(name: str) -> int:
-    """The step of a checkpoint's folder."""
+    """Return the step of a checkpoint's folder."""
     return int(name.removeprefix("step-"))
 
 
 def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
-    """What is wrong with a checkpoint, or None. Files in `but` may be missing or differ, and thresholds, which are
-    fitted later."""
+    """Return what is wrong with a checkpoint, or None. Files in `but`, and thresholds, which are fitted
+    later, may be missing or differ."""
     try:
         state = read_state(directory)
     except UserError as error:
@@ -278,12 +282,12 @@ def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
 
 
 def _own_hash(state: str) -> str:
-    """Of what a state.json says, in whatever order and with whatever spaces, but for this hash."""
+    """Hash the content of a state.json without this hash. Order and whitespace don't matter."""
     said = json.loads(state)
     said["files"].pop(STATE, None)
     return blake3(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def hash_of(path: Path) -> str:
-    """Hex blake3 of a file."""
+    """Return the hex blake3 of a file."""
     return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()

@@ -1,7 +1,8 @@
-"""What a run keeps of each training text at each pass: its loss, and how sure the model is of its labels.
+"""Training dynamics: each text's loss in each pass, and how confident the model is of the text's labels.
 
-Each worker writes Parquet parts, `dynamics/<first step>-<rank>.parquet`, before each checkpoint. A run that goes
-on from one has all rows up to it; the parts that begin later are removed, as their steps are done again.
+Each worker writes Parquet parts, `dynamics/<first step>-<rank>.parquet`, before each checkpoint. When a run
+resumes from a checkpoint, it has all rows up to it. Parts of later steps are removed, as those steps are
+repeated.
 
 Shapes: N texts, T structure tables.
 """
@@ -28,30 +29,33 @@ from ubert.schema.dynamics import FOLDER, SCHEMA
 from ubert.schema.errors import UserError
 from ubert.structure.batch import Batch, Region
 
-TABLES = 1 << 20  # in memory at most, between two parts
+TABLES = 1 << 20  # most tables in memory before a part is written
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 
 class Tables(NamedTuple):
-    """Structure tables of several texts. `text_T`: the text that a table is of; `label_T`: it is trained at its
-    anchor alone; `gold_T`: its category holds there."""
+    """Structure tables of several texts. `text_T`: the text of the table. `label_T`: whether the table is
+    trained only at its anchor. `gold_T`: whether its category holds there."""
 
     text_T: Longs
     category_T: Longs
     label_T: Flags
     gold_T: Flags
     loss_T: Floats
-    score_T: Floats  # of the anchor
+    score_T: Floats  # score of the anchor
 
 
 class Labels(NamedTuple):
-    """How sure a model is of the labels of texts [N].
+    """How confident a model is of the labels of texts [N]. `predicted` is the category with the highest score.
 
-    Where one label is right, `confidence` is its probability by softmax, and `margin` by how much its score is
-    above the best other one. Where any number is (multilabel), they are the mean probability of what is said of
-    each category, and the least score for it. A margin above 0 is a right answer. `predicted`: the best category.
+    - Exactly one label is right: `confidence` is its softmax probability, and `margin` the difference between its
+      score and the best other score.
+    - Any number is right (multilabel): each category has a right decision. `confidence` is their mean probability,
+      and `margin` the smallest score in favour of one.
+
+    A margin above 0 means a right prediction.
     """
 
     confidence: Floats
@@ -60,7 +64,7 @@ class Labels(NamedTuple):
 
 
 class Passes:
-    """What was told of texts since the last part was written."""
+    """The texts' results since the last part was written."""
 
     def __init__(self, run: Path, rank: int, shards: Shards) -> None:
         self.run, self.rank, self.shards = run, rank, shards
@@ -73,7 +77,7 @@ class Passes:
         self.count = self.texts = 0
 
     def add(self, number: int, step: Step, told: Sequence[Tensor]) -> None:
-        """Keep what the micro-batches of step `number` (from 1) tell: loss and anchor's score of tables [2, T].
+        """Add the loss and the anchor's score of the tables [2, T] of each micro-batch of step `number` (from 1).
 
         Raises:
             UserError: a part cannot be written.
@@ -99,7 +103,7 @@ class Passes:
             self.write()
 
     def write(self) -> None:
-        """Write a part of all that was added.
+        """Write all that was added since the last part.
 
         Raises:
             UserError: it cannot be written, or the disk is full.
@@ -143,12 +147,13 @@ class Passes:
         return pa.table(columns).cast(SCHEMA)
 
 
-@np.errstate(divide="ignore", invalid="ignore")  # of texts without tables
+@np.errstate(divide="ignore", invalid="ignore")  # texts without tables divide by 0
 def labels_of(tables: Tables, several_N: Flags) -> Labels:
-    """How sure the model is of each text's labels. A margin is not finite where all or no candidates are right.
+    """Compute how confident the model is of each text's labels. A margin is not finite if all or no
+    candidates are right.
 
     Args:
-        several_N: texts of which any number of labels is right.
+        several_N: whether any number of labels may be right.
     """
     count = len(several_N)
     text_T, gold_T, score_T = tables.text_T, tables.gold_T, tables.score_T
@@ -163,14 +168,14 @@ def labels_of(tables: Tables, several_N: Flags) -> Labels:
     mean_N = np.bincount(text_T, 0.5 * (1 + np.tanh(said_T / 2)), count) / np.bincount(text_T, minlength=count)
     predicted_N = np.zeros(count, np.int64)
     at_best = score_T == best_N[text_T]
-    predicted_N[text_T[at_best][::-1]] = tables.category_T[at_best][::-1]  # of equals the first
+    predicted_N[text_T[at_best][::-1]] = tables.category_T[at_best][::-1]  # of equal scores the first wins
     return Labels(
         np.where(several_N, mean_N, one_N), np.where(several_N, least_N, best_gold_N - best_other_N), predicted_N
     )
 
 
 def remove_after(run: Path, done: int) -> None:
-    """Remove the parts of steps after `done`, which are done again."""
+    """Remove the parts of steps after `done`, which are repeated."""
     for path in (run / FOLDER).glob("*.parquet"):
         if int(path.name.partition("-")[0]) > done:
             path.unlink()

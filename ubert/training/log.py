@@ -1,4 +1,4 @@
-"""What a run tells: a line of numbers for each step, as JSONL, for TensorBoard, and as a progress line."""
+"""The log of a run: the numbers of each step as JSONL, for TensorBoard, and as a progress line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ubert.schema.recipe import Trained
 from ubert.training.pace import Pace, TimeLeft, said
 
 JSONL = Path("logs/train.jsonl")
-PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
+PLAIN_EVERY = 10.0  # seconds between two lines if there is no terminal
 
 
 class Row(NamedTuple):
-    """The numbers of one step. `step` of `steps` are done; `loss` is that of a text, or of a hidden word, by the
-    step's `objective`; `tokens` without padding."""
+    """The numbers of one step. `step` of `steps` are done. `loss` is the mean per text or per masked token,
+    depending on `objective`. `tokens` exclude padding."""
 
     step: int
     steps: int
@@ -34,14 +34,14 @@ class Row(NamedTuple):
     tokens: int
     tokens_per_second: float
     seconds: float
-    metrics: dict[str, float] | None = None  # where they were measured after it
+    metrics: dict[str, float] | None = None  # if they were measured after this step
 
 
 Tell = Callable[[Row], None]
 
 
 def curves(row: Row) -> dict[str, float]:
-    """What is drawn of a step, by name; losses of several objectives are no one curve."""
+    """Return the values to plot by name. Each objective has its own loss curve."""
     return {
         f"loss/{row.objective}": row.loss,
         "learning_rate": row.learning_rate,
@@ -52,12 +52,12 @@ def curves(row: Row) -> dict[str, float]:
 
 @contextmanager
 def logging_to(run: Path, done: int) -> Iterator[Tell]:
-    """Write rows to `<run>/logs`. What is there of steps after `done`, which are done again, goes.
+    """Write rows to `<run>/logs`. Remove rows of steps after `done`, which are repeated.
 
     Raises:
         UserError: the log cannot be written, or its disk is full.
     """
-    from torch.utils.tensorboard import SummaryWriter  # whoever only reads a log doesn't wait for torch
+    from torch.utils.tensorboard import SummaryWriter  # imports torch, which reading a log doesn't need
 
     path = run / JSONL
     kept = [_line(row) for row in read(run)[0] if row.step <= done]
@@ -96,12 +96,15 @@ def _line(row: Row) -> str:
 
 
 def read(run: Path, start: int = 0) -> tuple[list[Row], int]:
-    """Rows of a run's log from byte `start` on, and the byte to go on from; a line that is being written waits."""
+    """Read the rows of a run's log from byte `start` on. Return them and the byte to continue from.
+
+    A line that is still being written is left for the next call.
+    """
     path = run / JSONL
     if not path.exists():
         return [], 0
     with path.open("rb") as file:
-        # a run that goes on rewrites its log: read it anew where `start` is no longer between two lines of it
+        # a resumed run rewrites its log: read from the beginning if `start` is no longer the start of a line
         if start:
             file.seek(start - 1)
             start = start if file.read(1) == b"\n" else 0
@@ -112,7 +115,7 @@ def read(run: Path, start: int = 0) -> tuple[list[Row], int]:
 
 @contextmanager
 def progress(console: Console | None = None) -> Iterator[Tell]:
-    """Show rows: one live line in a terminal, a plain line now and then elsewhere."""
+    """Show rows: as a progress bar in a terminal, as a plain line every few seconds elsewhere."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield _plain(console)

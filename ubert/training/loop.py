@@ -1,8 +1,8 @@
-"""The training loop: one worker or many, CPU or GPU, free of Ray.
+"""The training loop, for one worker or many, on CPU or GPU, without Ray.
 
-A step (see `step.py`) takes one global batch, of one objective, of which each worker has a share, in
-micro-batches. Each loss of the objective is a sum over all texts (or masked tokens), divided once by their number,
-so it doesn't matter how texts fall on workers and micro-batches.
+Each step (see `step.py`) takes one global batch of one objective. Each worker has a share of it, split into
+micro-batches. A loss is the sum over all texts (or masked tokens), divided once by their number. It doesn't
+depend on how texts are distributed over workers and micro-batches.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ubert.training.optimizer import adamw, decay_start
 from ubert.training.saving import Writer
 from ubert.training.step import ALONE, SummedLoss, Taken, Training, Worker, keyed_seed, take
 
-PATIENCE = timedelta(days=1)  # of workers that wait while rank 0 is at work alone: verifies, measures, writes
+PATIENCE = timedelta(days=1)  # how long workers wait while rank 0 alone verifies, evaluates or writes
 Measure = Callable[[UbertModel, Tokenizer], dict[str, float]]
-"""Metrics of a model, by `<corpus>/<split>/<metric>`."""
+"""Returns the metrics of a model, by `<corpus>/<split>/<metric>`."""
 
 
 def train(
@@ -48,16 +48,17 @@ def train(
     leaving: Callable[[], bool] = lambda: False,
     written: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Train to the recipe's last step, from the run's last checkpoint where it has one.
+    """Train to the recipe's last step, starting from the run's last checkpoint if there is one.
 
-    Stopped and started again, a run sees the same batches and takes the same steps, dropout included, as one that
-    was never stopped. With another number of workers its batches are the same, its dropout masks are not.
+    A run that is stopped and resumed sees the same batches and takes the same steps, dropout included, as one
+    that was never stopped. With another number of workers, the batches are the same but the dropout masks
+    differ.
 
     Args:
-        shards: a directory of shards, or what brings their files to one.
+        shards: a directory of shards, or a `Files` that brings them to the disk.
         run: the run's directory.
-        resume: go on from a checkpoint, which has to be there; `steps` and `epochs` may differ from before.
-        measure: what measures the model, where the recipe has `evaluate_every`.
+        resume: resume from a checkpoint, which must exist; `steps` and `epochs` may differ from before.
+        measure: evaluates the model, if the recipe has `evaluate_every`.
         leaving: whether this worker's machine is about to be taken away.
         written: rank 0 calls it when a checkpoint, or the finished run's manifest, is on the disk.
 
@@ -65,8 +66,8 @@ def train(
         The directory of the last checkpoint.
 
     Raises:
-        UserError: the run cannot be made or gone on with, or its loss is not finite.
-        KeyboardInterrupt: it was asked to stop (SIGINT, SIGTERM, a file `stop` in the run's directory, or a worker
+        UserError: the run cannot be started or resumed, or its loss is not finite.
+        KeyboardInterrupt: the run was stopped (SIGINT, SIGTERM, a file `stop` in the run's directory, or a worker
             that is `leaving`), and has written a checkpoint.
     """
     if recipe.evaluate_every and measure is None:
@@ -81,7 +82,7 @@ def train(
         total = training.loader.total_steps
         with _telling(training) as tell, run_directory.stopping(run) as asked:
             began = perf_counter()
-            behind: Taken | None = None  # whose numbers are read while the device is at the next step
+            behind: Taken | None = None  # the step before, whose numbers are read while the device computes
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
                 taken = take(training, index, step, stop=asked() or leaving())
                 if behind:
@@ -109,8 +110,8 @@ def set_up(
     resume: bool,
     written: Callable[[], None] = lambda: None,
 ) -> Training:
-    """A new run, or one as its last checkpoint has left it. Rank 0 writes, checks and chooses; the others wait for
-    it."""
+    """Create a new run, or restore one from its last checkpoint. Rank 0 writes, checks and chooses the
+    checkpoint; the other workers wait for it."""
     tokenizer = load_tokenizer(recipe.encoder)
     opened = open_shards(shards, verify=worker.rank == 0)
     made_of = opened.manifest.fingerprint
@@ -121,7 +122,7 @@ def set_up(
             step = reached.step
         run_directory.start(run, recipe)
         remove_after(run, max(step, 0))
-    step = parallel.gathered([step], group)[0][0]  # a network disk may list other checkpoints to each machine
+    step = parallel.gathered([step], group)[0][0]  # machines may see different files on a network disk
     began = checkpoint.directory_of(run, step) if step >= 0 else None
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
@@ -132,13 +133,13 @@ def set_up(
         model.drop(recipe.dropout)
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
-            layer.compile(dynamic=True)  # sizes are variables of one graph, which the layers share
+            layer.compile(dynamic=True)  # one graph with variable sizes, shared by the layers
     score = parallel.spread(
         SummedLoss(model, recipe),
         model.encoder,
         recipe.parallel,
         worker.world,
-        unused=recipe.masks,  # each objective leaves the other's head without a gradient
+        unused=recipe.masks,  # no step gives a gradient to the head of another objective
     )
     optimizer = adamw(model, recipe)
     average = start(model) if recipe.ema else None
@@ -158,7 +159,7 @@ def set_up(
             ancestry=run_directory.ancestry(ancestor) if ancestor else [],
         )
     if worker.rank > 0:
-        _wait(group)  # rank 0 makes the order of rows where it is missing
+        _wait(group)  # rank 0 writes the order of rows if it is missing
     loader = Loader(
         opened,
         recipe,
@@ -189,13 +190,13 @@ def set_up(
     )
     if began is None:
         _check_start(training)
-        save(training)  # the model before training, to compare with
+        save(training)  # the model before training, for comparison
         training.writer.wait()
     return training
 
 
 def _check_start(training: Training) -> None:
-    """Refuse to begin with a step that the recipe would train otherwise."""
+    """Refuse to continue from a step after the recipe's decay starts (wsd), or after its last step."""
     recipe, step, total = training.recipe, training.state.step, training.loader.total_steps
     last = decay_start(total, recipe) if recipe.schedule == "wsd" else total - 1
     if step > last:
@@ -206,13 +207,13 @@ def _check_start(training: Training) -> None:
 
 
 def save(training: Training) -> None:
-    """Have a checkpoint written by rank 0, to whom the others hand their parts.
+    """Save a checkpoint. Rank 0 writes it and gathers the other workers' parts of the tensors.
 
     Raises:
-        UserError: what is kept of each text cannot be written.
+        UserError: the training dynamics cannot be written.
     """
     if training.passes:
-        training.passes.write()  # before the checkpoint, after which the run would go on
+        training.passes.write()  # before the checkpoint, from which a resumed run starts
     tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
     if training.worker.rank == 0:
         training.writer.save(training.model, training.tokenizer, tensors, training.state)
@@ -222,7 +223,7 @@ def save(training: Training) -> None:
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:
-    """At step 0: the recipe's encoder with new heads, or an ancestor's weights."""
+    """Create the model for step 0, from the recipe's encoder with new heads or from an ancestor's weights."""
     return UbertModel.new(
         str(ancestor or encoder_path(recipe.encoder)),
         Shape(
@@ -249,10 +250,10 @@ def _every(steps: int | None, done: int) -> bool:
 def _settle(
     training: Training, taken: Taken, began: float, tell: log.Tell, measure: Measure | None = None
 ) -> float:
-    """Read a step's numbers, and measure the model after it; returns when it was done.
+    """Read a step's numbers, log them and evaluate the model if requested. Return when the step ended.
 
     Raises:
-        UserError: they are not finite.
+        UserError: the numbers are not finite.
     """
     loss, norm, ended = taken.numbers(training.recipe, training.worker.device)
     done, tokens, seconds = taken.index + 1, taken.totals.tokens, ended - began
@@ -280,7 +281,7 @@ def _settle(
 
 
 def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
-    """Metrics of a copy of the model on rank 0, to which the others hand their parts before they go on."""
+    """Evaluate a copy of the model on rank 0, which gathers the weights; all workers must call this."""
     tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
     weights = {name: parallel.whole(tensor) for name, tensor in tensors.weights.items()}
     if training.worker.rank > 0:
@@ -296,7 +297,7 @@ def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
 
 @contextmanager
 def _telling(training: Training) -> Iterator[log.Tell]:
-    """Rank 0 writes the log and, where it is wanted, shows progress."""
+    """Yield a function that logs a row and, if requested, shows progress. Only rank 0 logs."""
     if training.worker.rank > 0:
         yield lambda row: None
         return
@@ -325,6 +326,7 @@ def _finish(training: Training) -> Path:
 
 
 def _wait(group: dist.ProcessGroup | None) -> None:
-    """Hold until all workers are here, however long one takes; the group of the gradients waits half an hour."""
+    """Wait until all workers arrive. This group waits up to `PATIENCE`; the gradients' group would give up
+    after half an hour."""
     if group:
         dist.barrier(group)

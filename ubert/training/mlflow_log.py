@@ -1,4 +1,4 @@
-"""A run's numbers for MLflow: in a database of the runs, `runs/mlflow.db`, or where MLFLOW_TRACKING_URI says."""
+"""Log a run's numbers to MLflow: to `runs/mlflow.db`, or to the store in MLFLOW_TRACKING_URI."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training.log import Row, Tell, curves
 
-RUN = Path("logs/mlflow")  # a file with the id of MLflow's run
-EVERY = 10.0  # seconds between two writes: one takes as long as a step
+RUN = Path("logs/mlflow")  # a file with the id of the MLflow run
+EVERY = 10.0  # seconds between two writes; a write takes as long as a step
 
 
 @contextmanager
 def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
-    """Hand rows to the MLflow run of a run; of steps that are done again, the first ones stay.
+    """Log rows to the MLflow run of a run. If steps are repeated, the first values stay.
 
     Raises:
         UserError: mlflow is not installed, or its store cannot be written.
     """
     if any(find_spec(package) is None for package in ("mlflow", "sqlalchemy", "alembic")):
         raise UserError(f"recipe {recipe.name}: `mlflow` needs that package; run pip install 'ubert[mlflow]'")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would tell its makers
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no usage reports to its makers
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     from mlflow.entities import Metric  # takes a second
@@ -43,7 +43,7 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
 
         def write() -> None:
             nonlocal written
-            for start in range(0, len(metrics), 1000):  # MLflow takes no more at once
+            for start in range(0, len(metrics), 1000):  # MLflow's limit
                 client.log_batch(number, metrics=metrics[start : start + 1000])
             metrics.clear()
             written = monotonic()
@@ -72,7 +72,7 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
 
 
 def _opened(run: Path, recipe: Recipe, store: str) -> tuple[Any, str, int]:
-    """A client of the store, the id of the run there, and the last step that it knows."""
+    """Return a client of the store, the id of the run there, and the last step that it has."""
     from mlflow import MlflowClient
     from mlflow.entities import Param
 

@@ -1,4 +1,4 @@
-"""What is said where a loss or a gradient is not finite: at which step, and on which records."""
+"""The error message for a loss or gradient that is not finite: it names the step and the records."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ubert.schema.recipe import Recipe
 from ubert.spexbert.pointer import PointerBatch
 from ubert.structure.batch import Batch
 
-NAMED = 5  # records in the message
+NAMED = 5  # most records named in the message
 
 
 def error(
     recipe: Recipe, index: int, step: Step, device: torch.device, what: str, losses: Sequence[Tensor] = ()
 ) -> UserError:
-    """The sentence on step `index` (from 0), the same on all workers; all have to call this.
+    """Return the error for step `index` (from 0). It is the same on all workers, and all of them must call this.
 
     Args:
         what: what is not finite, and its value.
-        losses: of each micro-batch of this worker. Records of those that are finite aren't named.
+        losses: the loss of each of this worker's micro-batches. Records of finite ones aren't named.
     """
     rows = _rows(step, losses)
     named = rows[:NAMED]
@@ -44,7 +44,7 @@ def error(
 
 
 def _rows(step: Step, losses: Sequence[Tensor]) -> list[int]:
-    """Rows of the micro-batches whose loss isn't finite, or all rows where there is no loss."""
+    """Return the rows of micro-batches whose loss isn't finite, or all rows if `losses` is empty."""
     if not losses:
         return step.rows
     rows, start = [], 0

@@ -1,4 +1,4 @@
-"""The speed of a long job, and the time that it still takes: smooth where its items take unequal times."""
+"""The speed of a long job and its remaining time, smoothed when items take unequal times."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from datetime import timedelta
 from rich.progress import ProgressColumn, Task
 from rich.text import Text
 
-SHORTEST, LONGEST = 30.0, 600.0  # seconds: bounds of the half-life
+SHORTEST, LONGEST = 30.0, 600.0  # bounds of the half-life in seconds
 
 
 class Pace:
-    """A mean speed in which old work counts less: half as much for each quarter of the job's time so far, within
-    bounds."""
+    """A moving average of the speed. The weight of old work halves with each quarter of the job's time so
+    far, within bounds."""
 
     def __init__(self) -> None:
         self._began: float | None = None
-        self._at = self._done = 0.0  # of the last change
+        self._at = self._done = 0.0  # at the last change
         self._gap = 0.0  # seconds between the last two changes
         self._work = self._seconds = 0.0  # weighted sums
 
     def observe(self, now: float, done: float) -> None:
-        """Take note of how much is done at a time in seconds. Work before the first call does not count."""
+        """Record how much is done at a time in seconds. Work before the first call does not count."""
         if self._began is None:
             self._began, self._at, self._done = now, now, done
         if done == self._done or now <= self._at:
@@ -34,30 +34,30 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Work a second; None before the first item is done."""
+        """Work per second; None before the first item is done."""
         return self._work / self._seconds if self._work > 0 else None
 
     def left(self, now: float, total: float | None) -> float | None:
-        """Seconds left. Between two items it counts down, by the time of one item at most."""
+        """Return the remaining seconds. Between two items they count down, by at most the time of one item."""
         if self.rate is None or total is None:
             return None
         return max((total - self._done) / self.rate - min(now - self._at, self._gap), 0.0)
 
 
 def said(left: float | None) -> str:
-    """A time left, as "0:01:30 left"; nothing where it is not known."""
+    """Format the remaining time, as "0:01:30 left"; empty if it is not known."""
     return "" if left is None else f"{timedelta(seconds=round(left))} left"
 
 
 def pace_of(task: Task) -> Pace:
-    """The pace of a bar's task, which its columns share."""
+    """Return the pace of a progress bar's task, which its columns share."""
     pace: Pace = task.fields.setdefault("pace", Pace())
     pace.observe(task.get_time(), task.completed)
     return pace
 
 
 class TimeLeft(ProgressColumn):
-    """The column of a bar that has the time left."""
+    """A progress bar's column with the remaining time."""
 
     def render(self, task: Task) -> Text:
         left = None if task.finished else pace_of(task).left(task.get_time(), task.total)

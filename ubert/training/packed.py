@@ -1,5 +1,4 @@
-"""A checkpoint in a small form, to be handed on: half precision, no optimizer, no word embeddings that its encoder
-has."""
+"""Pack a checkpoint for distribution: half precision, without optimizer, without its encoder's word embeddings."""
 
 from __future__ import annotations
 
@@ -18,11 +17,10 @@ from ubert.training import checkpoint
 
 
 def pack(source: Path, out: Path) -> Path:
-    """Write a checkpoint's small form into a new folder.
+    """Write the packed form of a checkpoint into a new folder.
 
     Raises:
-        UserError: the folder is there already, the checkpoint is damaged, or its word embeddings aren't its
-            encoder's.
+        UserError: the folder exists, the checkpoint is damaged, or its word embeddings are not its encoder's.
     """
     if out.exists():
         raise UserError(f"{out}: there already; give a folder that is not")

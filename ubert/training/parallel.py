@@ -1,7 +1,8 @@
-"""One model on many workers: whole on each of them (`ddp`), or a part on each (`fsdp`). What is saved is whole.
+"""Distribute one model over many workers: a whole copy on each (`ddp`), or a part on each (`fsdp`).
+Checkpoints are whole.
 
-FSDP2 (`fully_shard`; Zhao et al. 2023, "PyTorch FSDP") keeps a worker's part of weights, gradients and optimizer
-state, and gathers a layer's weights while it is at work.
+FSDP2 (`fully_shard`; Zhao et al. 2023, "PyTorch FSDP") keeps a worker's part of weights, gradients and
+optimizer state, and gathers a layer's weights while the layer computes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ubert.schema.recipe import Parallel
 
 
 def spread(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, unused: bool) -> nn.Module:
-    """A module on all workers, whose gradients are the mean over them.
+    """Distribute a module over all workers. Its gradients become the mean over them.
 
     Args:
-        score: the module that is called, with all that is trained; on this worker's device.
+        score: the module to call, with all trained parameters, on this worker's device.
         encoder: the part of it whose layers are gathered one by one.
-        unused: not every step trains every weight.
+        unused: whether some steps leave some weights without a gradient.
     """
     if world == 1:
         return score
@@ -42,36 +43,37 @@ def spread(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, 
 
 
 def layers(encoder: nn.Module) -> Iterator[nn.Module]:
-    """The layers of any encoder: they are its longest list of modules."""
+    """Yield the layers of any encoder: the items of its longest module list."""
     lists = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     yield from max(lists, key=len, default=nn.ModuleList())
 
 
 def added_up(score: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-    """While a micro-batch goes forward and backward: with DDP gradients are only exchanged after the last one."""
+    """Accumulate the gradients of a micro-batch. DDP exchanges them only after the last micro-batch."""
     return nullcontext() if last or not isinstance(score, DistributedDataParallel) else score.no_sync()
 
 
 def together(score: nn.Module) -> bool:
-    """Whether workers gather weights in each micro-batch, and so need as many of them."""
+    """Return whether workers gather weights in each micro-batch, and so need equally many micro-batches."""
     return isinstance(score, FSDPModule)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor of which this worker may have a part; then all workers have to call this."""
+    """Return the whole of a tensor that may be sharded. All workers must call this if it is."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full
 
 
 def part(tensor: Tensor, like: Tensor) -> Tensor:
-    """What this worker keeps of a whole tensor, which all workers have: as much as of `like`."""
+    """Return this worker's part of a whole tensor that all workers have, sharded like `like`."""
     if not isinstance(like, DTensor) or tensor.dim() == 0:
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def gathered(numbers: list[int], group: dist.ProcessGroup | None) -> list[list[int]]:
-    """The numbers of each worker, on the processors: no device waits for it. `group`: None of a worker alone."""
+    """Return the numbers of each worker. They are exchanged between CPUs, so no device waits. `group`: None
+    for one worker."""
     if group is None:
         return [numbers]
     mine = torch.tensor(numbers)

@@ -1,6 +1,6 @@
-"""The directory of a run: who may write it, what it was made of, where it goes on, when it is finished.
+"""The directory of a run: its locks, its stop requests, where it resumes, and when it is finished.
 
-runs/<name>/    recipe.yaml, checkpoints/, logs/, dynamics/ where the recipe has it, manifest.json
+runs/<name>/    recipe.yaml, checkpoints/, logs/, dynamics/ if the recipe has it, manifest.json
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 
-STOP = "stop"  # a file of this name asks the run to stop after its step
-PAUSE = "pause"  # so does this one, by which the driver has all workers begin again
+STOP = "stop"  # a file of this name asks the run to stop after the current step
+PAUSE = "pause"  # stops it too; the driver creates it to restart all workers
 REQUESTS = (STOP, PAUSE)
 INDIFFERENT = {
     "description",
@@ -52,27 +52,30 @@ INDIFFERENT = {
     "dynamics",
     "seen",
 }
-LENGTH = {"steps", "epochs"}  # may change where resuming is asked for
+LENGTH = {"steps", "epochs"}  # may change with --resume
 ENDING = LENGTH | {
     "name",
     "ancestor",
     "continue_from",
     "schedule",
     "decay",
-}  # may differ where a run goes on with another
+}  # may differ from the run that `continue_from` names
 
 
 def directory(root: Path, name: str) -> Path:
-    """Where the run called `name` lies.
+    """Return the directory of the run called `name`.
 
     Raises:
-        UserError: the name is none.
+        UserError: the name is invalid.
     """
     return root / "runs" / checked_name("run", name)
 
 
 def find_shards(root: AnyFolder, recipe: Recipe, tokenizer: str) -> AnyFolder:
-    """The newest shards of the recipe's mixture that fit its encoder's tokeniser (its hash) and `max_tokens`.
+    """Return the newest shards of the recipe's mixture that fit the encoder's tokenizer and `max_tokens`.
+
+    Args:
+        tokenizer: hash of the encoder's tokenizer.
 
     Raises:
         UserError: there are none; the message has the command that makes them.
@@ -94,16 +97,16 @@ def find_shards(root: AnyFolder, recipe: Recipe, tokenizer: str) -> AnyFolder:
 
 
 def finished(run: Path) -> RunManifest | None:
-    """The manifest of a run that has ended, or None."""
+    """Return the manifest of a finished run, or None."""
     return read_manifest(RunManifest, run) if (run / MANIFEST).exists() else None
 
 
 @contextmanager
 def driving(run: Path) -> Iterator[None]:
-    """Hold the only right to start, stop and restart a run, from before its workers start until they have ended.
+    """Hold the exclusive right to start, stop and restart a run, from before its workers start until they end.
 
-    Only the holder may clear a stop request. What was asked of an earlier run is cleared here, before anything is
-    begun that it could be meant for.
+    Only the holder may clear stop requests. It clears those of an earlier run here, before anything starts
+    that they could stop.
 
     Raises:
         UserError: another process drives this run, or its directory cannot be written.
@@ -116,7 +119,7 @@ def driving(run: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Hold the only right to write a run; what a killed process left half-written goes first.
+    """Hold the exclusive right to write a run. Remove the incomplete checkpoints of a killed process first.
 
     Raises:
         UserError: another process trains this run, or its directory cannot be written.
@@ -146,8 +149,8 @@ def _alone(run: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def stopping(run: Path) -> Iterator[Callable[[], bool]]:
-    """A function that tells whether to stop after this step: on SIGINT, SIGTERM, or a file `stop` or `pause` in
-    the run.
+    """Yield a function that tells whether to stop after this step, because of SIGINT, SIGTERM, or a file
+    `stop` or `pause`.
 
     A second signal ends the process at once.
     """
@@ -158,7 +161,7 @@ def stopping(run: Path) -> Iterator[Callable[[], bool]]:
         asked.set()
         signal.signal(number, signal.SIG_DFL)
 
-    if threading.current_thread() is threading.main_thread():  # others can't receive signals
+    if threading.current_thread() is threading.main_thread():  # other threads can't set signal handlers
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: asked.is_set() or any((run / request).exists() for request in REQUESTS)
@@ -168,16 +171,15 @@ def stopping(run: Path) -> Iterator[Callable[[], bool]]:
 
 
 def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: bool) -> State | None:
-    """Where a run goes on: its newest whole checkpoint's state, None where it has none. One that was made of
-    something else is refused.
+    """Return the state of the newest undamaged checkpoint, from which a run resumes, or None if there is none.
 
     Args:
         shards: fingerprint of the shards.
-        tokenizer: hash of the tokeniser.
-        resume: the user asked to go on, perhaps for longer: `steps` or `epochs` may differ.
+        tokenizer: hash of the tokenizer.
+        resume: the user gave --resume, so `steps` or `epochs` may differ.
 
     Raises:
-        UserError: what differs, and how to cure it; or a new run's `from` is wrong.
+        UserError: the checkpoint was trained with other settings; or a new run's `from` is wrong.
     """
     directory = checkpoint.latest(run)
     if directory is None:
@@ -197,10 +199,10 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
 
 
 def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | None:
-    """The checkpoint of another run that this one goes on with, or None.
+    """Return the checkpoint of another run that this one continues, or None.
 
     Raises:
-        UserError: it isn't there, is damaged, or was made of something else.
+        UserError: it is missing, damaged, or was trained with other settings.
     """
     if recipe.continue_from is None:
         return None
@@ -217,11 +219,11 @@ def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | Non
 
 
 def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
-    """The checkpoint of another run whose weights this one begins with, or None.
+    """Return the checkpoint of another run whose weights this run starts from, or None.
 
     Raises:
-        UserError: there is no such run, it isn't finished, it is of another encoder, or it was trained on what the
-            recipe evaluates; the checkpoint is damaged.
+        UserError: there is no such run, it isn't finished, it has another encoder, or it was trained on what the
+            recipe evaluates; or the checkpoint is damaged.
     """
     if recipe.ancestor is None:
         return None
@@ -240,7 +242,7 @@ def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
 
 
 def _ancestor(run: Path, wanted: str, said: str) -> Path:
-    """The checkpoint that `from` names: of a run beside this one, or a model of ours."""
+    """Return the checkpoint that `from` names, of a run beside this one or of a model in the package."""
     name, _, step = wanted.partition("/")
     other = run.parent / name
     if other != run and (other / "checkpoints").is_dir():
@@ -262,7 +264,7 @@ def _ancestor(run: Path, wanted: str, said: str) -> Path:
 
 
 def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], said: str) -> None:
-    """Refuse to measure on what an ancestor was trained on."""
+    """Refuse to evaluate on splits that an ancestor was trained on."""
     measured = {f"{wanted.corpus}/{wanted.split}" for wanted in recipe.evaluate}
     for one in ancestors:
         if seen := sorted(measured & set(one.sources)):
@@ -273,7 +275,7 @@ def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], said: str) -> None:
 
 
 def ancestry(directory: Path) -> list[Ancestor]:
-    """The chain of checkpoints that a run has which begins with this one, the oldest first."""
+    """Return the chain of ancestors of a run that starts from this checkpoint, the oldest first."""
     state = checkpoint.read_state(directory)
     run = directory.parents[1] if directory.parent.name == "checkpoints" else directory
     weights = state.files[WEIGHTS]
@@ -281,7 +283,7 @@ def ancestry(directory: Path) -> list[Ancestor]:
 
 
 def start(run: Path, recipe: Recipe) -> None:
-    """Write the recipe; the run is no longer finished.
+    """Write the recipe, and mark the run as unfinished.
 
     Raises:
         UserError: it cannot be written, or the disk is full.
@@ -293,7 +295,7 @@ def start(run: Path, recipe: Recipe) -> None:
 
 
 def finish(run: Path, state: State, directory: Path) -> None:
-    """Write the manifest of a run, at its end.
+    """Write the manifest of a finished run.
 
     Raises:
         UserError: it cannot be written, or the disk is full.
@@ -329,7 +331,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _differing(state: State, recipe: Recipe, shards: str, tokenizer: str, but: set[str]) -> list[str]:
-    """What of recipe, shards and tokeniser isn't as it was at a checkpoint."""
+    """List the differences of recipe, shards and tokenizer from those of a checkpoint."""
     return [
         *_differences(state.recipe, recipe, but),
         *([f"shards {state.shards} -> {shards}"] if shards != state.shards else []),

@@ -1,4 +1,4 @@
-"""Checkpoints beside training: the loop waits for a copy in memory, a thread writes it to the disk."""
+"""Write checkpoints in a thread. Training waits only for a copy of the tensors in memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ubert.training.checkpoint import State, Tensors
 
 
 class Writer:
-    """Writes the checkpoints of one run, one after another; the last copy stays in memory to be written over.
+    """Writes the checkpoints of one run, one after another. The memory of the copies is reused.
 
     Args:
-        keep: newest checkpoints that stay.
-        best: the metric whose best checkpoint stays, too.
-        written: is called after each checkpoint.
+        keep: number of newest checkpoints to keep.
+        best: a metric; the checkpoint with its best value is kept too.
+        written: called after each checkpoint.
     """
 
     def __init__(
@@ -34,11 +34,12 @@ class Writer:
         self._copies: dict[str, Tensor] = {}
 
     def save(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
-        """Write a checkpoint, and remove those that are too many. Returns once all tensors are copied; of those
-        that are in parts one is whole at a time.
+        """Write a checkpoint and remove surplus ones. Returns once all tensors are copied.
+
+        Sharded tensors are gathered one at a time.
 
         Raises:
-            UserError: the checkpoint before this one could not be written.
+            UserError: the previous checkpoint could not be written.
         """
         self.wait()
         with _one_thread():
@@ -46,7 +47,7 @@ class Writer:
         self._writing = self._thread.submit(self._write, model, tokenizer, copied, state)
 
     def check(self) -> None:
-        """Raise what has gone wrong with the last checkpoint, if it has come to that.
+        """Raise the error of the last checkpoint, if writing it has ended with one.
 
         Raises:
             UserError: it could not be written.
@@ -55,7 +56,7 @@ class Writer:
             self.wait()
 
     def wait(self) -> None:
-        """Hold until all is written.
+        """Wait until all is written.
 
         Raises:
             UserError: the last checkpoint could not be written.
@@ -65,7 +66,7 @@ class Writer:
             writing.result()
 
     def close(self) -> None:
-        """End the thread, when it has written what it was given."""
+        """End the thread once it has written all that was submitted."""
         self._thread.shutdown()
 
     def _write(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
@@ -84,8 +85,8 @@ class Writer:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Threads that share a copy wait for each other after each tensor: where others use the processor too, that
-    takes a hundred times as long as the copies."""
+    """Copy with one thread. Threads that share a copy synchronise after each tensor, which takes a hundred
+    times as long as the copies when other processes use the CPU."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,8 +1,7 @@
-"""One step of training: gradients of a global batch, over all workers, and the optimizer's step.
+"""One training step: the gradients of a global batch over all workers, then the optimizer's step.
 
-No step waits for its device. What workers have to know of one another is exchanged between processors, before it;
-its loss and the gradient's norm come later, and where they are not finite the device itself leaves the weights as
-they are.
+No step waits for its device. Workers exchange what they need to know of each other between CPUs, before the
+step. Its loss and gradient norm are read later; if they are not finite, the device itself skips the update.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from ubert.unilm.cloze import ClozeBatch
 
 
 class Worker(NamedTuple):
-    """This process among `world`. Where that is more than one, torch.distributed is initialised already.
+    """One of `world` training processes. If there are several, torch.distributed must already be initialised.
 
-    `progress`: rank 0 shows it.
+    `progress`: whether rank 0 shows progress.
     """
 
     rank: int = 0
@@ -55,7 +54,7 @@ ALONE = Worker()
 
 @dataclass(slots=True)
 class Training:
-    """A run at work: what it is made of, and where it is."""
+    """The components and the state of a run."""
 
     recipe: Recipe
     run: Path
@@ -65,16 +64,16 @@ class Training:
     model: UbertModel
     optimizer: torch.optim.AdamW
     score: nn.Module  # batch -> summed losses
-    group: dist.ProcessGroup | None  # of all workers' processors; None of one alone
+    group: dist.ProcessGroup | None  # all workers, on their CPUs; None for one worker
     average: Average | None
-    passes: Passes | None  # what is kept of each text, where the recipe has `dynamics`
+    passes: Passes | None  # training dynamics, if the recipe has `dynamics`
     state: State
     writer: Writer
 
 
 class Agreed(NamedTuple):
-    """Of one step, over all workers, and known before it: what each loss is divided by, tokens without padding,
-    micro-batches of the worker that has most, whether anyone asks to stop."""
+    """Numbers of a step over all workers, known before it starts: the divisor of each loss, tokens without
+    padding, the largest number of micro-batches of a worker, and whether any worker asks to stop."""
 
     counts: list[int]
     tokens: int
@@ -83,9 +82,12 @@ class Agreed(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Of one step: the loss of a text (or of masked tokens), over all workers, and the losses of this worker's
-    micro-batches, all of which the device may still be at; what these tell of their tables; tokens without
-    padding, and whether anyone asks to stop, over all workers."""
+    """Results of a step. The device may still be computing the tensors.
+
+    `loss`: the mean over all workers' texts (or masked tokens). `losses`: the losses of this worker's
+    micro-batches. `tables`: the losses and anchor scores of their structure tables. `tokens` and `stop` are
+    as in `Agreed`.
+    """
 
     loss: Tensor
     losses: list[Tensor]
@@ -95,7 +97,7 @@ class Totals(NamedTuple):
 
 
 class Taken:
-    """A step that was taken, and its numbers, on their way from the device."""
+    """A step that was taken, and its numbers, which may still be on their way from the device."""
 
     def __init__(self, index: int, step: Step, totals: Totals, norm: Tensor, rate: float) -> None:
         self.index, self.step, self.totals, self.rate = index, step, totals, rate
@@ -108,7 +110,7 @@ class Taken:
             self._arrived.record()
 
     def numbers(self, recipe: Recipe, device: torch.device) -> tuple[float, float, float]:
-        """Its loss, the gradient's norm, and when it was done, by `perf_counter`.
+        """Return the loss, the gradient norm, and when the step ended by `perf_counter`.
 
         Raises:
             UserError: loss or norm are not finite; the step has changed no weight.
@@ -131,7 +133,7 @@ def take(training: Training, index: int, step: Step, *, stop: bool = False) -> T
 
 
 class SummedLoss(nn.Module):
-    """Model and loss in one forward pass, of which DDP and FSDP have to see the whole."""
+    """Model and loss in one forward pass, because DDP and FSDP must wrap both."""
 
     def __init__(self, model: UbertModel, recipe: Recipe) -> None:
         super().__init__()
@@ -140,8 +142,11 @@ class SummedLoss(nn.Module):
         self.of_words = 1 / math.log(len(model.word_vectors)) if recipe.loss_scale == "log" else 1.0
 
     def forward(self, batch: AnyBatch) -> tuple[Tensor, Tensor | None]:
-        """The losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens. Where the
-        recipe has `dynamics`, also the loss and the anchor's score of each structure table [2, T]."""
+        """Return the losses of a micro-batch [1 or 2], each summed over its texts, sequences or masked tokens.
+
+        If the recipe has `dynamics`, also return the loss and the anchor's score of each structure table [2,
+        T].
+        """
         if isinstance(batch, PointerBatch):
             return pointer.loss(self.model.pointed(batch), batch, self.recipe.loss_scale).reshape(1), None
         if isinstance(batch, ClozeBatch):
@@ -155,7 +160,8 @@ class SummedLoss(nn.Module):
 
 
 def accumulate(training: Training, index: int, step: Step, *, stop: bool = False) -> Totals:
-    """Gradients of one global batch's mean losses, averaged over workers: equal on all of them."""
+    """Compute the gradients of one global batch's mean losses. They are averaged over workers, so equal on
+    all of them."""
     recipe, worker = training.recipe, training.worker
     half = runs_bf16(recipe.precision, worker.device)
     agreed = agree(training, step, stop)
@@ -164,12 +170,12 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     batches = agreed.batches if parallel.together(training.score) else len(step.batches)
     for number in range(batches):
         own = number < len(step.batches)
-        batch = step.batches[number if own else -1]  # once more and for nothing, while others have work
-        torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # of dropout
+        batch = step.batches[number if own else -1]  # repeated and discarded while other workers still have some
+        torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # for dropout
         with parallel.added_up(training.score, last=number + 1 == batches):
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
                 summed, of_tables = training.score(batch.to(worker.device))
-            # gradients are the mean over workers, of sums that are divided by the numbers of all workers
+            # DDP and FSDP average over workers, but the counts cover all of them: multiply by `world`
             _mean(summed * (own * worker.world), agreed.counts).backward()
         if own:
             losses.append(summed.detach())
@@ -181,14 +187,17 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
 
 
 def _mean(summed: Tensor, counts: list[int]) -> Tensor:
-    """The sum of losses that are divided by their counts."""
+    """Sum the losses, each divided by its count."""
     return torch.stack([loss / count for loss, count in zip(summed.unbind(), counts, strict=True)]).sum()
 
 
 def agree(training: Training, step: Step, stop: bool) -> Agreed:
-    """What all workers have to know of a step. Losses are divided by texts, by sequences that are pointed into, or
-    by masked tokens, and one more than those predicted from boundaries (as SpanBERT's released code has it: there
-    may be none)."""
+    """Exchange what all workers must know of a step.
+
+    A loss is divided by its number of texts, of sequences to point into, or of masked tokens. SpanBERT's loss
+    from span boundaries is divided by one more than its number, which may be 0, as in SpanBERT's released
+    code.
+    """
     of_each = [batch.counts for batch in step.batches if not isinstance(batch, Batch)]
     counts = [sum(of_loss) for of_loss in zip(*of_each, strict=True)]
     tokens = sum(int(batch.mask_BL.sum()) for batch in step.batches)
@@ -199,8 +208,11 @@ def agree(training: Training, step: Step, stop: bool) -> Agreed:
 
 
 def update(training: Training, index: int) -> tuple[Tensor, float]:
-    """Clip the gradients and take the optimizer's step, which does nothing where they are not finite; returns the
-    norm, and the encoder's rate."""
+    """Clip the gradients and take the optimizer's step, which does nothing if they are not finite.
+
+    Returns:
+        The gradient norm, and the encoder's learning rate.
+    """
     recipe, optimizer = training.recipe, training.optimizer
     norm = parallel.whole(clip_grad_norm_(training.model.parameters(), recipe.clip))
     rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe))
@@ -213,5 +225,5 @@ def update(training: Training, index: int) -> tuple[Tensor, float]:
 
 
 def keyed_seed(*parts: int) -> int:
-    """A 63-bit seed that depends on all parts and on nothing else."""
+    """Return a 63-bit seed that depends on all parts and on nothing else."""
     return xxhash.xxh3_64_intdigest(repr(parts).encode()) >> 1

@@ -1,4 +1,4 @@
-"""The loss of a model on texts that it is not trained on."""
+"""The loss of a model on held-out texts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ubert.structure.batch import Batch
 
 @torch.no_grad()
 def validation_loss(model: UbertModel, tokenizer: Tokenizer, recipe: Recipe, shards: Path) -> float:
-    """The mean loss of a row of the shards, as the recipe's structure table counts it, without dropout.
+    """Return the structure table's mean loss per row of the shards, by the recipe's settings, without dropout.
 
-    Every row is shown once, and prompts don't vary, so that two models are asked the same.
+    Every row is used once, and prompts don't vary, so that two models get the same input.
     """
     once = recipe.model_copy(update={"steps": None, "epochs": 1.0, "prompts": Prompting(), "batches": "mixed"})
     loader = Loader(open_shards(shards), once, tokenizer.special, model.most_tokens)
