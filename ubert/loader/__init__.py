@@ -1,1 +1,1 @@
-"""Shards to training batches: the order of rows, prompts, masks."""
+"""Training batches from shards: their order, prompts and masks."""

@@ -1,7 +1,8 @@
-"""Rows of shards as clozes of UniLM, whose hidden words are drawn anew in each epoch: a function of the shards,
-the seed, the epoch, and which copy of which row it is.
+"""Turn shard rows into UniLM's clozes. Each epoch hides other words, as a function of the shards, the seed,
+the epoch, the row and the number of its copy.
 
-Shapes: R rows."""
+Shapes: R rows.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ def clozes(
     recipe: Recipe,
     *key: int,
 ) -> Iterator[Cloze]:
-    """Hide words of rows, in ascending order: of their targets for seq2seq, of their texts for unilm.
+    """Hide words of rows, given in ascending order: words of the target for seq2seq, of the text for unilm.
 
     Args:
-        copy_R: of each row, a number that is this copy's alone.
-        key: what is the same for all of them.
+        copy_R: a number for each row that is unique to this copy.
+        key: the part of the key that all rows share.
     """
     symbols = Symbols(special.cls, special.sep, words.mask, len(words.starts_V))
     rows = shards.rows(row_R)

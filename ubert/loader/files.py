@@ -1,7 +1,7 @@
-"""Where the files of a shard set are: in a folder, or wherever `Files` brings them from.
+"""Access to the files of a shard set, in a folder or through another implementation of `Files`.
 
-A training run asks for files by what the manifest says of them, and gets paths on this disk. `pipelines` has the
-other implementation, a cache of an object store.
+Training requests files by their entries in the manifest, and gets paths on the local disk. `pipelines` has
+the other implementation, a cache of an object store.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from ubert.schema.manifest import ShardFile, ShardManifest, read_manifest
 
 
 class Files(Protocol):
-    """The files of one shard set. `str` says where they are."""
+    """The files of one shard set. `str` gives their location."""
 
     @property
     def manifest(self) -> ShardManifest: ...
 
     def path(self, file: ShardFile) -> Path:
-        """The file on this disk, whole and verified. It stays there until `keep` leaves it out.
+        """Return the path of a file on this disk, complete and verified. It stays until `keep` leaves it out.
 
         Raises:
-            UserError: it is missing or damaged, or there is no room for it.
+            UserError: it is missing or damaged, or there is no space for it.
         """
         ...
 
     def ahead(self, files: Iterable[ShardFile]) -> None:
-        """Files that will be asked for next, in this order. Another thread reads the iterable, bit by bit."""
+        """Prefetch files in the order of use. Another thread consumes the iterable, bit by bit."""
         ...
 
     def keep(self, files: Iterable[ShardFile]) -> None:
-        """Let go of all files but these."""
+        """Release all files but these."""
         ...
 
     def beside(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
-        """Files beside the shards that are made of them; `make` writes all of them where one is missing.
+        """Return files next to the shards that are derived from them. If one is missing, `make` writes all.
 
         Raises:
             UserError: they can't be written.
@@ -50,7 +50,7 @@ class Files(Protocol):
 
 
 class Folder:
-    """A shard set in a folder of this disk.
+    """A shard set in a local folder.
 
     Args:
         verify: read every file once and compare it with the manifest's checksum.
@@ -71,10 +71,10 @@ class Folder:
         return self.directory / file.path
 
     def ahead(self, files: Iterable[ShardFile]) -> None:
-        """They are there."""
+        """Do nothing: the files are local."""
 
     def keep(self, files: Iterable[ShardFile]) -> None:
-        """All stay."""
+        """Do nothing: the files stay."""
 
     def beside(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
         paths = [self.directory / name for name in names]
@@ -86,7 +86,7 @@ class Folder:
                 stack.callback(half.unlink, missing_ok=True)
             try:
                 make(halves)
-                for half, path in zip(halves, paths, strict=True):  # another worker may write the same
+                for half, path in zip(halves, paths, strict=True):  # another worker may write them too
                     half.replace(path)
             except OSError as error:
                 raise UserError(
@@ -97,7 +97,7 @@ class Folder:
 
 
 def every_file(manifest: ShardManifest) -> list[ShardFile]:
-    """All files that a manifest names."""
+    """List all files that a manifest names."""
     return [*manifest.shards, manifest.draws, manifest.prompts, manifest.categories]
 
 

@@ -1,8 +1,8 @@
-"""The copies of rows in order of their size: what batches are cut from.
+"""The copies of rows sorted by size, from which batches are cut.
 
-The order is a file beside the shards, made at the first run that needs it and mapped into memory by all others,
-so that a run over any number of rows starts at once. Copies of about one size share a bucket. Where buckets end
-depends on the recipe's budgets too, and is found anew from how many copies there are of each size.
+The first run that needs this order writes it to a file beside the shards; later runs memory-map it, so that a
+run over any number of rows starts at once. Copies of similar size form a bucket. The bounds of the buckets
+also depend on the recipe's token budgets, so each run computes them from the number of copies of each size.
 
 Shapes: R rows of a part of a shard, E distinct sizes, M copies of all rows, K buckets.
 """
@@ -28,16 +28,18 @@ from ubert.schema.recipe import Batches, Recipe, Trained
 from ubert.schema.record import TASKS
 from ubert.spexbert.pointer import Phrases
 
-_BITS = 24  # of a number of sequences, and of a length, in a key
+_BITS = 24  # bits of the number of sequences, and of the length, in a key
 _LARGEST = (1 << _BITS) - 1
-CHUNK = 1 << 20  # rows that are looked at together
-NARROW = 0.96  # rows share a bucket down to this part of its longest, so that little of a pack is padding
+CHUNK = 1 << 20  # rows processed together
+NARROW = 0.96  # shortest length in a bucket, relative to its longest; keeps padding small
 
 
 class Index(NamedTuple):
-    """`row_M`: the row of each copy, bucket by bucket; copies of one row are neighbours. Bucket k is
-    row_M[start_K[k] : start_K[k + 1]], and `most_K` of its copies make up a pack at most. `phase_K` is its phase;
-    `group_K` numbers its task or corpus where these are kept apart, else it is 0."""
+    """`row_M`: the row of each copy, bucket by bucket; copies of one row are adjacent.
+
+    Bucket k is row_M[start_K[k] : start_K[k + 1]]; a pack has at most `most_K` of its copies. `phase_K` is
+    its phase. `group_K` is the number of its task or corpus if the recipe separates these, otherwise 0.
+    """
 
     row_M: npt.NDArray[np.unsignedinteger]
     start_K: Longs
@@ -49,15 +51,15 @@ class Index(NamedTuple):
 def index(
     shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None = None
 ) -> Index:
-    """The index of a set of shards for a recipe's packs of one objective.
+    """Return the index of a shard set for a recipe's packs of one objective.
 
     Args:
         most_tokens: the encoder's number of positions.
-        phrases: what SpEx-BERT's sources are written with, where it is the objective.
+        phrases: the tokens for SpEx-BERT's sources, if it is the objective.
 
     Raises:
-        UserError: the objective has no rows, or rows have no objective, or entities are to be masked and there are
-            none; a row alone is larger than a batch or a forward pass may be, or than the encoder takes; or the
+        UserError: the objective has no rows, or rows have no objective; entities are to be masked but there are
+            none; a single row is larger than a batch or a forward pass may be, or than the encoder takes; or the
             order can't be written beside the shards.
     """
     tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe.batches)
@@ -88,20 +90,21 @@ def index(
 
 
 class _Groups(NamedTuple):
-    """Rows that are kept apart: all of a task, all of a corpus, or none. Their number is part of a key."""
+    """Groups of rows that never share a batch: by task, by corpus, or a single group. The group's number is
+    part of a key."""
 
     by: Batches
     names: list[str]
 
     @classmethod
     def make(cls, shards: Shards, by: Batches) -> _Groups:
-        """Those of a set of shards."""
+        """Return the groups of a shard set."""
         if by == "cycle":
             return cls(by, sorted({alignment.corpus for alignment in shards.manifest.alignment}))
         return cls(by, list(TASKS) if by == "by_task" else ["all"])
 
     def of(self, file: Columns, row_R: Longs) -> Longs:
-        """The number of each row's group."""
+        """Return the number of each row's group."""
         if self.by == "mixed":
             return np.zeros(len(row_R), np.int64)
         column, names = (file.task, file.tasks) if self.by == "by_task" else (file.corpus, file.corpora)
@@ -135,7 +138,7 @@ def _all_trained(shards: Shards, recipe: Recipe) -> None:
 
 
 def _marked(shards: Shards, recipe: Recipe, wanted: Wanted) -> None:
-    """Refuse texts of which no corpus marks a span, where such spans are to be masked."""
+    """Refuse the masking scheme `entity` if no corpus marks a span in the texts."""
     for file in shards.files:
         if file.cells.lengths(wanted(file, np.flatnonzero(file.copies.any(axis=1)))).any():
             return
@@ -149,7 +152,7 @@ def _marked(shards: Shards, recipe: Recipe, wanted: Wanted) -> None:
 def _build(
     shards: Shards, sizes: SizesOf, wanted: Wanted, groups: _Groups, sizes_file: Path, rows_file: Path
 ) -> None:
-    """Count the copies of each size, and put the rows in that order: a counting sort in two passes."""
+    """Count the copies of each size and write the rows in that order: a counting sort in two passes."""
     counts: Counter[int] = Counter()
     for _, key_R, copies_R in _keyed(shards, sizes, wanted, groups):
         key_E, place_R = np.unique(key_R, return_inverse=True)
@@ -177,8 +180,10 @@ def _build(
 def _keyed(
     shards: Shards, sizes: SizesOf, wanted: Wanted, groups: _Groups
 ) -> Iterator[tuple[Longs, Longs, Longs]]:
-    """The wanted rows that are drawn, their keys (phase, group, then sequences, then length: the largest
-    first) and their copies, a part of a shard at a time."""
+    """Yield the wanted rows that are drawn, their keys and their copies, one part of a shard at a time.
+
+    A key sorts by phase, group, number of sequences and length; the larger ones come first.
+    """
     for file in shards.files:
         for start, phase in product(range(0, len(file), CHUNK), range(file.copies.shape[1])):
             copies_R = file.copies[start : start + CHUNK, phase]
@@ -190,7 +195,7 @@ def _keyed(
 
 
 def _sizes(key_E: Longs) -> tuple[Longs, Longs]:
-    """Sequences and length of a row with such a key."""
+    """Return the number of sequences and the length that a key stands for."""
     return _LARGEST - (key_E >> _BITS & _LARGEST), _LARGEST - (key_E & _LARGEST)
 
 
@@ -210,10 +215,10 @@ def _check(shards: Shards, recipe: Recipe, key_E: Longs, row_M: npt.NDArray[Any]
 
 
 def _cut(key_E: Longs, count_E: Longs, pack: int) -> tuple[Longs, Longs]:
-    """The first sizes of buckets, and the copies of a pack of each.
+    """Return the first size of each bucket, and the number of copies in its packs.
 
-    A bucket has sizes close to each other; where those are too few copies for a pack, it goes on until they are
-    enough, or the phase or task ends.
+    A bucket holds similar sizes. If these have too few copies for a pack, it continues until they are enough,
+    or until the phase or group ends.
     """
     group_E = key_E >> 2 * _BITS
     pieces_E, length_E = _sizes(key_E)

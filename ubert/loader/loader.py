@@ -1,8 +1,8 @@
-"""Training batches from shards: any step of any rank at once, with no state to save.
+"""Training batches from shards, with random access to any step of any rank, and no state to save.
 
-The order is a function of the shards, the seed, the epoch and the step (see `plan.py`), and the global batches
-are the same whatever the number of ranks: rank r of w takes packs r, r + w, ... of each, or rows r, r + w, ...
-where the packs don't share out evenly.
+The order is a function of the shards, the seed, the epoch and the step (see `plan.py`). The global batches
+are the same for any number of ranks: rank r of w takes packs r, r + w, ... of each, or, if the packs don't
+divide evenly, rows r, r + w, ...
 """
 
 from __future__ import annotations
@@ -35,16 +35,19 @@ from ubert.unilm import cloze
 from ubert.unilm.cloze import ClozeBatch
 from ubert.unilm.sequences import SMOOTHING
 
-AHEAD = 4  # steps that are prepared in advance
+AHEAD = 4  # steps prepared in advance
 
 AnyBatch = Batch | PointerBatch | MaskedBatch | ClozeBatch
 
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One rank's part of a global batch, which is of one objective: micro-batches of at most `tokens_per_step`
-    padded tokens, the number of texts of the whole global batch, the rows of the shards that this rank's texts
-    are, and how often these texts have been shown before."""
+    """One rank's part of a global batch, which has a single objective.
+
+    `batches`: micro-batches of at most `tokens_per_step` padded tokens. `examples`: the number of texts in
+    the whole global batch. `rows`: the shard rows of this rank's texts. `epoch`: how often these texts have
+    been shown before.
+    """
 
     objective: Trained
     batches: list[AnyBatch]
@@ -55,18 +58,18 @@ class Step:
 
     @property
     def records(self) -> list[str]:
-        """The records that this rank's texts are of."""
+        """The record ids of this rank's texts."""
         return [self.shards.record_id(row) for row in self.rows]
 
 
 class Loader:
-    """Batches of one rank. `total_steps`: of the whole run; `steps_per_epoch`: the same in every epoch.
+    """Batches of one rank. `total_steps` counts the whole run; `steps_per_epoch` is the same in every epoch.
 
     Args:
         most_tokens: the encoder's number of positions.
-        words: what masking knows of the tokenizer, where the recipe has an objective that masks.
-        phrases: what SpEx-BERT's sources are written with, where it is one of the recipe's objectives.
-        pin: batches are for a GPU, which copies them from pinned memory: no step waits for that.
+        words: the tokenizer's properties for masking, if an objective masks.
+        phrases: the tokens for SpEx-BERT's sources, if it is an objective.
+        pin: pin the batches' memory, so that no step waits for the copy to a GPU.
 
     Raises:
         UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
@@ -98,7 +101,7 @@ class Loader:
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
 
     def step(self, i: int) -> Step:
-        """This rank's part of step `i` (from 0)."""
+        """Return this rank's part of step `i` (from 0)."""
         objective, turn = self.turns(i)
         plan = self.plans[objective]
         packs = plan.packs(turn)
@@ -113,7 +116,7 @@ class Loader:
         rows: list[int] = []
         for copies in self.share(packs):
             row_R = plan.row_M[copies]
-            order = np.argsort(row_R, kind="stable")  # rows of one shard are read together
+            order = np.argsort(row_R, kind="stable")  # read the rows of a shard together
             mine = row_R[order].astype(np.int64), copies[order], turn
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
@@ -122,7 +125,8 @@ class Loader:
         return Step(objective, batches, sum(map(len, packs)), rows, self.shards, plan.epoch(turn))
 
     def share(self, packs: list[Longs]) -> list[Longs]:
-        """This rank's part of the packs of a global batch: whole packs where each rank gets as many, else rows."""
+        """Return this rank's part of the packs of a global batch: whole packs if they divide evenly among
+        ranks, else rows."""
         if len(packs) % self.world == 0:
             return packs[self.rank :: self.world]
         firsts = np.cumsum([0, *map(len, packs)]).tolist()
@@ -133,7 +137,7 @@ class Loader:
         return [copies for copies in mine if len(copies)]
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
-        """Steps from `start` to the end of the run, prepared ahead by a thread."""
+        """Yield the steps from `start` to the end of the run. A thread prepares them ahead."""
         self.shards.ahead(self._needed(start))
         thread = ThreadPoolExecutor(1, "loader")
         ahead = deque(thread.submit(self.step, i) for i in range(start, min(start + AHEAD, self.total_steps)))
@@ -148,7 +152,7 @@ class Loader:
             self.shards.ahead(())
 
     def _needed(self, start: int) -> Iterator[int]:
-        """The numbers of shards in the order in which steps from `start` on first need them."""
+        """Yield the shard numbers in the order in which the steps from `start` on first need them."""
         seen: set[int] = set()
         for i in range(start, min(start + self.steps_per_epoch, self.total_steps)):
             objective, turn = self.turns(i)
@@ -159,7 +163,7 @@ class Loader:
                 seen |= new
 
     def _batches(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[Batch]:
-        """Micro-batches of this rank's rows of a pack, in order."""
+        """Yield micro-batches of this rank's rows of a pack, in order."""
         rows = self.shards.rows(row_R)
         asked = self.prompts.of_rows(rows, row_R, copy_R, turn)
         count_R = np.array([len(of_row.prompts) for of_row in asked])
@@ -178,7 +182,7 @@ class Loader:
             yield padded(columns, self.special, stop - start)
 
     def _pointed(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[PointerBatch]:
-        """Micro-batches of this rank's rows of a pack, as sources to point into."""
+        """Yield micro-batches of this rank's rows of a pack, as sources to point into."""
         epoch = self.plans["spexbert"].epoch(turn)
         found = [
             self._sources(row, copy, epoch) for row, copy in zip(row_R.tolist(), copy_R.tolist(), strict=True)
@@ -188,8 +192,8 @@ class Loader:
             yield pointer.padded(list(chain.from_iterable(found[start:stop])), self.special, stop - start)
 
     def _sources(self, row: int, copy: int, epoch: int) -> list[Pointed]:
-        """The sequences of a row. Choices without the right one among them teach nothing and are left out, but a
-        row has a sequence at least, so that no batch is empty."""
+        """Return the sequences of a row. Sequences without a right choice teach nothing and are dropped, but
+        each row keeps at least one sequence, so that no batch is empty."""
         assert self.phrases is not None
         found = list(
             pointer.sequences(
@@ -204,7 +208,7 @@ class Loader:
         return [one for one in found if one.gold[0] != NOWHERE] or found[:1]
 
     def _masked(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[MaskedBatch]:
-        """Micro-batches of this rank's rows of a pack, masked."""
+        """Yield micro-batches of this rank's rows of a pack, masked."""
         assert self.words is not None
         plan, masking = self.plans["spanbert"], self.recipe.masking
         texts = list(
@@ -216,7 +220,7 @@ class Loader:
             yield masked_batch(texts[start:stop], self.special)
 
     def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[ClozeBatch]:
-        """Micro-batches of this rank's rows of a pack, with words hidden."""
+        """Yield micro-batches of this rank's rows of a pack, as clozes."""
         assert self.words is not None
         key = *self.plans[objective].key, self.plans[objective].epoch(turn), CLOZES
         items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
@@ -226,11 +230,11 @@ class Loader:
 
 
 def cuts(lengths: Sequence[int], counts: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Where micro-batches start and stop: each has as many rows as fit into `most` padded tokens, at least one.
+    """Yield the bounds of micro-batches: each has as many rows as fit into `most` padded tokens, and at least one.
 
     Args:
-        lengths: tokens of a row's longest sequence.
-        counts: sequences of a row.
+        lengths: length of the longest sequence of each row.
+        counts: number of sequences of each row.
     """
     start = longest = total = 0
     for i, (length, count) in enumerate(zip(lengths, counts, strict=True)):

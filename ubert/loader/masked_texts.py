@@ -1,7 +1,8 @@
-"""Rows of shards as texts with masks, which are drawn anew in each epoch: a function of the shards, the seed, the
-epoch, and which copy of which row it is.
+"""Turn shard rows into masked texts. Each epoch draws other masks, as a function of the shards, the seed, the
+epoch, the row and the number of its copy.
 
-Shapes: R rows."""
+Shapes: R rows.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from ubert.structure.batch import Region
 def masked_texts(
     shards: Shards, row_R: Longs, copy_R: Longs, words: Words, masking: Masking, *key: int
 ) -> Iterator[Masked]:
-    """Mask rows, in ascending order.
+    """Mask rows, given in ascending order.
 
     Args:
-        copy_R: of each row, a number that is this copy's alone.
-        key: what is the same for all of them.
+        copy_R: a number for each row that is unique to this copy.
+        key: the part of the key that all rows share.
     """
     vocabulary = np.arange(len(words.starts_V), dtype=np.int32)
     rows = shards.rows(row_R)
@@ -36,11 +37,11 @@ def masked_texts(
 
 
 def mentions(cells: Ids, regions: Ids) -> list[tuple[int, int]]:
-    """First and last tokens of what a text's gold cells mark: links do not, which are cells of rectangles. A text
-    without categories has spans alone.
+    """Return the first and last tokens of a text's gold spans. Links, which are cells of rectangles, are
+    excluded; a text without categories has only spans.
 
     Args:
-        regions: of the tables that the cells are of.
+        regions: regions of the tables that the cells belong to.
     """
     if len(regions):
         cells = cells[(regions[cells[:, 0]] & Region.TRIANGLE).astype(bool)]

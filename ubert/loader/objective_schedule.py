@@ -1,4 +1,4 @@
-"""Whose turn a step is, among objectives that share the global batches."""
+"""The schedule of objectives: which objective trains at each step."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ CYCLE = round(1 / SHARE)
 
 
 class Turns:
-    """The order of turns repeats after `CYCLE` steps. At each step it is the turn of the objective that lags
-    behind its share most.
+    """Assigns steps to objectives, in a cycle of `CYCLE` steps. Each step goes to the objective that is
+    furthest behind its share.
 
     Args:
-        shares: of the steps, by objective; they sum to about 1.
+        shares: each objective's share of the steps; they sum to about 1.
     """
 
     def __init__(self, shares: Mapping[Trained, float]) -> None:
-        self.counts = _counts(shares)  # of a cycle
+        self.counts = _counts(shares)  # steps of each objective in a cycle
         done = dict.fromkeys(self.counts, 0)
-        self._turns: list[tuple[Trained, int]] = []  # the objective, and how many turns it had before
+        self._turns: list[tuple[Trained, int]] = []  # the objective, and its earlier steps in the cycle
         for step in range(1, CYCLE + 1):
             last = max(done, key=lambda name: self.counts[name] * step - done[name] * CYCLE)
             self._turns.append((last, done[last]))
             done[last] += 1
 
     def __call__(self, step: int) -> tuple[Trained, int]:
-        """The objective of a step (from 0), and how many steps it had before."""
+        """Return the objective of a step (from 0), and the number of its earlier steps."""
         cycle, at = divmod(step, CYCLE)
         name, before = self._turns[at]
         return name, cycle * self.counts[name] + before
 
     def until(self, name: Trained, turns: int) -> int:
-        """The fewest steps in which an objective's share is so many turns."""
+        """Return the fewest steps in which an objective's share is `turns` steps."""
         return -(-turns * CYCLE // self.counts[name])
 
 
 def _counts(shares: Mapping[Trained, float]) -> dict[Trained, int]:
-    """Turns of each in a cycle: whole numbers that sum to it. Each has one, and each that is left goes to whoever
-    lags behind its share most: none is a turn away from it in the end, unless a share is less than one."""
+    """Return the whole number of steps of each objective in a cycle.
+
+    Each objective gets one step, and each remaining step goes to the one that is furthest behind its share.
+    In the end none is a whole step off its share, unless a share is less than one step.
+    """
     turns = CYCLE / sum(shares.values())
     counts = dict.fromkeys(shares, 1)
     for _ in range(CYCLE - len(counts)):

@@ -1,4 +1,4 @@
-"""Permutations that are functions of numbers alone: an order known at each place without any other.
+"""Keyed permutations with random access: each element is computed without the others.
 
 Shapes: N numbers.
 """
@@ -15,17 +15,17 @@ from ubert.encoder.ragged import Longs
 from ubert.schema.keys import folded, mixed
 
 _ROUNDS = 6  # an even number
-_FACTOR, _OTHER_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # those of SplitMix64
+_FACTOR, _OTHER_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # from SplitMix64
 _MASK = 2**64 - 1
 _FEW = 8
 
 
 def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
-    """What a permutation of range(size), keyed by `of`, has at each of these places.
+    """Return the elements at these places of a permutation of range(size), with key `of`.
 
-    A Feistel network on pairs of numbers, below about the square root of the size each, that add up modulo these
-    (Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 5). The few results beyond the size are sent
-    through again, one by one, until they are within (section 4: cycle walking).
+    A Feistel network runs on pairs of numbers, each below about the square root of the size, with modular
+    addition (Black and Rogaway, Ciphers with Arbitrary Finite Domains, section 5). Results that aren't below
+    the size, which are few, go through it again, one by one (section 4: cycle walking).
     """
     state = folded(of)
     round_keys = [mixed(mixed(i) + state) for i in range(_ROUNDS)]
@@ -33,7 +33,7 @@ def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
     if len(value_N) > _FEW:
         value_N = _feistel(value_N, size, round_keys)
         again = np.flatnonzero(value_N >= size).tolist()
-    else:  # numbers alone are faster
+    else:  # for a few numbers, Python integers are faster
         again = list(range(len(value_N)))
     for i in again:
         value = _feistel(int(value_N[i]), size, round_keys)
@@ -45,12 +45,12 @@ def permuted(places_N: npt.ArrayLike, size: int, *of: int) -> Longs:
 
 
 def _feistel(value: Any, size: int, round_keys: list[int]) -> Any:
-    """A permutation of range(left * right), which is hardly more than the size; of an integer or an array."""
+    """Permute range(left * right), which is slightly larger than the size. `value` is an integer or an array."""
     left = math.isqrt(size - 1) + 1
     right = -(-size // left)
     one, other = divmod(value, right)
     modulus, next_modulus = left, right
-    for key in round_keys:  # the numbers change places after each: they are an even number
+    for key in round_keys:  # each round swaps the two numbers; an even number of rounds restores their order
         drawn = (other ^ key) * _FACTOR & _MASK
         drawn = (drawn ^ drawn >> 32) * _OTHER_FACTOR & _MASK
         one, other = other, (one + (drawn >> 32)) % modulus

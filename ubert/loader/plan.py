@@ -1,14 +1,14 @@
-"""Which rows make up which global batch: a function of the shards, the seed, the epoch and the step alone.
+"""Assign rows to global batches, as a function of only the shards, the seed, the epoch and the step.
 
-Every epoch shows each copy of each row once, in the same number of steps. Copies of about one size make packs,
-which are hardly padded; a global batch is a few packs, drawn at random, so that it holds texts of many lengths
-and, unless the recipe keeps tasks apart, of many tasks. Phases of the mixture follow one another in each epoch,
-and each is shuffled in itself. There is no remainder: the packs of a bucket differ by one copy at most, and the
-batches of a phase by one pack. All draws are keyed permutations, so that any step is known at once. Where corpora
-take turns, each has epochs of its own.
+Each epoch shows each copy of each row once, in the same number of steps. Copies of similar size form packs,
+so that there is little padding. A global batch is a few packs drawn at random. It therefore holds texts of
+many lengths and, unless the recipe separates tasks, of many tasks. The phases of the mixture follow one
+another in each epoch, and each phase is shuffled by itself. There is no remainder: the packs of a bucket
+differ by at most one copy, and the batches of a phase by at most one pack. All draws are keyed permutations,
+which give random access to any step. With `batches: cycle`, each corpus has its own epochs.
 
-Shapes: K buckets, G groups (phases; tasks or corpora that are kept apart), M copies of rows, P packs, R rows of a
-pack, F phases.
+Shapes: K buckets, G groups (phases; tasks or corpora, if they are separated), M copies of rows, P packs, R
+rows of a pack, F phases.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from ubert.loader.shards import Shards
 from ubert.schema.recipe import Recipe, Trained
 from ubert.spexbert.pointer import Phrases
 
-# What a key is drawn for.
+# Purposes of the keys of random draws.
 _COPIES, _PACKS, _STEPS, CATEGORIES, MASKS, CLOZES, VARIATION, SHARES = 1, 2, 3, 4, 5, 6, 7, 8
 
 
 class Plan:
-    """The batches of all epochs of one objective. `steps` of an epoch; where corpora take turns, of all until
-    the largest has been shown; `smallest`: no batch has fewer rows; `fewest`: rows of the smallest group; `key`:
-    what all draws are keyed by.
+    """The batches of one objective in all epochs.
+
+    `steps`: steps of an epoch; with `batches: cycle`, until the largest corpus has been shown. `smallest`: a
+    lower bound of the rows of a batch. `fewest`: the rows of the smallest group. `key`: the key of all draws.
 
     Raises:
-        UserError: a row alone is larger than a batch or a forward pass may be, or than the encoder takes.
+        UserError: a single row is larger than a batch or a forward pass may be, or than the encoder takes.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Plan:
         self.smallest = int((size_K // packs_K).min()) * int((packs_G // steps_G).min())
 
     def packs(self, step: int) -> list[Longs]:
-        """The copies (places in `row_M`) of each pack of a step, counted from the start of the run."""
+        """Return the copies (indices in `row_M`) of each pack of a step, counted from the start of the run."""
         group, at, epoch = self._taken(step) if self._cycle else self._drawn(step)
         first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
         steps = self._first_steps[group + 1] - self._first_steps[group]
@@ -81,15 +82,15 @@ class Plan:
         return [self._pack(number, epoch) for number in numbers.tolist()]
 
     def epoch(self, step: int) -> int:
-        """How often the texts of a step have been shown before."""
+        """Return how often the texts of a step have been shown before."""
         return self._taken(step)[2] if self._cycle else step // self.steps
 
     def _drawn(self, step: int) -> tuple[int, int, int]:
-        """The group of a step, which of the group's steps it is, and in which epoch."""
+        """Return the group of a step, the step's number within the group, and its epoch."""
         epoch, at = divmod(step, self.steps)
         if len(self._first_steps) > len(
             self._phases
-        ):  # mixed tasks are one group, whose packs are shuffled anyway
+        ):  # a phase has several groups; mixed tasks are one group, whose packs are shuffled anyway
             phase = bisect_right(self._phases, at) - 1
             start, steps = self._phases[phase], self._phases[phase + 1] - self._phases[phase]
             at = start + int(permuted([at - start], steps, *self.key, epoch, _STEPS, phase)[0])
@@ -97,8 +98,9 @@ class Plan:
         return group, at - self._first_steps[group], epoch
 
     def _taken(self, step: int) -> tuple[int, int, int]:
-        """The same where groups take turns (SpEx-BERT, section 5: "we cycle through one batch for each of the
-        tasks"): each has epochs of its own, and the largest of a phase ends it."""
+        """Return the same as `_drawn`, for `batches: cycle` (SpEx-BERT, section 5: "we cycle through one
+        batch for each of the tasks"). Each group has its own epochs, and a phase ends with the epoch of its
+        largest group."""
         epoch, at = divmod(step, self.steps)
         phase = bisect_right(self._phases, at) - 1
         first, count = self._first_groups[phase], self._first_groups[phase + 1] - self._first_groups[phase]
@@ -118,11 +120,11 @@ class Plan:
         return copies_R
 
     def bucket(self, copy: int) -> int:
-        """The bucket of a copy: those of one pack have the same."""
+        """Return the bucket of a copy. All copies of a pack are from one bucket."""
         return bisect_right(self._starts, copy) - 1
 
     def occurrence(self, copy: int) -> int:
-        """Which of the copies of its row in an epoch this is, from 0: earlier phases have the first ones."""
+        """Return the number of this copy among its row's copies in an epoch, from 0. Earlier phases come first."""
         bucket = self.bucket(copy)
         row, first = int(self.row_M[copy]), copy
         while first > self._starts[bucket] and self.row_M[first - 1] == row:

@@ -1,5 +1,5 @@
-"""The prompts of rows of shards. Those of all their candidate categories are built once and kept; of more
-categories than a piece may have, some are drawn, anew in each epoch.
+"""The prompts of shard rows. A prompt with all candidate categories is built once and cached. If there are
+more categories than a piece may have, each epoch draws some of them.
 
 Shapes: R rows.
 """
@@ -19,18 +19,18 @@ from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Recipe
 from ubert.structure.batch import Prompt, Special, groups, prompt
 
-KEPT = 4096
+KEPT = 4096  # prompts in the cache
 
 
 class Asked(NamedTuple):
-    """The prompts of the sequences of a row, and the tokens of the longest."""
+    """The prompts of a row's sequences, and the length of the longest."""
 
     prompts: list[Prompt]
     tokens: int
 
 
 class Prompts:
-    """Prompts for rows of an objective's plan, of sequences of at most `most_tokens`."""
+    """Prompts for rows of an objective's plan, in sequences of at most `most_tokens`."""
 
     def __init__(self, shards: Shards, recipe: Recipe, special: Special, most_tokens: int, plan: Plan) -> None:
         self.shards, self.recipe, self.special = shards, recipe, special
@@ -40,8 +40,11 @@ class Prompts:
         self._stacked = lru_cache(KEPT)(self._stacked_prompts)
 
     def of_rows(self, rows: Rows, row_R: Longs, copy_R: Longs, turn: int) -> list[Asked]:
-        """The prompts of the sequences of each row of a pack, at its objective's step `turn`: one with all its
-        categories, where these fit, or a varied one."""
+        """Return the prompts of each row of a pack, at step `turn` of its objective.
+
+        A row has one prompt with all its categories if they fit, or else several; `prompts` of the recipe may
+        vary them.
+        """
         numbers, room_R = rows.prompt.tolist(), (self.most_tokens - rows.behind).tolist()
         epoch, places = self.plan.epoch(turn), (row_R.tolist(), copy_R.tolist())
         if self.recipe.prompts.varies:
@@ -55,9 +58,9 @@ class Prompts:
         ]
 
     def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> Asked:
-        """The prompts of the sequences of a row, of at most so many tokens, with the categories that are drawn."""
+        """Return the prompts for a row's drawn categories, each of at most `room` tokens."""
         chosen = self.categories(row, copy, epoch)
-        if self.recipe.layout == "stacked":  # each category fits beside the text: the index has checked it
+        if self.recipe.layout == "stacked":  # the index has checked that each category fits
             every = self._stacked(number)
             return _asked([every[category] for category in chosen.tolist()])
         instruction, categories, regions, *_ = self.shards.prompt(number)
@@ -65,7 +68,7 @@ class Prompts:
         return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
 
     def _varied(self, number: int, room: int, row: int, copy: int, epoch: int, share: float) -> Asked:
-        """The prompts of the sequences of a row, drawn anew."""
+        """Return varied prompts of a row."""
         asked, example = self.shards.prompt(number), self.shards.example(row)
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
         most, layout = self.recipe.categories_per_piece, self.recipe.layout
@@ -79,7 +82,7 @@ class Prompts:
         )
 
     def _joint_prompt(self, number: int) -> Asked | None:
-        """The prompt of all candidate categories, unless these are more than a sequence may have."""
+        """Return the prompt with all candidate categories, or None if a sequence can't have that many."""
         instruction, categories, regions, *_ = self.shards.prompt(number)
         if len(categories) > self.recipe.categories_per_piece:
             return None
@@ -87,14 +90,16 @@ class Prompts:
         return _asked([prompt(instruction, categories, regions, every, "joint", self.special)])
 
     def _stacked_prompts(self, number: int) -> list[Prompt]:
-        """The prompt of each candidate category."""
+        """Return one prompt for each candidate category."""
         instruction, categories, regions, *_ = self.shards.prompt(number)
         every = np.arange(len(categories), dtype=np.int32).reshape(-1, 1)
         return [prompt(instruction, categories, regions, one, "stacked", self.special) for one in every]
 
     def categories(self, row: int, copy: int, epoch: int) -> Ids:
-        """All candidate categories of a row, or the gold ones and a draw of the others: a function of the row, of
-        which of its copies this is, and of the epoch."""
+        """Return a row's candidate categories; if there are too many, the gold ones and a draw of the others.
+
+        The draw is a function of the row, of which of its copies this is, and of the epoch.
+        """
         example = self.shards.example(row)
         count, most = len(example.categories), self.recipe.categories_per_piece
         if count <= most:

@@ -1,10 +1,10 @@
-"""Shards: texts tokenised once, in uncompressed Arrow files that are mapped into memory and read without a copy.
+"""Read shards: tokenised texts in uncompressed Arrow files, which are memory-mapped and read without a copy.
 
-shard-*.arrow      one part of a corpus: a row is a text, or a window of a long one. What a mixture makes of it is
-                   not in it, so that sets of shards share it
-draws.arrow        of each row of all shards, in order: its copies in this mixture, and the number of its prompt
+shard-*.arrow      one part of a corpus: a row is a text, or a window of a long one. It has nothing that depends on
+                   the mixture, so shard sets of several mixtures share it
+draws.arrow        for each row of all shards, in order: its copies in this mixture, and the number of its prompt
 prompts.arrow      each distinct prompt (an instruction and its candidate categories), by rows of categories.arrow
-categories.arrow   each distinct instruction, category name and question, tokenised once; and other words for it
+categories.arrow   each distinct instruction, category name and question, tokenised once, and its synonyms
 
 Shapes: N rows of all shards, in order; P prompts.
 """
@@ -29,8 +29,8 @@ from ubert.loader.files import Files, Folder
 from ubert.schema.errors import UserError
 from ubert.structure.batch import Example, regions
 
-SCAN_AHEAD = 8  # shards that are fetched ahead where all are read in order
-PROMPTS_KEPT = 4096  # prompts as lists of categories, for the rows that share them
+SCAN_AHEAD = 8  # shards to prefetch in a scan of all rows
+PROMPTS_KEPT = 4096  # size of the cache of prompts
 _IDS = pa.list_(pa.int32())
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
@@ -46,15 +46,15 @@ SHARD_SCHEMA = pa.schema(
         pa.field("record_id", pa.string(), nullable=False),
         pa.field("corpus", _WORD, nullable=False),
         pa.field("task", _WORD, nullable=False),
-        pa.field("record", pa.int32(), nullable=False),  # its place in the part
+        pa.field("record", pa.int32(), nullable=False),  # its index in the part
         pa.field("prompt", pa.dictionary(pa.int32(), PROMPT_WORDS), nullable=False),
         pa.field("text_ids", _IDS, nullable=False),
         pa.field("pair_ids", _IDS, nullable=False),
-        pa.field("target_ids", _IDS, nullable=False),  # of a text to be written
+        pa.field("target_ids", _IDS, nullable=False),  # of the text to generate
         pa.field("window_start", pa.int32(), nullable=False),  # the row's first token, in its record's text
         pa.field("gold_anchors", _IDS, nullable=False),  # indices into the prompt's categories
         pa.field("gold_cells", pa.list_(pa.list_(pa.int32(), 3)), nullable=False),  # category, start, end token
-        # of the record, on the first of its rows: exact, widened and narrowed spans, and links
+        # counts of the record's exact, widened and narrowed spans, and links; on its first row only
         pa.field("kept", pa.list_(pa.int32(), 4), nullable=False),
     ]
 )
@@ -67,10 +67,10 @@ PROMPT_SCHEMA = pa.schema(
 CATEGORY_SCHEMA = pa.schema(
     [
         pa.field("text", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),  # of the category, or `instruction`
+        pa.field("kind", pa.string(), nullable=False),  # kind of the category, or `instruction`
         pa.field("ids", _IDS, nullable=False),
         pa.field("tokens", pa.int32(), nullable=False),  # before it was cut to `ids`
-        pa.field("others", _IDS, nullable=False),  # rows that say the same in other words
+        pa.field("others", _IDS, nullable=False),  # rows of its synonyms
     ]
 )
 
@@ -79,10 +79,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def draws_schema(phases: int) -> pa.Schema:
-    """Of `draws.arrow`, which has a record batch for each of the shards'."""
+    """Return the schema of `draws.arrow`, which has one record batch for each record batch of the shards."""
     return pa.schema(
         [
-            # how often each phase of an epoch shows the row; 0 in all: it isn't drawn
+            # how often each phase of an epoch shows the row; a row with only zeros isn't drawn
             pa.field("copies", pa.list_(pa.int32(), phases), nullable=False),
             pa.field("prompt", pa.int32(), nullable=False),  # row of prompts.arrow
         ]
@@ -95,24 +95,27 @@ class Lists:
 
     offsets: Ids
     values: Ids
-    ends: memoryview  # the offsets, to look up one
+    ends: memoryview  # the offsets again, for fast access to single ones
 
     def __getitem__(self, i: int) -> Ids:
         return self.values[self.ends[i] : self.ends[i + 1]]
 
     def some(self, i_R: Longs) -> Ragged:
-        """These lists."""
+        """Return these lists."""
         start_R = self.offsets[i_R].astype(np.int64)
         return taken(self.values, start_R, self.offsets[i_R + 1] - start_R)
 
     def lengths(self, i_R: Longs) -> Ids:
-        """Of these lists."""
+        """Return the lengths of these lists."""
         return np.asarray(self.offsets[i_R + 1] - self.offsets[i_R], np.int32)
 
 
 class Prompt(NamedTuple):
-    """An instruction and its candidate categories, tokenised, the regions of their tables, and `words`: the rows
-    of the instruction and of the categories among all words. `scale`: the categories are numbers of one."""
+    """A tokenised instruction with its candidate categories.
+
+    `regions`: the regions of the categories' tables. `words`: the rows of the instruction and of the
+    categories in `Shards.words`. `scale`: the categories are numbers on a scale.
+    """
 
     instruction: Ids
     categories: list[Ids]
@@ -123,8 +126,7 @@ class Prompt(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Columns:
-    """Columns of one record batch of a shard, mapped into memory: R rows, the first of which is row `first` of
-    all."""
+    """Columns of one record batch of a shard, memory-mapped. Its R rows start at row `first` of all rows."""
 
     first: int
     record_id: tuple[Ids, Bytes]
@@ -145,17 +147,17 @@ class Columns:
         return len(self.copies)
 
     def lengths(self, row_R: Longs) -> Ids:
-        """Tokens of text, and pair with its [SEP], of these rows of the file."""
+        """Count the tokens of the text, the pair and the pair's [SEP], for these rows of the file."""
         pair_R = self.pair.lengths(row_R)
         return np.asarray(self.text.lengths(row_R) + pair_R + (pair_R > 0), np.int32)
 
     def gold(self, row_R: Longs) -> Ids:
-        """Gold anchors and cells, together, of these rows of the file."""
+        """Count the gold anchors and cells together, for these rows of the file."""
         return np.asarray(self.anchors.lengths(row_R) + self.cells.lengths(row_R), np.int32)
 
 
 class Rows(NamedTuple):
-    """Some rows, a column each [R]. `prompt`: numbers; `behind`: tokens after it, (pair [SEP]) text [SEP]."""
+    """Some rows, as columns [R]. `prompt`: prompt numbers. `behind`: tokens of (pair [SEP]) text [SEP]."""
 
     prompt: Ids
     behind: Ids
@@ -167,9 +169,9 @@ class Rows(NamedTuple):
 
 
 class Shards:
-    """All rows of a shard set; a shard is opened when one of its rows is asked for.
+    """All rows of a shard set. A shard is opened when one of its rows is first read.
 
-    `instruction_P` and `categories` say of each prompt which rows of `words` it is made of.
+    `instruction_P` and `categories` give the rows of `words` that make up each prompt.
     """
 
     def __init__(self, source: Files) -> None:
@@ -180,7 +182,7 @@ class Shards:
         self._firsts = np.array(firsts[:-1])
         self._rows = firsts[-1]
         ends = np.cumsum([file.rows for file in manifest.shards])
-        # of each record batch, the shard that holds it
+        # the shard of each record batch
         self._shard_B = np.searchsorted(ends, self._firsts, side="right")
         self._open: dict[int, Columns] = {}
         self._opening = threading.Lock()
@@ -197,7 +199,7 @@ class Shards:
 
     @property
     def files(self) -> Iterator[Columns]:
-        """All rows, in order, with no more than a few shards open."""
+        """All rows in order, with only a few shards open at a time."""
         shards = self.manifest.shards
         for batch, number in enumerate(self._shard_B.tolist()):
             if batch == 0 or number != self._shard_B[batch - 1]:
@@ -206,18 +208,18 @@ class Shards:
             yield self._columns(batch)
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Let go of all shards but these."""
+        """Close all shards but these."""
         kept, shards = set(numbers), self.manifest.shards
         with self._opening:
             self._open = {batch: one for batch, one in self._open.items() if self._shard_B[batch] in kept}
             self.source.keep(shards[number] for number in kept if number < len(shards))
 
     def ahead(self, numbers: Iterable[int]) -> None:
-        """Shards whose rows will be asked for next, in this order."""
+        """Prefetch shards in the order in which their rows will be read."""
         self.source.ahead(self.manifest.shards[number] for number in numbers)
 
     def shards_of(self, row_R: Longs) -> Longs:
-        """The numbers of the shards that hold these rows, each once."""
+        """Return the numbers of the shards that hold these rows, each once."""
         return np.unique(self._shard_B[np.searchsorted(self._firsts, row_R, side="right") - 1])
 
     def _columns(self, batch: int) -> Columns:
@@ -235,7 +237,7 @@ class Shards:
             return self._open[batch]
 
     def example(self, row: int) -> Example:
-        """One row, without a copy. Rows of the same prompt share their lists of categories."""
+        """Return one row without a copy. Rows with the same prompt share its lists of categories."""
         shard, i = self.find(row)
         prompt = self.prompt(int(shard.prompt[i]))
         return Example(
@@ -249,7 +251,7 @@ class Shards:
         )
 
     def rows(self, row_R: Longs) -> Rows:
-        """Some rows, in ascending order, without a copy."""
+        """Return several rows, in ascending order, without a copy."""
         file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         parts = []
@@ -265,7 +267,7 @@ class Shards:
 
     @cached_property
     def asks_roles_P(self) -> npt.NDArray[np.bool_]:  # noqa: N802
-        """Whether a prompt is a later question, whose categories are the roles of an event."""
+        """Whether each prompt is a follow-up question, whose categories are the roles of an event."""
         start_P, stop_P = self.categories.offsets[:-1], self.categories.offsets[1:]
         some_P = np.flatnonzero(start_P < stop_P)
         roles_P = np.zeros(len(start_P), np.bool_)
@@ -274,13 +276,13 @@ class Shards:
         return roles_P
 
     def record_id(self, row: int) -> str:
-        """The record that a row is of."""
+        """Return the record id of a row."""
         shard, i = self.find(row)
         offsets, data = shard.record_id
         return data[offsets[i] : offsets[i + 1]].tobytes().decode()
 
     def named(self, row_R: Longs) -> tuple[pa.Array, npt.NDArray[np.str_]]:
-        """The record and the task of each of some rows, in ascending order."""
+        """Return the record ids and tasks of several rows, in ascending order."""
         file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
         starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         ids, tasks = [], []
@@ -293,7 +295,7 @@ class Shards:
         return pa.concat_arrays(ids), np.concatenate(tasks)
 
     def window_start(self, row: int) -> int:
-        """The row's first token, in the text of its record."""
+        """Return the row's first token in the text of its record."""
         shard, i = self.find(row)
         return int(shard.window_start[i])
 
@@ -310,7 +312,7 @@ class Shards:
         )
 
     def find(self, row: int) -> tuple[Columns, int]:
-        """The file that holds a row, and its place there."""
+        """Return the record batch that holds a row, and the row's index in it."""
         file = self._columns(int(np.searchsorted(self._firsts, row, side="right")) - 1)
         return file, row - file.first
 
@@ -319,7 +321,7 @@ def open_shards(files: Path | Files, verify: bool = True) -> Shards:
     """Open a shard set.
 
     Args:
-        files: a folder, or what brings the files to one.
+        files: a folder, or a `Files` that brings the files to the disk.
         verify: read every file of a folder once and compare it with the manifest's checksum.
 
     Raises:

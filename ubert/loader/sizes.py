@@ -1,4 +1,4 @@
-"""Which rows an objective trains on, and how large their pieces are, by which they are put into batches.
+"""Which rows an objective trains on, and the sizes of their pieces, by which they are batched.
 
 Shapes: R rows of a part of a file, P prompts.
 """
@@ -20,11 +20,11 @@ from ubert.spexbert.pointer import Phrases
 UNLABELLED: Task = "text"
 WRITTEN: Task = "seq2seq"
 SizesOf = Callable[[Columns, Longs], tuple[Longs, Longs]]
-"""Some rows of a file -> length and number of sequences of each."""
+"""Takes some rows of a file; returns the length and the number of sequences of each."""
 
 
 def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
-    """The tasks whose rows an objective trains on."""
+    """Return the tasks whose rows an objective trains on."""
     if objective == "structure":
         return {*TASKS} - {UNLABELLED, WRITTEN}
     if objective == "spexbert":
@@ -35,15 +35,18 @@ def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
 
 
 class Wanted:
-    """Which rows an objective trains on: those of some tasks. What reads texts alone reads each once: no rows that
-    ask anew about the events of a text."""
+    """Selects the rows that an objective trains on, by their tasks.
+
+    Objectives that read only the text (spanbert, unilm) skip the follow-up questions on its events, so that
+    they read each text once.
+    """
 
     def __init__(self, shards: Shards, objective: Trained, tasks: set[Task]) -> None:
         self.tasks = tasks
         self.asks_roles_P = shards.asks_roles_P if objective in ("spanbert", "unilm") else None
 
     def __call__(self, file: Columns, row_R: Longs) -> Longs:
-        """Those of these rows of a file."""
+        """Return the rows to train on, of these rows of a file."""
         wanted_R = np.array([task in self.tasks for task in file.tasks], np.bool_)[file.task[row_R]]
         if self.asks_roles_P is not None:
             wanted_R &= ~self.asks_roles_P[file.prompt[row_R]]
@@ -53,7 +56,7 @@ class Wanted:
 def sizes_of(
     shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None
 ) -> SizesOf:
-    """What tells the sizes of an objective's rows."""
+    """Return the function that computes the sizes of an objective's rows."""
     if objective == "structure":
         return Sizes(shards, recipe, most_tokens)
     if objective == "spexbert":
@@ -63,9 +66,12 @@ def sizes_of(
 
 
 class TextSizes:
-    """Tokens of each row's one sequence: [CLS] text [SEP], for unilm with the pair and one more [SEP] at most, for
-    seq2seq [CLS] instruction [SEP] (pair [SEP]) text [SEP] target [SEP]. Pseudo masks share the positions of the
-    target's words."""
+    """Computes the length of each row's single sequence.
+
+    A sequence is [CLS] text [SEP] for spanbert; unilm adds at most the pair and one more [SEP]. For seq2seq
+    it is [CLS] instruction [SEP] (pair [SEP]) text [SEP] target [SEP], and pseudo masks, which share the
+    positions of the target's words.
+    """
 
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained) -> None:
         self.shards, self.most_tokens, self.objective = shards, most_tokens, objective
@@ -73,7 +79,7 @@ class TextSizes:
         self.instruction_P = np.diff(shards.words.offsets)[shards.instruction_P].astype(np.int64)
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
-        """Length and number of pieces [R] of these rows of a file.
+        """Return the length and the number of pieces [R] of these rows of a file.
 
         Raises:
             UserError: a row is larger than the encoder takes.
@@ -91,7 +97,7 @@ class TextSizes:
         return text_R + beside_R + masks_R, np.ones_like(text_R)
 
     def _beside(self, file: Columns, row_R: Longs) -> Longs:
-        """Tokens of the sequence that are not the text's."""
+        """Count the sequence's tokens outside the text."""
         if self.objective == "spanbert":
             return np.full(len(row_R), 2)
         pair_R = file.pair.lengths(row_R).astype(np.int64)
@@ -101,8 +107,8 @@ class TextSizes:
 
 
 class Sizes:
-    """Bounds of each row's pieces: tokens of the longest, and their number. Exact where all candidate categories
-    of a row fit into one piece."""
+    """Computes upper bounds of the length and the number of each row's pieces. They are exact if all
+    candidate categories of a row fit into one piece."""
 
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int) -> None:
         self.shards, self.recipe, self.most_tokens = shards, recipe, most_tokens
@@ -111,7 +117,7 @@ class Sizes:
         self.categories_P = np.diff(shards.categories.offsets).astype(np.int64)
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
-        """Length and number of pieces [R] of these rows of a file.
+        """Return the length and the number of pieces [R] of these rows of a file.
 
         Raises:
             UserError: a row is larger than the encoder takes.
@@ -144,14 +150,17 @@ class Sizes:
 
 
 class PointerSizes:
-    """Bounds of each row's sequences for SpEx-BERT: choices are one sequence, of a token less than in a joint
-    piece; each question is its own, with `no_answer` tokens more."""
+    """Computes upper bounds of the sizes of each row's sequences for SpEx-BERT.
+
+    All choices form one sequence, which is a token shorter than a joint piece. Each question is a sequence of
+    its own, with `no_answer` more tokens.
+    """
 
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int, no_answer: int) -> None:
         self.joint, self.no_answer = Sizes(shards, recipe, most_tokens), no_answer
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
-        """Length and number of sequences [R] of these rows of a file.
+        """Return the length and the number of sequences [R] of these rows of a file.
 
         Raises:
             UserError: a row is larger than the encoder takes.
@@ -163,8 +172,8 @@ class PointerSizes:
 
 
 def _prompts(shards: Shards, most: int) -> tuple[Longs, Longs, Longs]:
-    """Of each prompt: categories of one example, at most `most`; tokens of that many of its longest, markers
-    included; tokens of the longest."""
+    """For each prompt, return three numbers: its categories, at most `most`; the tokens of that many of its
+    longest categories, with their markers; and the tokens of the longest."""
     size = np.diff(shards.words.offsets)[shards.categories.values].astype(np.int64) + 1
     offsets = shards.categories.offsets
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

@@ -1,5 +1,5 @@
-"""Prompts that vary each time a text is shown: other categories beside the right ones, in another order, in other
-words. Every draw is a function of a key.
+"""Vary a prompt each time its text is shown: draw the categories beside the gold ones, their order, and
+synonyms. Every draw is a function of a key.
 
 Shapes: k candidate categories.
 """
@@ -17,13 +17,12 @@ from ubert.schema.keys import keys, uniform
 from ubert.schema.recipe import Prompting
 from ubert.structure.batch import Region
 
-_LEFT, _ORDER, _RENAMED, _WHICH, _FEWER = 1, 2, 3, 4, 5  # what a key is drawn for
-LEAST = 2  # labels to choose among: with the right one alone, every text would say yes
+_LEFT, _ORDER, _RENAMED, _WHICH, _FEWER = 1, 2, 3, 4, 5  # purposes of the keys
+LEAST = 2  # least labels to choose among: with only the right one, the answer would always be yes
 
 
 class Varied(NamedTuple):
-    """What one showing of a text asks: its instruction, all its candidate categories, and which of these, in
-    order."""
+    """A varied prompt: its instruction, all candidate categories, and the chosen ones in order."""
 
     instruction: Ids
     categories: list[Ids]
@@ -43,11 +42,11 @@ def vary(
     """Draw a prompt's categories, their order and their words.
 
     Args:
-        gold: the categories that the text has, which stay.
-        most: categories of one sequence; more only where the text has more.
-        words: tokenised words, which `others` maps to those that say the same.
-        share: of `prompting.drop`, in [0, 1): how much of it this pack leaves out.
-        key: what the draws are a function of.
+        gold: the categories that the text has, which are kept.
+        most: maximum number of categories of a sequence, exceeded only if the text has more.
+        words: tokenised words, for which `others` lists the synonyms.
+        share: how much of `prompting.drop` this pack leaves out, in [0, 1).
+        key: the draws are a function of it.
     """
     chosen = _some(prompt, gold, most, 0.0 if prompt.scale else prompting.drop * share, *key)
     if prompting.shuffle and not prompt.scale:
@@ -59,11 +58,11 @@ def vary(
 
 
 def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> Ids:
-    """The categories to ask for, ascending: those of the text, and a draw of the others."""
+    """Return the categories to ask for, ascending: the gold ones, and a draw of the others."""
     count = len(prompt.categories)
     least = min(count, LEAST) if (prompt.regions == Region.ANCHOR).any() else 1
     others = count - len(gold)
-    fewer = math.floor(left_out * others + uniform([0], _FEWER, *key)[0])  # right on average
+    fewer = math.floor(left_out * others + uniform([0], _FEWER, *key)[0])  # rounded at random, exact on average
     kept = max(least, len(gold) + others - fewer)
     kept = max(len(gold), min(kept, most))
     if kept == count:
@@ -74,7 +73,7 @@ def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> I
 
 
 def _said(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
-    """A word as it is, or in other words."""
+    """Return a word, or one of its synonyms."""
     other = others[word]
     if not len(other):
         return words[word]
