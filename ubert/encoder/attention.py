@@ -1,20 +1,20 @@
-"""Who sees whom: the four attention masks of UniLM (Dong et al. 2019, section 2.3) as one number a token.
+"""The four attention masks of UniLM (Dong et al. 2019, section 2.3), stored as one integer per token, its rank.
 
-A token sees those whose rank is not above its own:
+A token attends to every token whose rank is not above its own:
 
-    bidirectional      0 0 0 0 0    all see all
-    left to right      0 1 2 3 4    each sees itself and what is before it
-    right to left      4 3 2 1 0    each sees itself and what is after it
-    seq2seq            0 0 0 1 2    the source sees the source; the target the source and what is before itself
+    bidirectional      0 0 0 0 0    every token attends to all
+    left to right      0 1 2 3 4    each attends to itself and to the tokens before it
+    right to left      4 3 2 1 0    each attends to itself and to the tokens after it
+    seq2seq            0 0 0 1 2    the source attends to the source; the target to the source, itself and before
 
-Padding has a rank that no token reaches, and so is seen by padding alone. Pseudo masks (UniLMv2, Bao et al. 2020,
-section 2.2) look with one rank and are looked at with another, that of padding: each sees what a word in its place
-would, and is seen by itself alone.
+Padding has a rank above all others, so only padding attends to it. A pseudo mask (UniLMv2, Bao et al. 2020,
+section 2.2) has one rank as a query and the padding's rank as a key. It attends to what a word in its place
+would attend to, and no other token attends to it.
 
-Local layers (ModernBERT's, of which two in three attend to what is near) have a mask of their own: there a token
-sees those whose position is within their reach, too.
+Local layers (two thirds of ModernBERT's layers) have a second mask, which also limits the distance between
+positions.
 
-Shapes: B sequences, L tokens of one; Q tokens that look, K tokens that are looked at.
+Shapes: B sequences, L tokens of one; Q query tokens, K key tokens.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ubert.encoder.ragged import Ids
 
 Direction = Literal["bidirectional", "left_to_right", "right_to_left", "seq2seq"]
 PADDING = 2**31 - 1  # rank
-FULL, LOCAL = "full_attention", "sliding_attention"  # kinds of layers, as transformers calls them
+FULL, LOCAL = "full_attention", "sliding_attention"  # layer types of transformers
 
 Mask = Tensor | BlockMask
 
 
 def ranks(direction: Direction, tokens: int, source: int) -> Ids:
-    """The rank of each token of a sequence, the first `source` of which are a seq2seq sequence's source."""
+    """Return the rank of each token of a sequence. `source`: the length of the source, for seq2seq."""
     order = np.arange(tokens, dtype=np.int32)
     match direction:
         case "bidirectional":
@@ -51,21 +51,21 @@ def ranks(direction: Direction, tokens: int, source: int) -> Ids:
 
 
 def seen(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
-    """Whether token q sees token k, by their ranks [B, Q, K]."""
+    """Return whether query q attends to key k, by their ranks [B, Q, K]."""
     return looked_BK[:, None, :] <= looking_BQ[:, :, None]
 
 
 def dense(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
-    """A mask to add to the scores of all heads [B, 1, Q, K]: 0 where q sees k, else the least number there is."""
+    """Return an additive mask for all heads [B, 1, Q, K]: 0 where q attends to k, the lowest float32 elsewhere."""
     unseen = ~seen(looking_BQ, looked_BK)[:, None]
     return torch.zeros(unseen.shape, device=unseen.device).masked_fill(unseen, torch.finfo(torch.float32).min)
 
 
 def blocks(rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None, reach: int = 0) -> BlockMask:
-    """The mask of `flex_attention`, which leaves out blocks of which nothing is seen.
+    """Return the mask for `flex_attention`, which skips blocks in which nothing is attended to.
 
     Args:
-        position_BL: with it, none sees further than `reach`.
+        position_BL: if given, a token attends only to positions at a distance of at most `reach`.
     """
 
     def sees(b: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -81,11 +81,13 @@ def blocks(rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None
 def mask(
     encoder: Any, rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None
 ) -> Mask | dict[str, Mask]:
-    """The mask as the encoder takes it, of tokens that look with the one rank and are looked at with the other;
-    each sees itself. One for each kind of layer, where some are local.
+    """Return the mask in the encoder's form, or one for each layer type if some layers are local. Each token
+    attends to itself.
 
     Args:
-        position_BL: of tokens, where they don't follow one another.
+        rank_BL: ranks of the tokens as queries.
+        looked_BL: ranks of the tokens as keys.
+        position_BL: positions of the tokens, if they aren't consecutive.
     """
     in_blocks = takes_blocks(encoder, rank_BL.device)
     every = blocks(rank_BL, looked_BL) if in_blocks else _dense_with_itself(rank_BL, looked_BL)
@@ -101,7 +103,7 @@ def mask(
 
 
 def has_local_layers(encoder: Any) -> bool:
-    """Whether some of an encoder's layers attend to what is near alone."""
+    """Return whether some layers of an encoder attend only to nearby tokens."""
     return LOCAL in (getattr(encoder.config, "layer_types", None) or ())
 
 
@@ -112,5 +114,5 @@ def _dense_with_itself(rank_BL: Tensor, looked_BL: Tensor) -> Tensor:
 
 
 def takes_blocks(encoder: Any, device: torch.device) -> bool:
-    """Whether an encoder's mask is of blocks: on CUDA, where `unpadded.prepare` could prepare it."""
+    """Return whether an encoder takes block masks: on CUDA, if `unpadded.prepare` has prepared it."""
     return device.type == "cuda" and encoder.config._attn_implementation == unpadded.ATTENTION

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) of an encoder's linear layers, by peft."""
+"""Low-rank adapters (LoRA, Hu et al. 2021) for an encoder's linear layers, with peft."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCALE = 2  # alpha / rank
 
 
 def add(encoder: nn.Module, rank: int) -> None:
-    """Put an adapter of this rank beside each linear layer; nothing else of the encoder is trained from then on.
+    """Add an adapter of this rank to each linear layer, and freeze the rest of the encoder.
 
     Raises:
         UserError: peft is not installed.
@@ -26,16 +26,16 @@ def add(encoder: nn.Module, rank: int) -> None:
 
 
 def freeze(encoder: nn.Module) -> None:
-    """Let nothing but the adapters be trained."""
+    """Freeze all parameters but the adapters."""
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad = ".lora_" in name
 
 
 def merge(encoder: nn.Module) -> None:
-    """Add the adapters to the layers that they stand beside, and leave plain layers."""
+    """Merge the adapters into their layers, and restore plain layers."""
     from peft.tuners.lora import LoraLayer
 
     for name, layer in [(n, m) for n, m in encoder.named_modules() if isinstance(m, LoraLayer)]:
         layer.merge()
         encoder.set_submodule(name, layer.get_base_layer())
-    del encoder.peft_config  # peft's note that it has been here
+    del encoder.peft_config  # peft's mark on an encoder with adapters

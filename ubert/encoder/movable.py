@@ -1,4 +1,4 @@
-"""Batches go to a device whole."""
+"""Dataclasses of tensors that move to a device as a whole."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Movable:
     """A dataclass some of whose fields are tensors."""
 
     def to(self, device: torch.device | str) -> Self:
-        """The same on `device`; the processor goes on where memory is pinned, the device copies in turn."""
+        """Return a copy on `device`. With pinned memory, the CPU doesn't wait for the transfer."""
         return self.moved(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Self:
-        """The same in memory from which a GPU copies while the processor goes on."""
+        """Return a copy in pinned memory, for asynchronous transfers to a GPU."""
         return self.moved(Tensor.pin_memory)
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """The same, of moved tensors."""
+        """Return a copy with `move` applied to each tensor."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: move(each) for name, each in values.items() if isinstance(each, Tensor)})

@@ -1,4 +1,4 @@
-"""In which precision matrix products run."""
+"""The precision of matrix products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ubert.schema.recipe import Precision
 
 
 def runs_bf16(precision: Precision, device: torch.device) -> bool:
-    """Whether matrix products run in bfloat16. `auto`: where the processor has instructions for it."""
+    """Return whether matrix products run in bfloat16. `auto`: if the processor has instructions for it."""
     if precision != "auto":
         return precision == "bf16"
     if device.type == "cuda":
@@ -20,10 +20,11 @@ def runs_bf16(precision: Precision, device: torch.device) -> bool:
 
 
 def keep_half(encoder: Any) -> None:
-    """Let hidden states stay in bfloat16 between the layers of an encoder that computes in it on a processor.
+    """Keep an encoder's hidden states in bfloat16 between layers, when it computes in bfloat16 on a CPU.
 
-    Autocast casts the inputs of each matrix product, and leaves sums and norms of what the embeddings give in
-    float32: a quarter of a step went into casts and wide element-wise operations. Weights stay in float32.
+    Autocast casts the inputs of each matrix product, but sums and norms of the embeddings' output stay in
+    float32. The casts and the float32 element-wise operations took a quarter of a step. Weights stay in
+    float32.
     """
     if (embeddings := getattr(encoder, "embeddings", None)) is not None:
         embeddings.register_forward_hook(_half)

@@ -1,6 +1,6 @@
-"""Lists of different lengths as two arrays: very many of them are read, repeated and padded without a loop.
+"""Lists of different lengths, stored as two arrays: many of them are read, repeated and padded without a loop.
 
-Shapes: N lists, V values of all.
+Shapes: N lists, V values in all lists together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(slots=True, frozen=True)
 class Ragged:
-    """`values` [V, ...]: those of the first list, of the second, ...; `lengths` [N]."""
+    """`values` [V, ...] holds the lists one after another; `lengths` [N] holds their lengths."""
 
     values: Ids
     lengths: Longs
@@ -31,7 +31,7 @@ class Ragged:
             yield self.values[start:stop]
 
     def part(self, start: int, stop: int) -> Ragged:
-        """Lists `start` to before `stop`."""
+        """Return the lists in [start, stop)."""
         if (start, stop) == (0, len(self)):
             return self
         first = int(self.lengths[:start].sum())
@@ -39,28 +39,28 @@ class Ragged:
         return Ragged(self.values[first : first + int(lengths.sum())], lengths)
 
     def repeated(self, times_N: Longs) -> Ragged:
-        """Each list so many times."""
+        """Return each list `times_N` times."""
         start_N = np.cumsum(self.lengths) - self.lengths
         return taken(self.values, np.repeat(start_N, times_N), np.repeat(self.lengths, times_N))
 
 
 def ragged(lists: Sequence[Ids]) -> Ragged:
-    """Lists, at least one, that are arrays of their own."""
+    """Build from one or more separate arrays."""
     return Ragged(np.concatenate(lists), np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
 def joined(parts: Sequence[Ragged]) -> Ragged:
-    """The lists of all parts, at least one."""
+    """Concatenate one or more parts."""
     return Ragged(np.concatenate([p.values for p in parts]), np.concatenate([p.lengths for p in parts]))
 
 
 def taken(values: Ids, start_N: Longs, length_N: Longs) -> Ragged:
-    """Lists that lie anywhere among values."""
+    """Select the lists of the given starts and lengths from `values`."""
     return Ragged(values[places(start_N, length_N)], length_N)
 
 
 def places(start_N: Longs, length_N: Longs) -> Longs:
-    """start, start + 1, ... of each list, one list after another [V]."""
+    """Return the indices start, start + 1, ... of each list, one list after another [V]."""
     stop_N = np.cumsum(length_N)
     shift_N = start_N - (stop_N - length_N)
     found: Longs = np.repeat(shift_N, length_N) + np.arange(stop_N[-1] if len(stop_N) else 0)

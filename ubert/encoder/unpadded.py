@@ -1,9 +1,9 @@
-"""Sequences of a batch one after the other in a single row, without padding: a token attends to its own sequence.
+"""Encode a batch without padding: its sequences form one row, and a token attends only to its own sequence.
 
-Positions restart with each sequence, and a local layer's window ends where its sequence does. On a GPU the kernel
-is flash attention over sequences of different lengths; anywhere else a block-diagonal mask, which the tests hold
-against padding. Attention weights are not dropped out, whatever an encoder's configuration says: the kernels of a
-GPU can't, and on a processor it takes time.
+Positions restart with each sequence, and a local layer's window stays within it. GPUs run flash attention
+over sequences of different lengths. Elsewhere a block-diagonal mask is used, which the tests compare with
+padding. Attention weights have no dropout, whatever the encoder's configuration says: the GPU kernels don't
+support it, and on a CPU it is slow.
 
 Shapes: B sequences, L padded tokens, N tokens without padding, D encoder width, H heads, K width of a head.
 """
@@ -22,11 +22,11 @@ from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-ATTENTION = "ubert"  # its name among the attentions of transformers
+ATTENTION = "ubert"  # name of this implementation in transformers
 
 
 def prepare(encoder: Any) -> None:
-    """Let an encoder do both, padded (as by scaled dot products, its default) and unpadded, where it can."""
+    """Let an encoder that uses scaled dot-product attention take both padded and unpadded batches, if it can."""
     arguments = inspect.signature(encoder.forward).parameters
     able = encoder._supports_attention_backend and {"position_ids", "kwargs"} <= arguments.keys()
     if able and encoder.config._attn_implementation == "sdpa":
@@ -34,7 +34,7 @@ def prepare(encoder: Any) -> None:
 
 
 def pays(encoder: Any, ids_BL: Tensor) -> bool:
-    """Whether a batch should go unpadded: on a GPU in bfloat16, which is what the kernel takes."""
+    """Return whether a batch should be unpadded: on a GPU in bfloat16, as the kernel requires."""
     return bool(
         ids_BL.is_cuda
         and encoder.config._attn_implementation == ATTENTION
@@ -46,13 +46,13 @@ def pays(encoder: Any, ids_BL: Tensor) -> bool:
 def encode(
     encoder: Any, ids_BL: Tensor, mask_BL: Tensor, first: int, tokens: int | None = None, **types: Tensor
 ) -> Tensor:
-    """The encoder's output [B, L, D], 0 at padding.
+    """Return the encoder's output [B, L, D], 0 at padding.
 
     Args:
-        encoder: one that `prepare` could prepare.
+        encoder: one that `prepare` has prepared.
         first: the position of a sequence's first token.
-        tokens: N, where it is known; else the device is asked, and waited for.
-        types: `token_type_ids` [B, L], where the encoder knows them.
+        tokens: N, if known; otherwise the code must wait for the device.
+        types: `token_type_ids` [B, L], if the encoder has them.
     """
     place_N = torch.nonzero_static(mask_BL.flatten(), size=int(mask_BL.sum()) if tokens is None else tokens)[:, 0]
     length_B = mask_BL.sum(1)
@@ -65,7 +65,7 @@ def encode(
         longest=ids_BL.shape[1],
         **{name: tensor.flatten()[place_N][None] for name, tensor in types.items()},
     ).last_hidden_state
-    # by places: the gradient of a `masked_scatter` asks the device how many there are, and waits for it
+    # not `masked_scatter`, whose gradient waits for the device
     hidden_BLD: Tensor = hidden_1ND.new_zeros(*ids_BL.shape, hidden_1ND.shape[-1])
     return hidden_BLD.flatten(0, 1).index_copy(0, place_N, hidden_1ND[0]).view_as(hidden_BLD)
 
@@ -84,8 +84,12 @@ def _attention(
     longest: int = 0,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of a layer. `sliding_window`: a token attends to those less than so many places away;
-    `dropout`: what the configuration asks for."""
+    """The attention of a layer, in the signature of transformers.
+
+    Args:
+        sliding_window: a token attends to tokens less than this distance away.
+        dropout: the configuration's dropout, which is ignored.
+    """
     if isinstance(attention_mask, BlockMask):
         return flex_attention_forward(module, query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling=scaling)
     if offsets is not None and query_BHLK.is_cuda:
@@ -102,7 +106,7 @@ def _attention(
         return mixed[None], None
     if offsets is not None:
         attention_mask = block_diagonal(offsets, query_BHLK.shape[2], sliding_window)
-    # keys that heads share, or a mask that goes unsaid, are left to transformers
+    # transformers handles keys that heads share, and implicit causal masks
     simple = key_BHLK.shape == query_BHLK.shape and not getattr(module, "is_causal", True)
     if simple and torch.is_grad_enabled() and not query_BHLK.is_cuda:
         return _plain(query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling), None
@@ -114,7 +118,7 @@ def _attention(
 def _plain(
     query_BHLK: Tensor, key_BHLK: Tensor, value_BHLK: Tensor, mask: Tensor | None, scaling: float | None
 ) -> Tensor:
-    """Attention [B, L, H, K] as it is written down: forward and backward, a processor is faster at it than at
+    """Compute attention [B, L, H, K] by its definition. On a CPU, forward and backward are faster than with
     the kernels behind `scaled_dot_product_attention`."""
     scaling = query_BHLK.shape[-1] ** -0.5 if scaling is None else scaling
     score_BHLL = (query_BHLK * scaling) @ key_BHLK.mT
@@ -126,7 +130,7 @@ def _plain(
 
 
 def block_diagonal(offset_B: Tensor, tokens: int, sliding_window: int | None) -> Tensor:
-    """Which tokens attend to which [1, 1, N, N]."""
+    """Return which tokens attend to which [1, 1, N, N]."""
     place_N = torch.arange(tokens, device=offset_B.device)
     sequence_N = torch.searchsorted(offset_B[1:], place_N, right=True)
     mask_NN = sequence_N[:, None] == sequence_N
@@ -136,10 +140,10 @@ def block_diagonal(offset_B: Tensor, tokens: int, sliding_window: int | None) ->
 
 
 def _mask(*, attention_mask: Tensor | None = None, **others: Any) -> Tensor | None:
-    """A padded batch's mask; an unpadded one comes without."""
+    """Return the mask of a padded batch; an unpadded batch has none."""
     if attention_mask is None:
         return None
-    if attention_mask.is_cuda:  # to leave it out where all is seen, the device is asked, and waited for
+    if attention_mask.is_cuda:  # checking whether the mask can be skipped would wait for the device
         others["allow_is_bidirectional_skip"] = False
     return sdpa_mask(attention_mask=attention_mask, **others)
 
