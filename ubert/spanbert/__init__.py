@@ -1,1 +1,1 @@
-"""SpanBERT: which words are masked, and the losses that predict them."""
+"""SpanBERT: masking, and the losses that predict masked words."""

@@ -1,11 +1,11 @@
-"""Masked words: the batch, the head and the losses of SpanBERT (section 3, equations 1 to 4).
+"""The batch, the head and the losses for masked words (SpanBERT, section 3, equations 1 to 4).
 
-Only the hidden rows of masked tokens reach the head and the vocabulary: most of what a full head computes is
-thrown away.
+Only the hidden states of masked tokens pass through the head and the vocabulary: a full head would discard
+most of its output.
 
-Shapes: B texts, L padded tokens, D width of the encoder, E width of its word embeddings (less than D in ALBERT and
-ELECTRA), M masked tokens of the batch, S tokens predicted from the boundaries of their span, V tokens of the
-vocabulary. Positions count through the padded batch: b * L + l.
+Shapes: B texts, L padded tokens, D width of the encoder, E width of its word embeddings (less than D in
+ALBERT and ELECTRA), M masked tokens of the batch, S tokens predicted from the boundaries of their span, V
+tokens of the vocabulary. Positions count through the padded batch: b * L + l.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ubert.encoder.ragged import Ids
 from ubert.spanbert.masking import BOUNDARY_TARGETS, Masked
 from ubert.structure.batch import Special
 
-PLACE_SIZE = 200  # of the embedding of a token's place in its span (section 4.2)
+PLACE_SIZE = 200  # width of the embedding of a token's position in its span (section 4.2)
 
 
 @dataclass(frozen=True)
 class MaskedBatch(Movable):
-    """Texts with masks, [CLS] text [SEP] each, padded."""
+    """Padded texts with masks, each [CLS] text [SEP]."""
 
     ids_BL: Tensor  # int64
     mask_BL: Tensor  # bool
     types_BL: Tensor  # int64
     position_M: Tensor  # int64
     target_M: Tensor  # int64
-    boundary_S3: Tensor  # int64: position of the token before the span, of the one after it, place in the span
+    boundary_S3: Tensor  # int64: positions of the tokens before and after the span, position in the span
     boundary_target_S: Tensor  # int64
     tokens: int  # without padding
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Tokens that each of the two losses is a sum over."""
+        """The number of tokens that each of the two losses sums over."""
         return len(self.target_M), len(self.boundary_target_S)
 
 
@@ -60,7 +60,7 @@ def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:
     first_B = np.arange(len(texts)) * width + 1  # the first token of each text
 
     def moved(places: list[Ids]) -> Tensor:
-        """Positions in texts as positions in the batch."""
+        """Convert positions in texts to positions in the batch."""
         return torch.from_numpy(
             np.concatenate([at + b for at, b in zip(places, first_B, strict=True)]).astype(np.int64)
         )
@@ -82,10 +82,11 @@ def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:
 
 
 class MaskedHead(nn.Module):
-    """Logits of the vocabulary from the encoder's output; its word embeddings are the output's weights, too.
+    """Logits of the vocabulary from the encoder's output. The output weights are the encoder's word embeddings.
 
-    A masked token is predicted from its own hidden row through a layer (BERT, section 3.1), and from the two
-    tokens beside its span and its place in it through two layers (equations 2 and 3).
+    A masked token is predicted through one layer from its own hidden state (BERT, section 3.1). It is also
+    predicted through two layers from the two tokens beside its span and its position in it (equations 2 and
+    3).
     """
 
     def __init__(self, width: int, vocabulary: int, embedded: int) -> None:
@@ -102,17 +103,19 @@ class MaskedHead(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def from_own(self, hidden_MD: Tensor, words_VE: Tensor) -> Tensor:
-        """Logits [M, V] of tokens from their hidden rows."""
+        """Return logits [M, V] of tokens from their own hidden states."""
         return functional.linear(self.own(hidden_MD), words_VE, self.bias_V)
 
     def from_boundary(self, before_SD: Tensor, after_SD: Tensor, place_S: Tensor, words_VE: Tensor) -> Tensor:
-        """Logits [S, V] of tokens from the hidden rows beside their span and their places in it."""
+        """Return logits [S, V] of tokens from the hidden states beside their span and their positions in it."""
         joined = torch.cat([before_SD, after_SD, self.place(place_S).to(before_SD.dtype)], dim=1)
         return functional.linear(self.boundary(joined), words_VE, self.boundary_bias_V)
 
     def forward(self, hidden_BLD: Tensor, words_VE: Tensor, batch: MaskedBatch) -> Tensor:
-        """Cross-entropies of a batch [2], summed over masked tokens, and over those predicted from boundaries
-        (equation 4 is the sum of both). Each is divided by how many tokens these are, where all are known."""
+        """Return the summed cross-entropies [2] of the masked tokens and of those predicted from boundaries.
+
+        The caller divides each by its number of tokens over all workers; equation 4 is the sum of both.
+        """
         rows = hidden_BLD.reshape(-1, hidden_BLD.shape[-1])
         own = self.from_own(rows[batch.position_M], words_VE)
         before_S, after_S, place_S = batch.boundary_S3.unbind(1)
@@ -126,10 +129,10 @@ class MaskedHead(nn.Module):
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """In fp32 at least: a softmax over a vocabulary has more terms than bf16 can add up."""
+    """Convert to fp32 or wider: a softmax over a vocabulary has too many terms for sums in bf16."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _layer(inner: int, outer: int) -> nn.Sequential:
-    """LayerNorm(GELU(linear)); the order is that of BERT's own head."""
+    """Build LayerNorm(GELU(linear)), in the order of BERT's own head."""
     return nn.Sequential(nn.Linear(inner, outer), nn.GELU(), nn.LayerNorm(outer, eps=1e-12))

@@ -1,14 +1,16 @@
-"""Which tokens of a text are masked, and what is to be predicted (SpanBERT, sections 3.1 and 3.2).
+"""Choose the tokens of a text to mask and to predict (SpanBERT, sections 3.1 and 3.2).
 
-Where the paper leaves it open, this is what its released code does: the budget is rounded up; spans that overlap
-or touch become one, before it is decided what replaces them; one that touches an end of the text has no boundary
-to predict it from; and of a long one the first 15 tokens are predicted so. Where the two differ, `Masking` has
-both: in the code the anchor of a span is any token that isn't masked yet, whose word it begins with, and the
-budget may end amid a word; in the paper a span begins with any word, and has complete ones alone.
+If the paper leaves a detail open, this module follows its released code. The budget is rounded up. Spans that
+overlap or touch are merged before their replacement is drawn. A span at an end of the text has no boundary to
+predict it from. Only the first 15 tokens of a long span are predicted from its boundaries.
 
-Every mask is a function of the text and of its key.
+If paper and code differ, `Masking` offers both. In the code, a span starts at the word of any token that
+isn't masked yet, and the budget may end within a word. In the paper, a span starts with any word, and has
+only complete words.
 
-Shapes: N tokens of a text, M masked ones, S tokens predicted from the boundaries of their span.
+Every mask is a function of the text and its key.
+
+Shapes: N tokens of a text, M masked tokens, S tokens predicted from the boundaries of their span.
 """
 
 from __future__ import annotations
@@ -27,29 +29,29 @@ from ubert.encoder.ragged import Ids
 from ubert.schema.keys import draws, uniform
 from ubert.schema.recipe import Masking
 
-P = 0.2  # of the geometric distribution
-LONGEST = 10  # words of a span
-BOUNDARY_TARGETS = 15  # tokens of a span that are predicted from its boundaries
-ENTITIES = 0.5  # share of spans that the corpus marks, in Table 6
-TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first: [MASK]; below the second: a random token; else as it was
-_WHICH, _WHAT, _RANDOM = 1, 2, 3  # what a key is drawn for
+P = 0.2  # parameter of the geometric distribution of lengths
+LONGEST = 10  # most words of a span
+BOUNDARY_TARGETS = 15  # most tokens of a span that are predicted from its boundaries
+ENTITIES = 0.5  # share of masked spans that are entities of the corpus, in Table 6
+TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first: [MASK]; below the second: a random token; else unchanged
+_WHICH, _WHAT, _RANDOM = 1, 2, 3  # purposes of the keys
 
 Flags = npt.NDArray[np.bool_]
 
 
 class Words(NamedTuple):
-    """What masking knows of a tokenizer: the id of its mask, and of each id whether a word begins with it."""
+    """A tokenizer's properties for masking: the id of its mask token, and for each id whether it starts a word."""
 
     mask: int
     starts_V: Flags
 
 
 class Masked(NamedTuple):
-    """A text to be read with masks: `ids` [N] are what the model sees.
+    """A masked text; the model's input is `ids` [N].
 
-    `positions` [M]: of masked tokens; `targets` [M]: what they were. `boundary` [S, 3]: of each token that is
-    predicted from the boundaries of its span, the positions of the tokens before and after the span, and its place
-    in the span, from 0; `boundary_targets` [S]: what it was.
+    `positions` [M] of the masked tokens; `targets` [M], their original ids. For the tokens that are predicted
+    from the boundaries of their span: `boundary` [S, 3] has the positions of the tokens before and after the
+    span, and the token's position in the span, from 0; `boundary_targets` [S] has the original ids.
     """
 
     ids: Ids
@@ -62,11 +64,11 @@ class Masked(NamedTuple):
 def masked(
     ids_N: Ids, words: Words, masking: Masking, *key: int, pool: Ids, entities: Sequence[tuple[int, int]] = ()
 ) -> Masked:
-    """Mask a text, by its key.
+    """Mask a text, as a function of its key.
 
     Args:
         pool: random tokens are drawn from these.
-        entities: first and last token (inclusive) of what the scheme `entity` masks.
+        entities: first and last token (inclusive) of the spans that the scheme `entity` masks.
     """
     starts_N = words.starts_V[ids_N]
     mask_N = np.zeros(len(ids_N), np.bool_)
@@ -89,16 +91,17 @@ def masked(
 def spans(
     starts_N: Flags, masking: Masking, draw: Callable[[], float], entities: Sequence[tuple[int, int]] = ()
 ) -> Iterator[tuple[int, int]]:
-    """Spans [first, stop) of tokens, as they are drawn, until the budget is spent; some overlap. The last one ends
-    there, or with `anchors: words` at the end of the word that is there: the budget is exceeded by what is left of
-    that one.
+    """Draw spans [first, stop) of tokens until the budget is spent. Spans may overlap.
+
+    The last span ends where the budget does. With `anchors: words` it continues to the end of that word, and
+    so exceeds the budget.
 
     Args:
-        starts_N: whether a word begins with the token; the first one always does.
-        draw: uniform numbers in [0, 1).
+        starts_N: whether a word starts with the token; the first token always starts one.
+        draw: returns uniform numbers in [0, 1).
     """
     tokens = len(starts_N)
-    begins = [0, *(1 + np.flatnonzero(starts_N[1:])).tolist(), tokens]  # of each word, and the end
+    begins = [0, *(1 + np.flatnonzero(starts_N[1:])).tolist(), tokens]  # start of each word, and the end
     complete = masking.anchors == "words"
     anchors: Sequence[int] = begins if complete else range(tokens + 1)
     is_masked = bytearray(tokens)
@@ -126,21 +129,24 @@ def spans(
 
 
 def span_length(draw: float, lengths: str) -> int:
-    """Words of a span, from a uniform number in [0, 1)."""
+    """Return the number of words of a span, for a uniform number in [0, 1)."""
     return bisect_right(_cumulative(lengths), draw) + 1
 
 
 @cache
 def _cumulative(lengths: str) -> list[float]:
-    """Of each length below the longest, how likely a span is no longer."""
+    """Return the cumulative probabilities of the span lengths below the longest."""
     share = [P * (1 - P) ** i for i in range(LONGEST)]
     whole = sum(share) if lengths == "truncated" else 1.0
     return [part / whole for part in accumulate(share[:-1])]
 
 
 def replaced(begins_M: Flags, starts_M: Flags, masking: Masking, *key: int) -> npt.NDArray[np.float64]:
-    """A uniform number for each masked token, which says what replaces it: one for all tokens of a span; of the
-    schemes of single tokens and words, for all tokens of these."""
+    """Return a uniform number for each masked token, which decides its replacement.
+
+    All tokens of a span share one number; with the scheme `word` the tokens of a word do, and with `subword`
+    each token has its own.
+    """
     if masking.scheme == "subword":
         begins_M = np.ones_like(begins_M)
     elif masking.scheme == "word":
@@ -150,12 +156,12 @@ def replaced(begins_M: Flags, starts_M: Flags, masking: Masking, *key: int) -> n
 
 
 def boundaries(positions: Ids, begins_M: Flags, tokens: int) -> tuple[Ids, npt.NDArray[Any]]:
-    """What the span boundary objective predicts from [S, 3], as in `Masked`, and which masked tokens it predicts
-    [S].
+    """Return the span boundary objective's inputs [S, 3], as in `Masked`, and the indices [S] of its targets.
 
     Args:
-        positions: of masked tokens, ascending. `begins_M`: where a span begins among them.
-        tokens: of the text.
+        positions: positions of the masked tokens, ascending.
+        begins_M: whether a span begins at the masked token.
+        tokens: number of tokens of the text.
     """
     span_M = np.cumsum(begins_M) - 1
     first_M = positions[begins_M][span_M]
