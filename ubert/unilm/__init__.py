@@ -1,1 +1,1 @@
-"""UniLM: sequences with hidden words, their loss, and copying from the source."""
+"""UniLM: cloze sequences, their loss, and copying from the source."""

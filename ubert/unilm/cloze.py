@@ -1,4 +1,4 @@
-"""Sequences of which some words are hidden and to be told: one padded batch, and what telling them costs.
+"""Clozes, which are sequences with hidden words to predict: their padded batch and their loss.
 
 Shapes: B sequences, L padded tokens of one, H hidden tokens, D width, V vocabulary.
 """
@@ -22,15 +22,17 @@ from ubert.schema.errors import UserError
 from ubert.unilm.copying import Copied, Copier
 
 SEGMENTS = 6  # segment ids of UniLM: bidirectional 0 and 1, left to right 2, right to left 3, seq2seq 4 and 5
-_LEARNT_AS = (0, 1, 0, 0, 0, 1)  # the segment of BERT that each begins as
+_LEARNT_AS = (0, 1, 0, 0, 0, 1)  # BERT's segment from which each is initialised
 
 
 class Cloze(NamedTuple):
-    """One sequence, an entry a token: ids with words hidden, segment ids, ranks (who sees whom, see
-    `ubert.encoder.attention`). `hidden` [h]: the places of the hidden words, ascending; `answers` [h]: their ids.
-    `looked`: the ranks of tokens when they are looked at, where these are others; `positions`: of tokens, where
-    they don't follow one another. `before` [h]: the word before each hidden one, of a target's words, which have a
-    source."""
+    """One sequence. `ids` with hidden words, segment ids and `ranks` (see `ubert.encoder.attention`) have an
+    entry per token.
+
+    `hidden` [h]: positions of the hidden words, ascending. `answers` [h]: their ids. `looked`: ranks of the
+    tokens as attention keys, if they differ from `ranks`. `positions`: positions of the tokens, if they
+    aren't consecutive. `before` [h]: the word before each hidden one, only for a target with a source.
+    """
 
     ids: Ids
     types: Ids
@@ -44,16 +46,18 @@ class Cloze(NamedTuple):
 
 @dataclass(frozen=True)
 class ClozeBatch(Movable):
-    """Padded sequences. `hidden_H` counts through all of them: b * L + place. `smoothing`: the part of the answer
-    that is spread over the vocabulary. `before_BL`: of targets, the words before hidden ones, at the places of
-    these; -1 elsewhere."""
+    """Padded sequences. `hidden_H` counts through the batch: b * L + position.
+
+    `smoothing`: the part of the answer's probability that is spread over the vocabulary. `before_BL`: for
+    targets, the word before each hidden one, at the hidden word's position; -1 elsewhere.
+    """
 
     ids_BL: Tensor  # int64
-    mask_BL: Tensor  # bool: no padding
+    mask_BL: Tensor  # bool: False at padding
     types_BL: Tensor  # int64
     rank_BL: Tensor  # int64
     looked_BL: Tensor  # int64
-    position_BL: Tensor | None  # int64; None: they follow one another
+    position_BL: Tensor | None  # int64; None if consecutive
     hidden_H: Tensor  # int64
     answer_H: Tensor  # int64
     smoothing: float
@@ -61,12 +65,12 @@ class ClozeBatch(Movable):
 
     @property
     def counts(self) -> tuple[int]:
-        """Words that the loss is a sum over."""
+        """The number of words that the loss sums over."""
         return (len(self.hidden_H),)
 
     @property
     def source_BL(self) -> Tensor:  # noqa: N802
-        """Whether a token is of the source of a target: those that all see."""
+        """Whether a token belongs to the source of a target: all tokens attend to the source."""
         return self.looked_BL == 0
 
 
@@ -112,13 +116,15 @@ def loss(
     first_position: int = 0,
     copier: Copier | None = None,
 ) -> tuple[Tensor, int]:
-    """Cross-entropy of the hidden words with their answers smoothed (Szegedy et al. 2016, section 7): its sum, and
-    their number. Where words may be copied, what is spread over the vocabulary is asked of `head` alone.
+    """Return the summed cross-entropy of the hidden words, with label smoothing (Szegedy et al. 2016, section
+    7), and their number.
+
+    With a copier, label smoothing applies only to the distribution of `head`.
 
     Args:
-        head: hidden states [H, D] to logits [H, V]; it sees those of hidden words alone.
-        first_position: of a sequence.
-        copier: of words of targets.
+        head: hidden states of the hidden words [H, D] to logits [H, V].
+        first_position: position of a sequence's first token.
+        copier: copies words of a target from its source.
     """
     more = {} if batch.position_BL is None else {"position_ids": batch.position_BL + first_position}
     sees = mask(encoder, batch.rank_BL, batch.looked_BL, batch.position_BL)
@@ -138,18 +144,18 @@ def loss(
 
 
 def encode(encoder: Any, ids_BL: Tensor, types_BL: Tensor, mask: Any, **more: Any) -> Tensor:
-    """The encoder's output [B, L, D]; segment ids only where it knows all of them."""
+    """Return the encoder's output [B, L, D]. Segment ids are passed only to an encoder that has all of them."""
     types = {"token_type_ids": types_BL} if getattr(encoder.config, "type_vocab_size", 0) >= SEGMENTS else {}
     output: Tensor = encoder(input_ids=ids_BL, attention_mask=mask, **types, **more).last_hidden_state
     return output
 
 
 def check_encoder(encoder: Any) -> None:
-    """Hold an encoder, as it is loaded, against what it takes to write texts.
+    """Check that an encoder can generate texts.
 
     Raises:
-        UserError: it can't be told where tokens are, as [MASK]s that stand in for the same word must be, or who
-            sees whom.
+        UserError: it takes no position ids, which a [MASK] in place of a word needs; or a mask does not limit its
+            attention.
     """
     if "position_ids" not in inspect.signature(encoder.forward).parameters:
         lacks = "it takes no position_ids"
@@ -165,22 +171,24 @@ def check_encoder(encoder: Any) -> None:
 
 @torch.no_grad()
 def _hides(encoder: Any) -> bool:
-    """Whether words that see what is before them don't change with what comes after, tried with a few: some
-    encoders refuse such a mask, others read on beside it."""
+    """Check on a small example that, with a left-to-right mask, words don't depend on later ones. Some
+    encoders refuse such a mask, others ignore it."""
     ids_BL = torch.arange(8).remainder(4).repeat(2, 1)
     ids_BL[1, -1] = 0
     rank_BL = torch.from_numpy(ranks("left_to_right", 8, 0)).long().expand_as(ids_BL)
     try:
         hidden_BLD = encode(encoder, ids_BL, torch.zeros_like(ids_BL), mask(encoder, rank_BL, rank_BL))
-    except (RuntimeError, ValueError, IndexError, AssertionError):  # what those that refuse it raise
+    except (RuntimeError, ValueError, IndexError, AssertionError):  # the encoder refuses the mask
         return False
     one_LD, other_LD = hidden_BLD[:, :-1]
     return torch.allclose(one_LD, other_LD, atol=1e-4)
 
 
 def learn_segments(encoder: Any) -> None:
-    """Let the encoder's table of segments grow to those of UniLM; new ones begin as those of BERT that they are
-    most alike. An encoder without such a table stays as it is, and tells sequences apart by their masks alone."""
+    """Extend the encoder's segment embeddings to those of UniLM. New ones start as the most similar ones of BERT.
+
+    An encoder without segment embeddings stays as it is: only the masks distinguish its sequences.
+    """
     table = getattr(getattr(encoder, "embeddings", None), "token_type_embeddings", None)
     if table is None or table.num_embeddings >= SEGMENTS:
         return

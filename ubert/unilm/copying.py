@@ -1,13 +1,17 @@
-"""Words of a target that are copied from its source, beside those that the vocabulary tells (pointer-generator
-networks, See, Liu and Manning 2017, section 2.2; the attention has a query and keys of its own):
+"""Copy words of a target from its source, beside those generated from the vocabulary.
+
+This is a pointer-generator network (See, Liu and Manning 2017, section 2.2), whose attention has its own query
+and keys:
 
     p(w) = g softmax(logits)_w + (1 - g) sum of a_k over the source's tokens k that are w
     a = softmax_k(q(h) . k(h_k) / sqrt(D) + c [token k - 1 is the word before w]),   g = sigmoid(v . h + b)
 
-with h the hidden state of the told word and h_k those of the source. By c, what was copied goes on being copied:
-large models learn heads for it (induction heads, Olsson et al. 2022), which a small corpus doesn't teach.
+where h is the hidden state of the predicted word, and h_k those of the source. The term c favours the token
+after the last copied one. Large models learn heads for this (induction heads, Olsson et al. 2022); a small
+corpus doesn't teach them.
 
-Shapes: B sequences, Q told tokens of one, K tokens of one, D width; H told tokens of all, V vocabulary.
+Shapes: B sequences, Q predicted tokens of one, K tokens of one, D width; H predicted tokens of all, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -19,12 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-LEAST = -1e9  # logarithm of the share of what can't be copied
-GOING_ON = 4.0  # c at first: of a hundred tokens, the one that goes on has a third
+LEAST = -1e9  # log probability of tokens that can't be copied
+GOING_ON = 4.0  # initial c: among a hundred tokens, the next one gets a third
 
 
 class Copied(NamedTuple):
-    """What may be copied: tokens, with their hidden states; which are of the source, and which words they are."""
+    """The tokens that may be copied: their hidden states, which of them belong to the source, and their ids."""
 
     tokens_BKD: Tensor
     source_BK: Tensor
@@ -32,7 +36,7 @@ class Copied(NamedTuple):
 
 
 class Copier(nn.Module):
-    """How much of a word is copied, and from which token of the source."""
+    """Computes how likely a word is copied, and from which token of the source."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -43,10 +47,10 @@ class Copier(nn.Module):
         self.going_on = nn.Parameter(torch.full((1,), GOING_ON))
 
     def attention(self, told_BQD: Tensor, before_BQ: Tensor, copied: Copied) -> Tensor:
-        """Logarithms of a [B, Q, K].
+        """Return log a [B, Q, K].
 
         Args:
-            before_BQ: the word before each told one.
+            before_BQ: the word before each predicted one.
         """
         key_BDK = self.key(copied.tokens_BKD).transpose(1, 2)
         score_BQK: Tensor = self.query(told_BQD) @ key_BDK / math.sqrt(told_BQD.shape[-1])
@@ -56,19 +60,19 @@ class Copier(nn.Module):
         return score_BQK.masked_fill(~copied.source_BK[:, None], LEAST).log_softmax(-1)
 
     def gates(self, told_HD: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithms of g and of 1 - g [H]."""
+        """Return log g and log (1 - g) [H]."""
         gate_H = self.gate(told_HD).squeeze(-1).float()
         return functional.logsigmoid(gate_H), functional.logsigmoid(-gate_H)
 
     def of_answers(
         self, logp_HV: Tensor, told_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor, answer_H: Tensor
     ) -> Tensor:
-        """log p(answer) [H].
+        """Return log p(answer) [H].
 
         Args:
             logp_HV: log softmax(logits).
-            copied_HK: log a of each told token.
-            ids_HK: the words of the tokens that it may copy.
+            copied_HK: log a of each predicted token.
+            ids_HK: ids of the tokens that may be copied.
         """
         written_H, copied_H = self.gates(told_HD)
         same_HK = ids_HK == answer_H[:, None]
@@ -77,7 +81,7 @@ class Copier(nn.Module):
         return torch.logaddexp(written_H + of_vocabulary_H, copied_H + of_source_H)
 
     def of_all(self, logp_HV: Tensor, told_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor) -> Tensor:
-        """log p of every word [H, V]; see `of_answers`."""
+        """Return log p of every word [H, V]; see `of_answers`."""
         written_H, copied_H = self.gates(told_HD)
         p_HV = (written_H[:, None] + logp_HV).exp()
         return p_HV.scatter_add(1, ids_HK, (copied_H[:, None] + copied_HK).exp()).log()

@@ -1,12 +1,15 @@
-"""Clozes of UniLM (Dong et al. 2019, sections 2.3 to 2.5): words of a text hidden, to be told from what their
-sequence's mask lets them see; and a target's words, to be told from its source.
+"""Build the clozes of UniLM (Dong et al. 2019, sections 2.3 to 2.5).
+
+In pretraining, words of a text are hidden, to be predicted from what their sequence's mask lets them attend
+to:
 
     bidirectional, 1/3     [CLS] first [SEP] second [SEP]    segments 0 and 1
     seq2seq, 1/3           [CLS] first [SEP] second [SEP]    segments 4 and 5
     left to right, 1/6     [CLS] text [SEP]                  segment 2
     right to left, 1/6     [CLS] text [SEP]                  segment 3
 
-What is drawn is a function of a key.
+In generation, words of a target are hidden, to be predicted from its source. All draws are functions of a
+key.
 """
 
 from __future__ import annotations
@@ -33,16 +36,16 @@ _SEGMENTS: dict[Direction, tuple[int, int]] = {
     "right_to_left": (3, 3),
     "seq2seq": (4, 5),
 }
-HIDDEN = 0.15  # of a text's words
-HIDDEN_TARGET = 0.7  # of a target's, where generation is what is learnt
-SMOOTHING = 0.1  # there, too
-_NGRAMS = 0.2  # of the draws hide two or three words in a row, half of these draws each
-_TO_MASK, _TO_ANY = 0.8, 0.9  # below the first: [MASK]; below the second: any word; else as it was
-_DIRECTION, _CUT, _ORDER, _SIZE, _FATE, _WORD = range(6)  # what a key is drawn for
+HIDDEN = 0.15  # share of a text's words
+HIDDEN_TARGET = 0.7  # share of a target's words, for generation
+SMOOTHING = 0.1  # label smoothing, for generation
+_NGRAMS = 0.2  # share of draws that hide several consecutive words; half of them two, half three
+_TO_MASK, _TO_ANY = 0.8, 0.9  # below the first: [MASK]; below the second: any word; else unchanged
+_DIRECTION, _CUT, _ORDER, _SIZE, _FATE, _WORD = range(6)  # purposes of the keys
 
 
 class Symbols(NamedTuple):
-    """What clozes are made with: the ids of [CLS], [SEP] and [MASK], and how many ids there are."""
+    """The ids of [CLS], [SEP] and [MASK], and the size of the vocabulary."""
 
     cls: int
     sep: int
@@ -51,19 +54,19 @@ class Symbols(NamedTuple):
 
 
 def direction(*key: int) -> Direction:
-    """One of the four, by their shares."""
+    """Draw one of the four directions by their shares."""
     kinds = list(SHARES)
     below = np.cumsum(list(SHARES.values())[:-1])
     return kinds[int(np.searchsorted(below, next(draws(*key, _DIRECTION)), side="right"))]
 
 
 def pretraining(text: Ids, second: Ids, symbols: Symbols, *key: int, chosen: Direction | None = None) -> Cloze:
-    """A text with 15 % of its words hidden.
+    """Hide 15 % of a text's words.
 
     Args:
         text: at least one token.
-        second: its second part; where it has none and two are needed, the text is cut at a drawn place.
-        chosen: drawn where it isn't given.
+        second: its second part. If it is empty and two parts are needed, the text is cut at a random position.
+        chosen: the direction; drawn if not given.
     """
     chosen = direction(*key) if chosen is None else chosen
     if chosen in ("left_to_right", "right_to_left"):
@@ -74,13 +77,13 @@ def pretraining(text: Ids, second: Ids, symbols: Symbols, *key: int, chosen: Dir
         parts = np.split(text, [1 + int(next(draws(*key, _CUT)) * (len(text) - 1))])
     ids, source = _sequence(parts, symbols)
     within = np.ones(len(ids), np.bool_)
-    within[[0, source - 1, -1]] = False  # not [CLS] and [SEP]
+    within[[0, source - 1, -1]] = False  # [CLS] and [SEP] are never hidden
     return _cloze(ids, source, chosen, hide(np.flatnonzero(within), HIDDEN, *key), symbols, *key)
 
 
 def generation(source: Ids, target: Ids, symbols: Symbols, *key: int) -> Cloze:
-    """A source and its target, of which 70 % are hidden; the [SEP] after it counts as its last word, and so the
-    end is learnt, too.
+    """Build a source and its target, and hide 70 % of the target. The final [SEP] counts as its last word, so
+    that the model learns where to end.
 
     Args:
         source: see `source_of`.
@@ -91,9 +94,11 @@ def generation(source: Ids, target: Ids, symbols: Symbols, *key: int) -> Cloze:
 
 
 def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
-    """A source, its target, and behind them a [MASK] for each of the target's words and for its end, in the word's
-    position: it sees the source and the words before its own, as they are (UniLMv2, section 2.2, and the released
-    s2s-ft). That is what decoding sees; nothing is drawn, and every word is told.
+    """Build a source, its target, and after them one [MASK] for each word of the target and for its end.
+
+    Each [MASK] has the position of its word. It attends to the source and to the words before its own, as
+    decoding does (UniLMv2, section 2.2, and the released s2s-ft). Nothing is drawn, and every word is
+    predicted.
 
     Args:
         source: see `source_of`.
@@ -112,18 +117,18 @@ def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
 
 
 def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:
-    """What a target is written from: [CLS] instruction [SEP] (pair [SEP]) text [SEP]."""
+    """Build the source of a target: [CLS] instruction [SEP] (pair [SEP]) text [SEP]."""
     sep = np.array([special.sep], np.int32)
     parts = [instruction, pair, text] if len(pair) else [instruction, text]
     return np.concatenate([np.array([special.cls], np.int32), *(each for part in parts for each in (part, sep))])
 
 
 def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
-    """Draw places to hide, one at least: single ones in 80 % of the draws, else two or three in a row.
+    """Draw positions to hide, at least one. 80 % of the draws hide a single one, the others two or three in a row.
 
     Args:
-        candidates: places, ascending; a row of places ends where the next one is no candidate.
-        share: of the candidates; rounded.
+        candidates: positions, ascending. A run ends before the first position that is not a candidate.
+        share: share of the candidates to hide; their number is rounded.
     """
     wanted = max(1, round(share * len(candidates)))
     number = np.arange(len(candidates))
@@ -141,7 +146,7 @@ def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
 
 
 def _sequence(parts: list[Ids], symbols: Symbols) -> tuple[Ids, int]:
-    """[CLS] part [SEP] (part [SEP]), and how long that is up to and with the first [SEP]."""
+    """Build [CLS] part [SEP] (part [SEP]). Also return the length up to and including the first [SEP]."""
     sep = np.array([symbols.sep], np.int32)
     pieces = [np.array([symbols.cls], np.int32), parts[0], sep]
     for part in parts[1:]:
@@ -150,7 +155,7 @@ def _sequence(parts: list[Ids], symbols: Symbols) -> tuple[Ids, int]:
 
 
 def _cloze(ids: Ids, source: int, chosen: Direction, hidden: Ids, symbols: Symbols, *key: int) -> Cloze:
-    """Of the hidden words, 80 % become [MASK], 10 % any word, and 10 % stay (BERT, section 3.1)."""
+    """Replace 80 % of the hidden words with [MASK] and 10 % with any word; 10 % stay (BERT, section 3.1)."""
     answers, number = ids[hidden], np.arange(len(hidden))
     fate = uniform(number, *key, _FATE)
     any_word = (uniform(number, *key, _WORD) * symbols.vocabulary).astype(np.int32)
