@@ -1,11 +1,11 @@
-"""SpEx-BERT: what is right is a span of a source, and two vectors tell where it starts and ends (section 3).
+"""SpEx-BERT (section 3): the answer is a span of a source, and two vectors score where it starts and ends.
 
-one text      [CLS] c_1, c_2, ... c_k [SEP] t [SEP] text [SEP]
-two texts     [CLS] text c_1, c_2, ... c_k [SEP] t [SEP] pair [SEP]
-a question    [CLS] text unanswerable [SEP] t [SEP] question [SEP] (pair [SEP])
+one text      [CLS] c_1, c_2, ... c_k [SEP] t [SEP] text [SEP] two texts     [CLS] text c_1, c_2, ... c_k
+[SEP] t [SEP] pair [SEP] a question    [CLS] text unanswerable [SEP] t [SEP] question [SEP] (pair [SEP])
 
-The source goes to the first [SEP] (segment 0); what guides its reading, the instruction t among it, comes after
-that (segment 1). Table 1 of the paper has no t: there, one model has seldom two tasks of the same choices.
+The source reaches to the first [SEP] (segment 0). The auxiliary text follows (segment 1); it starts with the
+instruction t. Table 1 of the paper has no t, as one model of the paper seldom has two tasks with the same
+choices.
 
 Shapes: B sequences, L padded tokens of one, D width, k choices.
 """
@@ -26,22 +26,25 @@ from ubert.encoder.ragged import Ids
 from ubert.schema.recipe import LossScale
 from ubert.structure.batch import Example, Region, Special, groups
 
-NOWHERE = -100  # what cross-entropy passes over
+NOWHERE = -100  # the index that cross-entropy ignores
 BETWEEN, NO_ANSWER = ",", "unanswerable"
 
 
 class Phrases(NamedTuple):
-    """Tokens that a source is written with: `between` two choices (a comma; the category marker where that is
-    several tokens), and those of "unanswerable" (section 4.1)."""
+    """Tokens of a source. `between`: the separator of choices, a comma, or the category marker if the comma
+    is several tokens. `no_answer`: the tokens of "unanswerable" (section 4.1)."""
 
     between: int
     no_answer: Ids
 
 
 class Pointed(NamedTuple):
-    """One sequence. Its source has `source` tokens, the first at place 1. It may be pointed at `choices` [k, 2]
-    (places of the first and last token), which stand for `categories` [k] of the example, and at any span of the
-    first `text` tokens of the source. `gold`: first and last place of the right one, or `NOWHERE`."""
+    """One sequence, whose source is the `source` tokens from position 1.
+
+    The model may point at any span of the source's first `text` tokens, or at one of the choices. `choices`
+    [k, 2]: positions of their first and last tokens. `categories` [k]: their categories in the example.
+    `gold`: first and last position of the right span, or `NOWHERE`.
+    """
 
     ids: Ids
     source: int
@@ -53,33 +56,33 @@ class Pointed(NamedTuple):
 
 @dataclass(frozen=True)
 class PointerBatch(Movable):
-    """Sequences, padded."""
+    """Padded sequences."""
 
     ids_BL: Tensor  # int64
     mask_BL: Tensor  # bool
     types_BL: Tensor  # int64
     source_B: Tensor  # int64: tokens of each source
-    gold_B2: Tensor  # int64: places
-    examples: int  # texts in the batch: one has a sequence a question
+    gold_B2: Tensor  # int64: positions
+    examples: int  # texts in the batch; a text has a sequence for each question
     tokens: int  # without padding
 
     @property
     def counts(self) -> tuple[int]:
-        """Sequences that the loss is a sum over."""
+        """The number of sequences that the loss sums over."""
         return (len(self.source_B),)
 
 
 def sequences(
     example: Example, chosen: Ids, phrases: Phrases, special: Special, *, most_categories: int, most_tokens: int
 ) -> Iterator[Pointed]:
-    """What is asked of an example: each question alone; choices together, as far as the limits allow.
+    """Yield the sequences of an example: one for each question, or as many choices together as the limits allow.
 
-    Of several answers to a question the first is gold, as the paper has one.
+    If a question has several answers, the first one is gold, as the paper has only one.
 
     Args:
         chosen: indices of the categories to ask for, ascending.
-        most_categories: of one sequence.
-        most_tokens: of one sequence.
+        most_categories: maximum number of categories of a sequence.
+        most_tokens: maximum length of a sequence.
 
     Raises:
         ValueError: the texts and one choice don't fit into `most_tokens`.
@@ -93,7 +96,7 @@ def sequences(
 
 
 def _choices(example: Example, chosen: Ids, phrases: Phrases, special: Special) -> Pointed:
-    """The text is part of the source where a second one guides its reading (section 6.1)."""
+    """Build the sequence of several choices. With two texts, the first one is part of the source (section 6.1)."""
     source, auxiliary = (example.text, example.pair) if len(example.pair) else (example.pair, example.text)
     size_k = np.array([len(example.categories[i]) for i in chosen.tolist()])
     first_k = 1 + len(source) + np.cumsum(size_k + 1) - size_k - 1
@@ -116,7 +119,7 @@ def _question(example: Example, category: int, phrases: Phrases, special: Specia
 
 
 def _joined(source: Sequence[Ids], auxiliary: Sequence[Ids], special: Special) -> tuple[Ids, int]:
-    """[CLS] source [SEP] (part [SEP])..., and the number of the source's tokens."""
+    """Build [CLS] source [SEP] (part [SEP])... Also return the number of the source's tokens."""
     sep = np.array([special.sep], np.int32)
     after = [each for part in auxiliary if len(part) for each in (part, sep)]
     ids = np.concatenate([np.array([special.cls], np.int32), *source, sep, *after])
@@ -131,7 +134,7 @@ def padded(items: Sequence[Pointed], special: Special, examples: int) -> Pointer
     """Pad sequences to the longest of them.
 
     Args:
-        examples: how many texts they are of.
+        examples: how many texts the sequences come from.
     """
     length_B, source_B = (
         np.array(column) for column in ([len(item.ids) for item in items], [i.source for i in items])
@@ -161,7 +164,7 @@ class Pointer(nn.Module):
         nn.init.normal_(self.ends.weight, std=0.02)
 
     def forward(self, hidden_BLD: Tensor, source_B: Tensor) -> Tensor:
-        """Logits [B, L, 2] of starts and ends; -inf outside the source. In fp32 at least."""
+        """Return logits [B, L, 2] of starts and ends, in fp32 or wider; -inf outside the source."""
         position_L = torch.arange(hidden_BLD.shape[1], device=hidden_BLD.device)
         within_BL = (position_L >= 1) & (position_L <= source_B[:, None])
         with torch.autocast(hidden_BLD.device.type, enabled=False):
@@ -171,11 +174,11 @@ class Pointer(nn.Module):
 
 
 def loss(logits_BL2: Tensor, batch: PointerBatch, scale: LossScale = "sum") -> Tensor:
-    """Cross-entropies of start and end (equation 6), summed over a batch; a sequence without gold adds nothing.
+    """Return the cross-entropies of start and end (equation 6), summed over a batch. Sequences without gold add 0.
 
     Args:
-        scale: `log` divides a sequence's loss by the log of the number of tokens that it chooses among (MUPPET,
-            section 3.2): whoever knows nothing yet has a loss of 2, of two choices and of a long text.
+        scale: `log` divides a sequence's loss by the log of the number of tokens to choose among (MUPPET, section
+            3.2), so that an untrained model has a loss of 2 for any number of choices or length of text.
     """
     nats_B2 = F.cross_entropy(logits_BL2, batch.gold_B2, reduction="none", ignore_index=NOWHERE)
     if scale == "log":
