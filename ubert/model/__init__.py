@@ -1,1 +1,1 @@
-"""Encoder, biaffine structure table, tokeniser, batches, and the model's files."""
+"""The model: encoder with its heads, tokenizer, and the files of both."""

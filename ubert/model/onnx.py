@@ -1,9 +1,9 @@
-"""A model as one ONNX file: encoder and head, with equal scores.
+"""Export a model, encoder and structure table, as one ONNX file with equal scores.
 
-Inputs: `ids`, `mask`, `types` [pieces, tokens] as in `batch.Batch` (`types` where the encoder knows them), and of
-each table its piece and the position of its anchor there, `piece` and `anchor` [tables]. Outputs, as logits:
-`anchors` [tables], and `cells` [tables, tokens, tokens], a score for each start and (inclusive) end token of the
-piece. A caller takes those of the text.
+Inputs: `ids`, `mask`, `types` [pieces, tokens] as in `batch.Batch` (`types` if the encoder has segment
+types); for each table its piece and the position of its anchor there, `piece` and `anchor` [tables]. Outputs,
+as logits: `anchors` [tables], and `cells` [tables, tokens, tokens], a score for each start and (inclusive)
+end token of the piece. The caller selects the cells of the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ubert.schema.errors import UserError
 
 
 class _Dense(nn.Module):
-    """The model with tensors for arguments."""
+    """The model with tensors as arguments."""
 
     def __init__(self, model: UbertModel) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class _Dense(nn.Module):
 
 
 def export(model: UbertModel, path: Path) -> None:
-    """Write `path`; adapters are merged into the model.
+    """Write the model to `path`. Adapters are merged into the model.
 
     Raises:
         UserError: onnxscript is not installed, the model has no structure table, or the file can't be written.
     """
     if find_spec("onnxscript") is None:
         raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
-    model.structure_table()  # what has none is refused before anything is traced
+    model.structure_table()  # raises if the model has none
     model.without_adapters()
     pieces, tokens, tables = 2, 8, 3
     ids = torch.ones(pieces, tokens, dtype=torch.int64)
@@ -66,14 +66,14 @@ def export(model: UbertModel, path: Path) -> None:
             )
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
-    except torch.onnx.OnnxExporterError as error:  # of some families' attention torch has no graph
+    except torch.onnx.OnnxExporterError as error:  # torch can't export the attention of some model families
         kind, said = model.encoder.config.model_type, str(error).strip().partition("\n")[0]
         raise UserError(f"an encoder of type {kind!r} can't be written as ONNX: {said}") from error
 
 
 @contextmanager
 def _silently() -> Iterator[None]:
-    """Without the exporter's remarks on its own work and on packages that this model doesn't need."""
+    """Silence the exporter's messages about its own progress and about packages that this model doesn't need."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(action="ignore"):

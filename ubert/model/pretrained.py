@@ -1,4 +1,4 @@
-"""Where the models lie that come with this package, a folder each."""
+"""The models that come with this package, one folder each."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ FOLDER = Path(__file__).parents[1] / "pretrained"
 
 
 def names() -> list[str]:
-    """The models that come with this package."""
+    """List the models that come with this package."""
     return sorted(folder.name for folder in FOLDER.glob("*/"))

@@ -1,7 +1,10 @@
-"""The public UBERT checkpoints (Fengshenbang-LM, Erlangshen-Ubert) as models of ours, with equal scores.
+"""Convert the public UBERT checkpoints (Fengshenbang-LM, Erlangshen-Ubert) to this format, with equal scores.
 
-Theirs is the stacked layout: one category a sequence, `[CLS] task [SEP] subtask [SEP] category [SEP] text [SEP]`,
-one biaffine table without conditions, and (CLS, CLS) a cell of it like the others.
+They have the stacked layout, one category per sequence:
+
+    [CLS] task [SEP] subtask [SEP] category [SEP] text [SEP]
+
+Their only biaffine table has no conditioning, and (CLS, CLS) is one of its cells, like the others.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ class _Public(BertPreTrainedModel):
 
 
 def convert(source: str, directory: Path) -> None:
-    """Write a public checkpoint as one of ours, its tokenizer too.
+    """Convert a public checkpoint and its tokenizer, and write them.
 
     Args:
-        source: hub name or local folder. Where its weights are no safetensors, torch's restricted loader reads
-            them: it makes tensors alone, and refuses a file that asks for anything else.
-        directory: a new one.
+        source: hub name or local folder. Weights that are not safetensors are read with torch's restricted loader,
+            which loads only tensors and refuses other content.
+        directory: a new folder.
 
     Raises:
-        UserError: the source can't be read, or is no such checkpoint; the directory exists or can't be written.
+        UserError: the source can't be read, or is not such a checkpoint; the directory exists or can't be written.
     """
     model, tokenizer = read(source), load_tokenizer(source)
     try:
@@ -53,10 +56,10 @@ def convert(source: str, directory: Path) -> None:
 
 
 def read(source: str) -> UbertModel:
-    """The model of a public checkpoint.
+    """Load a public checkpoint as a model.
 
     Raises:
-        UserError: it can't be read, or is no such checkpoint.
+        UserError: it can't be read, or is not such a checkpoint.
     """
     try:
         with quietly():

@@ -1,7 +1,7 @@
-"""Texts to token ids with character offsets, and character spans to token spans.
+"""Tokenise texts to ids with character offsets, and align character spans with tokens.
 
-Offsets count Unicode code points of the text as it was given; no token's offsets begin or end with white space,
-whatever the tokenizer (byte-level and sentence-piece tokens carry the space before their word).
+Offsets count Unicode code points of the original text. For every tokenizer, a token's offsets neither begin
+nor end with white space, although byte-level and sentence-piece tokens carry the space before their word.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ubert.structure.batch import Special
 TOKENIZER_FILE, SPECIAL_FILE = "tokenizer.json", "special.json"
 MARKER, ADDED_MARKER, SEPARATOR = "[unused0]", "[C]", "[SEP]"
 MASKS = ("[MASK]", "<mask>")
-CONTINUED = "##"  # a word piece within a word begins so
-SPACES = ("\u0120", "\u010a", "\u2581")  # a byte-level or sentence-piece token that begins a word begins so
-_MARKS = ("Mn", "Me")  # characters that stand on the one before them
-_SPACES = np.array([c for c in range(0x3001) if chr(c).isspace()], np.uint32)  # there are none above
+CONTINUED = "##"  # prefix of a word piece within a word
+SPACES = ("\u0120", "\u010a", "\u2581")  # prefixes of a byte-level or sentence-piece token that starts a word
+_MARKS = ("Mn", "Me")  # Unicode categories of combining characters
+_SPACES = np.array([c for c in range(0x3001) if chr(c).isspace()], np.uint32)  # no higher code point is a space
 _IS_SPACE = np.isin(np.arange(0x3002, dtype=np.uint32), _SPACES)
 
 
 class Encoding(NamedTuple):
-    """Tokens of one text: `ids` [n], and the characters [starts, ends) of each. Both offsets never decrease."""
+    """Tokens of one text: `ids` [n], and the characters [starts, ends) of each. Starts and ends never decrease."""
 
     ids: Ids
     starts: Ids
@@ -47,14 +47,14 @@ class Encoding(NamedTuple):
 class Fit(IntEnum):
     """How the tokens of a span cover its characters."""
 
-    EXACT = 0  # token boundaries are the span's
+    EXACT = 0  # the tokens have the span's boundaries
     WIDENED = 1  # the tokens cover more than the span
-    NARROWED = 2  # the span's ends are characters of no token, such as white space
+    NARROWED = 2  # characters at the span's ends belong to no token, such as white space
     LOST = 3  # no token has a character of the span
 
 
 class TokenSpans(NamedTuple):
-    """Tokens [first, last] (inclusive) of each span and how well they fit (`Fit`); last < first where LOST."""
+    """Tokens [first, last] (inclusive) of each span, and how well they fit it (`Fit`). If LOST, last < first."""
 
     first: Ids
     last: Ids
@@ -62,10 +62,11 @@ class TokenSpans(NamedTuple):
 
 
 class Tokenizer:
-    """A fast tokenizer without its templates: no special tokens, no truncation, no padding.
+    """A fast tokenizer that adds no special tokens, and neither truncates nor pads.
 
-    `special`: ids that pieces are built with. `hash`: hex blake3 of the tokenizer's content. `vocabulary`: number
-    of ids, an added marker included. A text that spells a special token ("[SEP]") is a text like any other.
+    `special`: ids of the special tokens of a piece. `hash`: hex blake3 of the tokenizer's content.
+    `vocabulary`: number of ids, including an added marker. Special tokens spelled out in a text ("[SEP]") are
+    tokenised as ordinary text.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, special: Special) -> None:
@@ -84,19 +85,21 @@ class Tokenizer:
         return [_encoding(text, item.ids, item.offsets) for text, item in zip(texts, encoded, strict=True)]
 
     def instruction(self, text: str) -> Ids:
-        """Token ids of an instruction. [SEP] written in it is the special token: so the public UBERT checkpoints
-        part task and subtask."""
+        """Return the token ids of an instruction. Here "[SEP]" is the special token, with which the public
+        UBERT checkpoints separate task and subtask."""
         first, *others = (encoding.ids for encoding in self.encode(text.split(SEPARATOR)))
         sep = np.array([self.special.sep], np.int32)
         return np.concatenate([first, *(ids for part in others for ids in (sep, part))])
 
     def tokens(self, ids: Ids) -> list[str]:
-        """The tokens as the vocabulary spells them, to be looked at."""
+        """Return the tokens as the vocabulary spells them, for display."""
         return [self._backend.id_to_token(i) or "" for i in ids.tolist()]
 
     def for_masking(self) -> Words:
-        """The mask's id, and which ids begin a word: word pieces say so ("##"), byte-level and sentence-piece
-        tokens carry the space before it.
+        """Return the mask's id, and which ids start a word.
+
+        Word pieces within a word have the prefix "##"; byte-level and sentence-piece tokens carry the space
+        before their word.
 
         Raises:
             UserError: the tokenizer has no mask.
@@ -115,13 +118,13 @@ class Tokenizer:
         return Words(mask, np.array(starts, np.bool_))
 
     def for_pointing(self) -> Phrases:
-        """What sources of SpEx-BERT are written with."""
+        """Return the tokens for SpEx-BERT's sources."""
         between, no_answer = (encoding.ids for encoding in self.encode([BETWEEN, NO_ANSWER]))
         return Phrases(int(between[0]) if len(between) == 1 else self.special.marker, no_answer)
 
     @property
     def special_ids(self) -> set[int]:
-        """Ids of all special tokens, those that pieces aren't built with, too ([UNK])."""
+        """The ids of all special tokens, including those that pieces don't use ([UNK])."""
         added = self._backend.get_added_tokens_decoder()
         return {i for i, token in added.items() if token.special} | {*self.special[:3], self.special.marker}
 
@@ -131,17 +134,17 @@ class Tokenizer:
         return not isinstance(self._backend.model, WordPiece | WordLevel)
 
     def words(self, ids: Ids) -> str:
-        """The text of tokens; of those that don't keep spaces, about the text."""
+        """Decode tokens to text. If they don't keep spaces, the result is approximate."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
     def save(self, directory: Path) -> None:
-        """Write `tokenizer.json` and `special.json`, from which `load_tokenizer(directory)` reads it back."""
+        """Write `tokenizer.json` and `special.json`, from which `load_tokenizer(directory)` loads it."""
         (directory / TOKENIZER_FILE).write_text(self._backend.to_str(pretty=True), encoding="utf-8")
         (directory / SPECIAL_FILE).write_text(json.dumps(self.special._asdict()) + "\n", encoding="utf-8")
 
 
 def load_tokenizer(encoder: str) -> Tokenizer:
-    """The tokenizer of an encoder, or one that `Tokenizer.save` wrote.
+    """Load the tokenizer of an encoder, or one that `Tokenizer.save` wrote.
 
     Args:
         encoder: `package:<package>/<folder>`, a folder, or a hub name.
@@ -163,13 +166,13 @@ def _saved(folder: Path) -> Tokenizer:
         vocabulary = backend.get_vocab_size(with_added_tokens=True)
         if not all(isinstance(i, int) and 0 <= i < vocabulary for i in special):
             raise ValueError(f"{SPECIAL_FILE} names tokens that {TOKENIZER_FILE} lacks")
-    except Exception as error:  # noqa: BLE001  # `tokenizers` raises no other
+    except Exception as error:  # noqa: BLE001  # `tokenizers` raises plain Exception
         raise UserError(f"{folder}: its tokenizer is damaged ({error}); use another checkpoint") from None
     return Tokenizer(backend, special)
 
 
 def encoder_path(encoder: str) -> str:
-    """Resolve `package:<package>/<folder>` to the folder inside that installed package; leave the rest alone.
+    """Resolve `package:<package>/<folder>` to the folder in that package; return other names unchanged.
 
     Raises:
         UserError: the package is not installed or has no such folder.
@@ -190,8 +193,8 @@ def encoder_path(encoder: str) -> str:
 
 
 def align(encoding: Encoding, starts: npt.ArrayLike, ends: npt.ArrayLike) -> TokenSpans:
-    """Token spans of the character spans [starts, ends), none empty: from the first to the last token that shares
-    a character with the span."""
+    """Align the non-empty character spans [starts, ends) with tokens: from the first to the last token that
+    shares a character with the span."""
     starts, ends = np.asarray(starts, np.int32), np.asarray(ends, np.int32)
     solid = np.flatnonzero(encoding.starts < encoding.ends).astype(np.int32)
     low, high = encoding.starts[solid], encoding.ends[solid]
@@ -216,7 +219,7 @@ def _encoding(text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Enco
 
 
 def _without_space(text: str, starts: Ids, ends: Ids) -> tuple[Ids, Ids]:
-    """Move offsets past white space. A token of nothing but white space becomes empty, at its end."""
+    """Move offsets past white space. A token of only white space becomes empty, at its end."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     space = _IS_SPACE[np.minimum(codes, len(_IS_SPACE) - 1)]
     if not (space[starts[starts < ends]].any() or space[ends[starts < ends] - 1].any()):
@@ -229,8 +232,8 @@ def _without_space(text: str, starts: Ids, ends: Ids) -> tuple[Ids, Ids]:
 
 
 def _take_marks(text: str, starts: Ids, ends: Ids) -> None:
-    """Move ends past the accents that follow as characters of their own: tokenizers that strip accents leave them
-    to no token, and a mention would end before its last letter's."""
+    """Extend tokens over the combining accents that follow them. Tokenizers that strip accents assign these
+    to no token, and a mention would end before the accent of its last letter."""
     nexts = np.append(starts[1:], len(text))[: len(starts)]
     for i in np.flatnonzero((starts < ends) & (ends < nexts)).tolist():
         while ends[i] < nexts[i] and unicodedata.category(text[ends[i]]) in _MARKS:
@@ -238,7 +241,7 @@ def _take_marks(text: str, starts: Ids, ends: Ids) -> None:
 
 
 def _from_encoder(encoder: str, path: str) -> Tokenizer:
-    # Here because importing it takes a second that everything but this function can do without.
+    # Imported here because it takes a second, and only this function needs it.
     from transformers import AutoConfig, AutoTokenizer
 
     try:
@@ -265,7 +268,7 @@ def _from_encoder(encoder: str, path: str) -> Tokenizer:
 
 
 def _marker(backend: tokenizers.Tokenizer) -> int:
-    """Id of the category marker: an unused word of the vocabulary, else one more special token."""
+    """Return the id of the category marker: an unused token of the vocabulary, or else a new special token."""
     known = backend.token_to_id(MARKER)
     if known is not None:
         return int(known)

@@ -1,4 +1,4 @@
-"""The model: an encoder and a structure table, and its files, which `AutoModel` reads too."""
+"""The model, an encoder with its heads, and its files, which `AutoModel` reads too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ubert.unilm.copying import Copier
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-HEADS = ("table", "pointer", "masked", "copier")  # of which a model has those of its shape
+HEADS = ("table", "pointer", "masked", "copier")  # a model has those that its shape requires
 _OF_FILES = (OSError, ValueError, SafetensorError)
 _LAYERS = {"num_hidden_layers", "num_layers", "n_layers", "n_layer"}
 _Size = Annotated[int, Field(ge=1, le=1 << 16)]
@@ -41,11 +41,14 @@ _Size = Annotated[int, Field(ge=1, le=1 << 16)]
 
 @dataclass(slots=True, frozen=True)
 class Shape:
-    """What a checkpoint keeps of its recipe: `table_size` is d of the structure table; a joint piece has at most
-    `categories_per_piece` categories; text and pair of a piece have at most `max_tokens` tokens together; `lora`
-    is the rank of the encoder's adapters, where it has any; `masked`: it predicts masked words, too; `unilm`: it
-    knows UniLM's segments, and generates; `points`: it points at spans (SpEx-BERT), and has no structure table;
-    `copies`: words of what it generates may be its source's."""
+    """The settings of a recipe that a checkpoint keeps.
+
+    `table_size`: d of the structure table. `categories_per_piece`: most categories of a joint piece.
+    `max_tokens`: most tokens of text and pair together. `lora`: rank of the encoder's adapters, if any.
+    `masked`: it predicts masked words. `unilm`: it has UniLM's segments, and generates texts. `points`: it
+    points at spans (SpEx-BERT), and has no structure table. `copies`: it can copy words from the source when
+    it generates.
+    """
 
     layout: Layout = "joint"
     table_size: _Size = 128
@@ -62,19 +65,19 @@ class UbertConfig(PreTrainedConfig):
     """config.json of a checkpoint: the encoder's own configuration, and the fields of `Shape`."""
 
     model_type = "ubert"
-    words: str | None = None  # an encoder that has the word embeddings, where the checkpoint leaves them out
+    words: str | None = None  # the encoder to read the word embeddings from, if the checkpoint omits them
     sub_configs_defaults: ClassVar = {"encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
     encoder: dict[str, Any] | PreTrainedConfig | None = None
     shape: dict[str, Any] | None = None
 
 
 class UbertModel(PreTrainedModel):
-    """Encoder and structure table (UBERT, section 3), or pointer (SpEx-BERT, section 3)."""
+    """An encoder with a structure table (UBERT, section 3) or a pointer (SpEx-BERT, section 3)."""
 
     config_class = UbertConfig
 
     def __init__(self, config: UbertConfig, encoder: PreTrainedModel | None = None) -> None:
-        """`encoder`: one that has its weights; else a new one by the configuration."""
+        """`encoder`: an encoder with weights; if it is None, a new one is made from the configuration."""
         super().__init__(config)
         self.shape = Shape(**(config.shape or {}))
         if encoder is None:
@@ -89,21 +92,21 @@ class UbertModel(PreTrainedModel):
         self.masked = MaskedHead(width, *self.word_vectors.shape) if masked else None
         self.copier = Copier(width) if self.shape.copies else None
         self.post_init()  # type: ignore[no-untyped-call]
-        if self.shape.lora:  # not before: `post_init` would draw their weights as the encoder's
+        if self.shape.lora:  # after `post_init`, which would initialise their weights like the encoder's
             lora.add(self.encoder, self.shape.lora)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Each module draws its own weights where it is made."""
+        """Do nothing: each module initialises its own weights."""
 
     @property
     def most_tokens(self) -> int:
-        """The longest sequence that the encoder takes."""
+        """The length of the longest sequence that the encoder takes."""
         most = int(getattr(self.encoder.config, "max_position_embeddings", 512))
-        return (most if most > 0 else 512) - self.first_position  # XLNet says -1: it has none to run out of
+        return (most if most > 0 else 512) - self.first_position  # -1 in XLNet: no limit
 
     @property
     def first_position(self) -> int:
-        """The position of a sequence's first token; RoBERTa and its kin begin after the padding id."""
+        """The position of a sequence's first token. RoBERTa and related encoders start after the padding id."""
         positions = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
         padding = getattr(positions, "padding_idx", None)
         return 0 if padding is None else int(padding) + 1
@@ -115,7 +118,7 @@ class UbertModel(PreTrainedModel):
         return scores
 
     def structure_table(self) -> StructureTable:
-        """The head that scores tables.
+        """Return the head that scores tables.
 
         Raises:
             UserError: the model has none.
@@ -131,14 +134,14 @@ class UbertModel(PreTrainedModel):
         return StructureTable(width, self.shape.table_size, conditioned=self.shape.layout == "joint")
 
     def pointed(self, batch: PointerBatch) -> Tensor:
-        """Logits of starts and ends [B, L, 2]; see `Pointer`."""
+        """Return logits of starts and ends [B, L, 2]; see `Pointer`."""
         assert self.pointer is not None
         hidden_BLD = self.encode(batch.ids_BL, batch.mask_BL, batch.types_BL, batch.tokens)
         logits_BL2: Tensor = self.pointer(hidden_BLD, batch.source_B)
         return logits_BL2
 
     def drop(self, share: float) -> None:
-        """Drop out this share of the encoder's hidden states in training, in place of what it was made with."""
+        """Set the dropout rate of the encoder's hidden states for training."""
         for module in self.encoder.modules():
             if isinstance(module, nn.Dropout):
                 module.p = share
@@ -150,7 +153,7 @@ class UbertModel(PreTrainedModel):
         return vectors
 
     def masked_losses(self, batch: MaskedBatch) -> Tensor:
-        """Summed losses of masked words [2]; see `MaskedHead`.
+        """Return the summed losses of masked words [2]; see `MaskedHead`.
 
         Raises:
             UserError: the model has no head for them.
@@ -160,7 +163,7 @@ class UbertModel(PreTrainedModel):
         return losses
 
     def masked_logits(self, batch: MaskedBatch) -> Tensor:
-        """Logits of masked words [M, V].
+        """Return logits of masked words [M, V].
 
         Raises:
             UserError: the model has no head for them.
@@ -175,19 +178,19 @@ class UbertModel(PreTrainedModel):
         return self.masked
 
     def cloze_loss(self, batch: ClozeBatch) -> Tensor:
-        """The loss of the hidden words of UniLM's sequences, summed; see `ubert.unilm.cloze.loss`."""
+        """Return the summed loss of the hidden words of UniLM's sequences; see `ubert.unilm.cloze.loss`."""
         return cloze.loss(self.encoder, self.tell, batch, self.first_position, self.copier)[0]
 
     def tell(self, hidden_HD: Tensor) -> Tensor:
-        """Logits of words [H, V] from their hidden states."""
+        """Return logits of words [H, V] from their hidden states."""
         logits_HV: Tensor = self.check_generates().from_own(hidden_HD, self.word_vectors)
         return logits_HV
 
     def check_generates(self) -> MaskedHead:
-        """The head that tells words.
+        """Return the head that generates words.
 
         Raises:
-            UserError: the model has none, or doesn't know UniLM's segments.
+            UserError: the model has none, or lacks UniLM's segments.
         """
         if self.masked is None or not self.shape.unilm:
             raise UserError(
@@ -197,20 +200,24 @@ class UbertModel(PreTrainedModel):
 
     @property
     def has_types(self) -> bool:
-        """Whether the encoder knows two segment types."""
+        """Whether the encoder distinguishes two segment types."""
         return getattr(self.encoder.config, "type_vocab_size", 0) > 1
 
     def encode(self, ids_BL: Tensor, mask_BL: Tensor, types_BL: Tensor, tokens: int | None = None) -> Tensor:
-        """The encoder's output [B, L, D]. `tokens` without padding: a GPU needn't be asked for their number."""
+        """Return the encoder's output [B, L, D].
+
+        `tokens`: the number of tokens without padding. If it is given, the CPU doesn't wait for the GPU.
+        """
         types = {"token_type_ids": types_BL} if self.has_types else {}
         if unpadded.pays(self.encoder, ids_BL):
             return unpadded.encode(self.encoder, ids_BL, mask_BL, self.first_position, tokens, **types)
-        mask_BL = mask_BL.long()  # as tokenisers give it: XLNet subtracts with it
+        mask_BL = mask_BL.long()  # XLNet subtracts it, which needs integers
         hidden_BLD: Tensor = self.encoder(input_ids=ids_BL, attention_mask=mask_BL, **types).last_hidden_state
         return hidden_BLD
 
     def without_adapters(self) -> UbertModel:
-        """Make plain layers of those with adapters: the same model, and as fast as one that was trained whole."""
+        """Merge the adapters into their layers. The scores stay the same, and the model becomes as fast as
+        one without adapters."""
         if self.shape.lora:
             lora.merge(self.encoder)
             self.shape = replace(self.shape, lora=None)
@@ -220,26 +227,27 @@ class UbertModel(PreTrainedModel):
 
     @classmethod
     def around(cls, encoder: PreTrainedModel, shape: Shape) -> UbertModel:
-        """A new structure table on an encoder."""
+        """Create a model around an encoder, with new heads."""
         config = encoder.config.to_dict()
-        config.pop("_name_or_path", None)  # a place on this machine
+        config.pop("_name_or_path", None)  # a local path
         return cls(UbertConfig(encoder=config, shape=asdict(shape)), encoder)
 
     @classmethod
     def new(
         cls, encoder: str, shape: Shape, *, vocabulary: int, seed: int, initial_bias: float = INITIAL_BIAS
     ) -> UbertModel:
-        """A pretrained encoder with new heads; of a checkpoint of ours, with those that it has.
+        """Create a model from a pretrained encoder with new heads, or from a UBERT checkpoint with the heads
+        that it has.
 
         Args:
             encoder: hub name or local path.
-            vocabulary: tokens of the tokeniser; the embeddings grow where it has more than the encoder.
-            seed: of the new weights.
-            initial_bias: of the cells of a new structure table.
+            vocabulary: size of the tokenizer's vocabulary; the embeddings are enlarged if the encoder has fewer.
+            seed: seed of the new weights.
+            initial_bias: bias of the cells of a new structure table.
 
         Raises:
-            UserError: the encoder can't be loaded, or its table is of another layout or size, or it can't write
-                texts and shall.
+            UserError: the encoder can't be loaded, its table has another layout or size, or it can't generate, as
+                `shape` requires.
         """
         loaded = _loaded(encoder)
         start = loaded.without_adapters() if isinstance(loaded, UbertModel) else None
@@ -269,7 +277,7 @@ class UbertModel(PreTrainedModel):
 
     @classmethod
     def load(cls, directory: Path) -> UbertModel:
-        """Read what `save_pretrained` wrote.
+        """Load a model that `save` wrote.
 
         Raises:
             UserError: the directory is not a checkpoint, or its weights are damaged or don't fit its config.
@@ -306,22 +314,23 @@ class UbertModel(PreTrainedModel):
                 "one before it"
             )
         if model.shape.lora:
-            lora.freeze(model.encoder)  # loading has thawed it
+            lora.freeze(model.encoder)  # loading unfreezes it
         return cast(UbertModel, model)
 
     def save(self, directory: Path, weights: dict[str, Tensor] | None = None) -> None:
-        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model back.
+        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model.
 
-        `weights`: others than the model's own, by the same names."""
+        `weights`: weights to write instead of the model's own, by the same names.
+        """
         with quietly():
             self.save_pretrained(directory, state_dict=weights)
 
 
 def _check_config(directory: Path) -> None:
-    """Refuse a configuration before anything is made of it.
+    """Check the configuration before a model is made from it.
 
     Raises:
-        UserError: it is of another model.
+        UserError: it belongs to another model.
         ValueError: it is not JSON, or has sizes that the weights can't have.
     """
     config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
@@ -339,13 +348,13 @@ def _check_config(directory: Path) -> None:
         raise ValueError("no configuration of an encoder")
     with safe_open(directory / WEIGHTS, framework="pt") as file:
         most = len(file.keys())
-    for name in _LAYERS & encoder.keys():  # sizes are held against the weights as these are read
+    for name in _LAYERS & encoder.keys():  # loading the weights checks all other sizes
         if encoder[name] is not None and not 1 <= int(encoder[name]) <= most:
             raise ValueError(f"{name} is {encoder[name]!r}, and there are {most} weights")
 
 
 def _loaded(encoder: str) -> Any:
-    """A pretrained encoder, or a checkpoint of ours.
+    """Load a pretrained encoder, or a UBERT checkpoint.
 
     Raises:
         UserError: it can't be loaded.
@@ -366,7 +375,7 @@ def _loaded(encoder: str) -> Any:
 
 
 def _without_pooler(encoder: Any) -> Any:
-    """A pooler's weights would get no gradient."""
+    """Remove the encoder's pooler, whose weights would get no gradient."""
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder
@@ -374,7 +383,7 @@ def _without_pooler(encoder: Any) -> Any:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without bars and tables of transformers: who calls shows progress of its own, and says what is wrong."""
+    """Silence the progress bars and messages of transformers: the caller reports progress and errors itself."""
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -1,6 +1,6 @@
-"""Checkpoints without word embeddings: these stay those of the encoder, and are read from there.
+"""Checkpoints without word embeddings, which are read from the encoder instead.
 
-They are half of a small encoder, and the same in each checkpoint that was trained with `freeze_words`.
+Word embeddings are half of a small encoder, and the same in each checkpoint trained with `freeze_words`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FILE = "model.safetensors"
 
 
 def take_words(model: UbertModel) -> str:
-    """Give a model the word embeddings of the encoder that its config names; returns their parameter's name.
+    """Load the word embeddings of the encoder that the model's config names. Return the name of their parameter.
 
     Raises:
-        UserError: the encoder or its word embeddings are not there, or are of another size.
+        UserError: the encoder or its word embeddings are missing, or have another size.
     """
     name = name_of(model)
     vectors = words_of(model.config.words, name.removeprefix("encoder."))
@@ -36,20 +36,20 @@ def take_words(model: UbertModel) -> str:
         )
     with torch.no_grad():
         model.encoder.get_input_embeddings().weight = torch.nn.Parameter(vectors.float())
-    model.config.words = None  # it has them now, wherever it is saved next
+    model.config.words = None  # the model has them now; saving it writes them
     return name
 
 
 def name_of(model: UbertModel) -> str:
-    """The name of the parameter that holds a model's word embeddings."""
+    """Return the name of the parameter with a model's word embeddings."""
     return next(name for name, parameter in model.named_parameters() if parameter is model.word_vectors)
 
 
 def words_of(encoder: str, name: str) -> Tensor:
-    """The word embeddings [V, E] of an encoder on this disk, by the name of their tensor.
+    """Return the word embeddings [V, E] of an encoder on the local disk, by the name of their tensor.
 
     Raises:
-        UserError: they are not there.
+        UserError: they are missing.
     """
     path = Path(encoder_path(encoder)) / FILE
     try:
