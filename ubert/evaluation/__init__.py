@@ -2,10 +2,10 @@
 
 A module has:
 
-    count(record, predictions) -> Counts       what one record adds
+    count(record, predictions) -> Counts       the counts of one record
     summarise(counts) -> dict[str, float]      the metrics by name
 
-Counts of records, shards and workers are added in any order; metrics are computed once, from the sum.
+Counts of records, shards and workers can be added in any order. The metrics are computed once, from the sum.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MAIN: Mapping[str, str] = MappingProxyType(
         "text": "perplexity",
     }
 )
-"""The one metric of a task that comparisons show."""
+"""The main metric of each task, which comparisons show."""
 SMALLER_IS_BETTER = frozenset({"perplexity", "rmse"})
 
 
 class Metric(Protocol):
-    """What the module of a task offers."""
+    """The functions of a task's module."""
 
     def count(self, record: Record, predictions: Sequence[Prediction]) -> Counts: ...
 
@@ -50,12 +50,12 @@ class Metric(Protocol):
 
 
 def measured() -> list[str]:
-    """Tasks that have metrics: the files beside this one that bear a task's name."""
+    """List the tasks that have metrics: those with a file in this folder."""
     return sorted({module.name for module in pkgutil.iter_modules(__path__)} & set(TASKS))
 
 
 def metric(task: str) -> Metric:
-    """The metrics of a task.
+    """Return the metrics of a task.
 
     Raises:
         UserError: there are none.

@@ -1,4 +1,4 @@
-"""What a record says of its text, and what predictions say of it, in one form that can be compared."""
+"""One form for the annotations of a record and for predictions, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = Literal["label", "value", "mention", "relation", "trigger", "argument", "
 
 
 class Mention(NamedTuple):
-    """Characters [start, end) of the text, and what they are said to be."""
+    """Characters [start, end) of the text, and their category."""
 
     name: str
     start: int
@@ -33,8 +33,13 @@ class Mention(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """One statement. `mentions`: head and tail of a relation, trigger and filler of an argument, the mentions of a
-    cluster in order, one mention or its fragments, or none for a label of the whole text."""
+    """One annotation. A label of the whole text has no `mentions`. Otherwise they are
+
+    - one mention, or its fragments;
+    - the head and tail of a relation;
+    - the trigger and filler of an argument;
+    - the mentions of a cluster, in order.
+    """
 
     kind: Kind
     name: str
@@ -42,19 +47,23 @@ class Annotation(NamedTuple):
 
 
 def annotated(record: Record) -> set[Annotation]:
-    """What a record says, each statement once. The fragments of a discontinuous mention are one mention where the
-    candidates have a relation for them, else mentions of their own. An event without a trigger, and spans of the
-    second text or without a category, say nothing."""
+    """Return a record's annotations, each once.
+
+    The fragments of a discontinuous mention form one mention if the candidates have a relation for them;
+    otherwise each is a mention of its own. Events without a trigger, and spans of the second text or without
+    a category, are left out.
+    """
     return set(_annotated(record))
 
 
 def predicted(predictions: Sequence[Prediction]) -> set[Annotation]:
-    """What predictions say."""
+    """Return the annotations that the predictions stand for."""
     return {annotation for prediction in predictions for annotation in _predicted(prediction)}
 
 
 def representatives(record: Record) -> dict[Mention, Mention]:
-    """Each mention that isn't the first of its cluster -> that one: a relation holds between clusters."""
+    """Map each mention of a coreference cluster to the cluster's first one, because a relation holds between
+    clusters."""
     first: dict[int, Mention] = {}
     found = {}
     for i, span in enumerate(record.spans):
@@ -65,7 +74,7 @@ def representatives(record: Record) -> dict[Mention, Mention]:
 
 
 def nearest(record: Record, value: float) -> str:
-    """The name of the bucket that is nearest to a value."""
+    """Return the name of the bucket that is nearest to a value."""
     numbers = buckets(record.categories)
     return f"{numbers[int(abs(numbers - value).argmin())]:g}"
 
@@ -152,5 +161,5 @@ def _of(span: SpanPrediction) -> Mention:
 
 
 def of_kind(said: set[Annotation], kind: Kind) -> set[tuple[str, tuple[Mention, ...]]]:
-    """The statements of one kind, by name and place."""
+    """Return the annotations of one kind, as name and mentions."""
     return {(each.name, each.mentions) for each in said if each.kind == kind}

@@ -9,5 +9,5 @@ __all__ = ["count", "summarise"]
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """accuracy: records whose candidate is the right one, of all."""
+    """accuracy: the share of records whose predicted candidate is right."""
     return {"accuracy": counts["record", "right"] / max(1, counts["record", "all"])}

@@ -10,7 +10,7 @@ from ubert.schema.record import Record
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a record. Categories are told apart by name: records of one corpus may order them differently."""
+    """Count records. Categories are compared by name, as records of one corpus may order them differently."""
     gold = {(record.categories[label].name, None) for label in record.labels}
     predicted = {(item.category, None) for item in predictions if isinstance(item, LabelPrediction)}
     counts = matches(gold, predicted)
@@ -20,8 +20,8 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """accuracy: records whose category is the right one, of all. macro_f1: mean F1 over the categories that occur,
-    so that rare ones weigh as much as frequent ones."""
+    """accuracy: the share of records whose predicted category is right. macro_f1: the mean F1 of the
+    categories that occur, so that rare ones weigh as much as frequent ones."""
     return {
         "accuracy": counts["record", "right"] / max(1, counts["record", "all"]),
         "macro_f1": macro_f1(counts),

@@ -1,4 +1,4 @@
-"""Metrics of coreference, as the CoNLL-2012 shared task defines them: the mean F1 of MUC (Vilain et al. 1995),
+"""Metrics of coreference, as defined by the CoNLL-2012 shared task: the mean F1 of MUC (Vilain et al. 1995),
 B-cubed (Bagga and Baldwin 1998) and CEAF with phi_4 (Luo 2005), each over the mentions of all texts."""
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ MEASURES = ("muc", "b_cubed", "ceaf")
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a text. Clusters of one mention count as the corpus has them: where it has none, none should be
-    predicted. Each side of a measure is a sum of numerators and of denominators."""
+    """Count each text's terms of the measures, as sums of numerators and of denominators.
+
+    Clusters of one mention count as in the corpus: if it has none, none should be predicted.
+    """
     gold, found = (
         [frozenset(each.mentions) for each in sorted(said) if each.kind == "cluster"]
         for said in (annotated(record), predicted(predictions))
@@ -54,8 +56,10 @@ def _f1(counts: Counts, measure: str) -> float:
 
 
 def _muc(key: Clusters, response: Clusters) -> tuple[float, float]:
-    """Links of the key that the response keeps, and all: a cluster of n mentions has n - 1, and loses one for each
-    part more that the response makes of it."""
+    """Return the number of the key's links that the response keeps, and of all its links.
+
+    A cluster of n mentions has n - 1 links. If the response splits it into m parts, it loses m - 1.
+    """
     of = _places(response)
     parts = [len({of.get(mention, mention) for mention in cluster}) for cluster in key]
     kept = sum(len(cluster) - n for cluster, n in zip(key, parts, strict=True))
@@ -63,7 +67,8 @@ def _muc(key: Clusters, response: Clusters) -> tuple[float, float]:
 
 
 def _b_cubed(key: Clusters, response: Clusters) -> tuple[float, float]:
-    """For each mention of the key the share of its cluster that the response puts with it; and the mentions."""
+    """Return the sum, over the key's mentions, of the share of the mention's cluster that the response puts
+    with it; and the number of mentions."""
     of = _places(response)
     shares = []
     for cluster in key:
@@ -73,8 +78,8 @@ def _b_cubed(key: Clusters, response: Clusters) -> tuple[float, float]:
 
 
 def _ceaf(key: Clusters, response: Clusters) -> float:
-    """The sum of phi_4, twice the common mentions over all mentions of both, in the best one-to-one alignment of
-    clusters."""
+    """Return the sum of phi_4 in the best one-to-one alignment of clusters. phi_4 is twice the number of
+    common mentions over the number of mentions of both clusters."""
     from scipy.optimize import linear_sum_assignment  # here because it takes a while to import
 
     if not key or not response:

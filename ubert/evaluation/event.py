@@ -11,9 +11,12 @@ from ubert.schema.record import Record
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Units: a trigger, by its characters and event type; an argument, by its characters, its role, and its
-    event's trigger and type. An event without a trigger is left out; of events with one trigger and type the
-    arguments are counted together."""
+    """Count triggers, by their characters and event type, and arguments, by their characters, their role, and
+    the trigger and type of their event.
+
+    Events without a trigger are left out. Arguments of events with the same trigger and type are counted
+    together.
+    """
     gold, found = annotated(record), predicted(predictions)
     counts = matches(of_kind(gold, "trigger"), of_kind(found, "trigger"), of="trigger_")
     counts.update(matches(of_kind(gold, "argument"), of_kind(found, "argument"), of="argument_"))
@@ -21,6 +24,6 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """trigger_f1 and argument_f1: strict micro F1 of triggers with their event types, and of arguments with their
-    roles, each at its own trigger."""
+    """trigger_f1 and argument_f1: strict micro F1 of triggers with their event types, and of arguments with
+    their roles and triggers."""
     return {"trigger_f1": micro(counts, "trigger_")[2], "argument_f1": micro(counts, "argument_")[2]}

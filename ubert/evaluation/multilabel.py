@@ -9,8 +9,8 @@ __all__ = ["count", "summarise"]
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """micro_f1: over all (record, category) pairs together; pairs that are rightly negative don't count.
-    macro_f1: mean F1 over the categories that occur. accuracy: records whose whole set of categories is right."""
+    """micro_f1: F1 over all (record, category) pairs; true negatives don't count. macro_f1: mean F1 of the
+    categories that occur. accuracy: the share of records whose whole set of categories is right."""
     return {
         "micro_f1": micro(counts)[2],
         "macro_f1": macro_f1(counts),

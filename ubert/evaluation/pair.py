@@ -1,4 +1,4 @@
-"""Metrics of the relation between two texts: one positive category, as in a classification."""
+"""Metrics of the relation between two texts: one positive category, as in classification."""
 
 from ubert.evaluation.classification import count, summarise
 

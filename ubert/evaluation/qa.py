@@ -1,5 +1,5 @@
-"""Metrics of extractive answers, as SQuAD defines them (Rajpurkar et al. 2016, section 6.1; 2018 for questions
-without an answer)."""
+"""Metrics of extractive question answering, as defined by SQuAD (Rajpurkar et al. 2016, section 6.1; 2018 for
+questions without an answer)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normal(answer: str) -> str:
-    """An answer in lower case, without ASCII punctuation, English articles and repeated white space."""
+    """Normalise an answer: lower case, without ASCII punctuation, English articles and repeated white space."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a question, that is a category. Of several predicted answers the best-scored counts, of several gold
-    answers the nearest. No answer is the empty answer, and matches only that."""
+    """Count questions (categories). The best predicted answer is compared with the nearest gold answer.
+
+    "No answer" is the empty answer, and matches only itself.
+    """
     counts: Counts = Counter()
     for index, question in enumerate(record.categories):
         found = [p for p in predictions if isinstance(p, SpanPrediction) and p.category == question.name]
@@ -38,8 +40,8 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """exact_match: questions whose normalised answer is a gold one. qa_f1: mean over questions of the F1 between
-    the bags of normalised words of the answer and of the nearest gold answer."""
+    """exact_match: the share of questions whose normalised answer is a gold one. qa_f1: the mean over
+    questions of the F1 between the normalised words of the answer and of the nearest gold answer, as bags."""
     return {
         "exact_match": counts["question", "exact"] / max(1, counts["question", "all"]),
         "qa_f1": mean(counts, "f1"),
@@ -47,7 +49,7 @@ def summarise(counts: Counts) -> dict[str, float]:
 
 
 def overlap(given: str, gold: str) -> float:
-    """F1 of two bags of words; where either is empty, 1 if both are."""
+    """Return the F1 of two bags of words. If either is empty, it is 1 if both are, otherwise 0."""
     left, right = given.split(), gold.split()
     if not left or not right:
         return float(left == right)

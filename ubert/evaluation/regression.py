@@ -1,4 +1,4 @@
-"""Metrics of a number of each text."""
+"""Metrics of a predicted number for each text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a record, by its value and the predicted one: ranks need them all, and so they are kept as a count of
-    each pair of numbers, which adds like any other. A record without a prediction is left out."""
+    """Count pairs of a record's value and its predicted value.
+
+    Ranks need all pairs, so each distinct pair is kept with its count, and counts can be added. A record
+    without a prediction is left out.
+    """
     counts: Counts = Counter()
     if record.value is not None:
         counts.update(("pair", (record.value, p.value)) for p in predictions if isinstance(p, ValuePrediction))
@@ -26,8 +29,8 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """pearson: correlation of values and predictions; spearman: that of their ranks, the mean rank for equal ones;
-    0 where either side is constant. rmse: root of the mean squared difference."""
+    """pearson: correlation of values and predictions. spearman: correlation of their ranks; equal values
+    share their mean rank. Both are 0 if either side is constant. rmse: root of the mean squared difference."""
     pairs = sorted((cast(tuple[float, float], pair), n) for (what, pair), n in counts.items() if what == "pair")
     gold, predicted = np.array([pair for pair, n in pairs for _ in range(n)], np.float64).reshape(-1, 2).T
     return {
@@ -45,7 +48,7 @@ def _correlation(x: Floats, y: Floats) -> float:
 
 
 def _ranks(x: Floats) -> Floats:
-    """The place of each value in order; equal values share the mean of their places."""
+    """Return the rank of each value; equal values share the mean of their ranks."""
     from scipy.stats import rankdata  # here because it takes a while to import
 
     return np.asarray(rankdata(x), np.float64)

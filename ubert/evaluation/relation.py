@@ -11,10 +11,10 @@ from ubert.schema.record import Record
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Units: a relation, by its name, its direction and both mentions with their types; and a mention.
+    """Count mentions, and relations by their name, their direction, and both mentions with their types.
 
-    Where a corpus says which mentions are the same, a relation holds between clusters: any mention of the cluster
-    is right, and several such pairs are one.
+    If a corpus has coreference clusters, a relation holds between clusters: any mention of a cluster is
+    right, and several such pairs count once.
     """
     gold, found = annotated(record), predicted(predictions)
     same = representatives(record)
@@ -29,8 +29,9 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """relation_f1: strict micro F1; a relation is right where its name, and boundaries and type of both its
-    mentions are. relation_precision and relation_recall are its two sides. span_f1: of the mentions."""
+    """relation_f1: strict micro F1; a relation is right if its name, and boundaries and type of both
+    mentions, are. relation_precision and relation_recall are its precision and recall. span_f1: F1 of the
+    mentions."""
     precision, recall, f1 = micro(counts)
     return {
         "relation_f1": f1,

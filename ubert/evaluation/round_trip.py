@@ -1,5 +1,7 @@
-"""Records to gold cells, gold cells to perfect scores, and those back to annotations: what a model that makes no
-error would get, and why where that is not everything."""
+"""Convert records to gold cells, gold cells to perfect scores, and these back to annotations.
+
+The result shows what a model without errors would achieve, and why it may not be everything.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from ubert.objectives._links import components
 from ubert.schema.record import Record
 from ubert.structure.batch import Region
 
-WINDOW = 448  # tokens of a window: what is left of 512 beside an instruction and a few categories
-CHUNK = 1000  # records that are tokenised together
+WINDOW = 448  # tokens of a window; the rest of 512 is for an instruction and a few categories
+CHUNK = 1000  # records tokenised together
 SURE = 10.0  # logit of a perfect score
 SHARED = "shared cells"
 NO_TARGET = "no target"
@@ -27,7 +29,7 @@ IN_NO_EVENT = "in no event"
 
 
 class Place(NamedTuple):
-    """Tokens of a mention, how well they fit it, and the mention that they are; none where it has no token."""
+    """The tokens of a mention, how well they fit it, and the mention that they decode to (None without tokens)."""
 
     first: int
     last: int
@@ -36,20 +38,25 @@ class Place(NamedTuple):
 
 
 def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
-    """What becomes of one record's annotations.
+    """Count which annotations of a record survive the round trip.
 
     Returns:
-        `records`: 1. `exact`: 1 where the decoded annotations are the record's. `annotations`: of the record, each
-        different one once. Then those that don't come back as they are, by reason: `no token`; `same tokens as
-        another`; `in no one window` (longer than a window, or a link of which no window holds both ends);
-        `widened` or `narrowed` (they come back with the boundaries of their tokens); `rounded` (a value that comes
-        back as its nearest bucket). `joined`: events that come back as one with another of their trigger.
-        `shared cells`: links that are read where there is none, or not, because all of their cells are those of
-        other links, whose mentions have the same first or last tokens.
-        `no target`: what the record says but no model is ever trained on: events without a trigger, arguments of
-        these or of an event that lacks one, mentions without a category where the task needs it. Such a record
-        isn't exact. `in no event`: mentions of a record of events that none of them has.
-        `unexplained` is a defect: annotations that vanish for no reason, or appear from nowhere.
+        `records`: 1. `exact`: 1 if the decoded annotations equal the record's. `annotations`: number of distinct
+        annotations. The other keys count annotations that don't come back unchanged, by reason:
+
+        - `no token`
+        - `same tokens as another`
+        - `in no one window`: longer than a window, or a link whose ends are in no common window
+        - `widened` or `narrowed`: they come back with the boundaries of their tokens
+        - `rounded`: a value that comes back as its nearest bucket
+        - `joined`: events that come back merged with another one of the same trigger
+        - `shared cells`: links that are wrongly read or missed. All of their cells are cells of other links, whose
+          mentions have the same first or last tokens.
+        - `no target`: annotations that no model is trained on. These are events without a trigger, arguments of
+          such events, arguments that are such events, and mentions without a category if the task needs it. A
+          record with one isn't exact.
+        - `in no event`: mentions of an event record that belong to none of its events
+        - `unexplained`: annotations that vanish or appear for no known reason, which is a defect
     """
     gold = annotated(record)
     known = _Known(record, encoding, gold)
@@ -72,7 +79,7 @@ def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
 
 
 def _untrained(record: Record) -> Counter[str]:
-    """How many annotations of a record never become a target."""
+    """Count the annotations of a record that never become a target."""
     counts: Counter[str] = Counter()
     if record.task == "ner":
         counts[NO_TARGET] = sum(span.category is None or span.side != "text" for span in record.spans)
@@ -93,7 +100,7 @@ def _untrained(record: Record) -> Counter[str]:
 
 
 def decoded(record: Record, encoding: Encoding) -> Sequence[Prediction]:
-    """What perfect scores of the record's gold cells decode to."""
+    """Decode perfect scores of the record's gold cells."""
     task = objective(record.task)
     (query, targets), *others = passes(record, encoding)
     found = task.decode(query, encoding, _perfect(query, targets, encoding), threshold=0.0, overlap="nested")
@@ -108,7 +115,7 @@ def decoded(record: Record, encoding: Encoding) -> Sequence[Prediction]:
 
 
 def total(records: Iterable[Record], tokenizer: Tokenizer) -> Counter[str]:
-    """The sum over records."""
+    """Sum `round_trip` over records."""
     counts: Counter[str] = Counter()
     remaining = iter(records)
     while chunk := list(islice(remaining, CHUNK)):
@@ -123,8 +130,11 @@ def _views(tokens: int, place: tuple[int, int] | None) -> list[Window]:
 
 
 def _perfect(query: Query, targets: Targets, encoding: Encoding) -> Scored:
-    """Scores of a text by a model that makes no error in any of its windows: it sees the cells that lie in the
-    window as a whole, and where an anchor stands for "no answer", says so where it sees none."""
+    """Return the scores of a model that makes no error in any window of the text.
+
+    It sees the cells that lie completely in a window. If an anchor stands for "no answer", the anchor scores
+    high in the windows without an answer.
+    """
     parts = []
     cells = targets.gold_cells
     for window in _views(len(encoding.ids), query.around):
@@ -141,7 +151,7 @@ def _perfect(query: Query, targets: Targets, encoding: Encoding) -> Scored:
 
 
 class _Known:
-    """What tokens and windows make of a record's mentions."""
+    """The effects of tokens and windows on a record's mentions."""
 
     def __init__(self, record: Record, encoding: Encoding, gold: set[Annotation]) -> None:
         self.tokens = len(encoding.ids)
@@ -154,7 +164,7 @@ class _Known:
                 mentions, found.first.tolist(), found.last.tolist(), found.fit.tolist(), strict=True
             )
         }
-        self.back: dict[Mention, Mention] = {}  # of mentions with one image the first stands for all
+        self.back: dict[Mention, Mention] = {}  # the first of several mentions with one image
         for mention, place in self.places.items():
             if place.image is not None:
                 self.back.setdefault(place.image, mention)
@@ -163,26 +173,26 @@ class _Known:
             self.clusters.setdefault(representative, []).append(mention)
 
     def original(self, annotation: Annotation) -> Annotation:
-        """A decoded annotation, with the record's mentions in the place of their images."""
+        """Replace the mentions of a decoded annotation, which are images, with the record's mentions."""
         mentions = tuple(self.back.get(mention, mention) for mention in annotation.mentions)
         return self.of_clusters(annotation._replace(mentions=mentions))
 
     def of_clusters(self, annotation: Annotation) -> Annotation:
-        """A relation between the first mentions of clusters; any other annotation in its order."""
+        """Replace a relation's mentions with the first ones of their clusters; sort a cluster's mentions."""
         mentions = annotation.mentions
         if annotation.kind == "relation":
             mentions = tuple(self.same.get(mention, mention) for mention in mentions)
         return annotation._replace(mentions=tuple(sorted(mentions)) if annotation.kind == "cluster" else mentions)
 
     def wanted(self, gold: set[Annotation]) -> Iterator[Annotation]:
-        """What should come back of the record's annotations."""
+        """Yield the annotations that should come back."""
         for annotation in gold:
             if annotation.kind != "cluster" and not self._lost(annotation) and self._held(annotation):
                 yield self.canonical(annotation)
         yield from self._clusters([annotation for annotation in gold if annotation.kind == "cluster"])
 
     def reason(self, annotation: Annotation) -> str:
-        """Why an annotation doesn't come back as it was."""
+        """Return why an annotation doesn't come back unchanged."""
         if self._lost(annotation):
             return "no token"
         if self.canonical(annotation) != annotation:
@@ -193,7 +203,7 @@ class _Known:
         return Fit(fits[-1]).name.lower() if fits else "unexplained"
 
     def sharing(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
-        """Those of the odd ones that come of links whose cells are all cells of other links."""
+        """Return the odd annotations that shared cells explain: links whose cells are all cells of other links."""
         cells = {each: set(self._cells(each)) for each in wanted | odd if each.kind == "relation"}
         found = set()
         for each in (each for each in odd if each.kind == "relation"):
@@ -207,8 +217,11 @@ class _Known:
         return found | (self._touching(odd, wanted) if "mention" in kinds else set())
 
     def _touching(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
-        """The odd mentions that have a fragment, or a link's cells, of several discontinuous ones; and those that
-        share a fragment with such a one."""
+        """Return the odd mentions that shared cells of discontinuous mentions explain.
+
+        These have a fragment, or all cells of a link, in common with several discontinuous mentions, or share
+        a fragment with such a mention.
+        """
         every = [each for each in wanted | odd if each.kind == "mention"]
         right = [each for each in every if each in wanted]
         times = Counter(fragment for each in right for fragment in each.mentions)
@@ -233,8 +246,12 @@ class _Known:
         return {every[i] for group in groups if bad & set(group) for i in group} & odd
 
     def _between(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
-        """The odd clusters that lie between what sure links connect and what all links connect that may be read:
-        pairs of mentions with gold cells. A link is sure where no other that may be read has one of its cells."""
+        """Return the odd clusters that shared cells explain.
+
+        Such a cluster lies between what the sure links connect and what all readable links connect. A
+        readable link is a pair of mentions with gold cells. It is sure if no other readable link has one of
+        its cells.
+        """
         clusters = [each for each in wanted | odd if each.kind == "cluster"]
         mentions = sorted({m for each in clusters for m in each.mentions if m in self.places}, key=self._in_order)
         gold = {cell for each in clusters if each in wanted for cell in self._cells(each)}
@@ -263,7 +280,7 @@ class _Known:
         return between | {each for each in clusters if each in odd & wanted and there.issuperset(each.mentions)}
 
     def _links(self, annotation: Annotation) -> Iterator[set[tuple[int, int]]]:
-        """The cells of each link that an annotation stands for."""
+        """Yield the cells of each link that an annotation stands for."""
         pairs: Iterable[tuple[Mention, ...]]
         if annotation.kind == "relation":
             pairs = product(*(self.clusters.get(mention, [mention]) for mention in annotation.mentions))
@@ -272,7 +289,7 @@ class _Known:
         yield from (self._both(head, tail) for head, tail in pairs)
 
     def _both(self, head: Mention, tail: Mention) -> set[tuple[int, int]]:
-        """The cells of a link."""
+        """Return the two cells of a link."""
         first, last = self.places[head], self.places[tail]
         return {(first.first, last.first), (first.last, last.last)}
 
@@ -283,7 +300,7 @@ class _Known:
         return (cell for both in self._links(annotation) for cell in both)
 
     def _clusters(self, gold: Sequence[Annotation]) -> Iterator[Annotation]:
-        """Mentions of a cluster, as far as windows that hold two of them connect them."""
+        """Yield the clusters that are connected by windows with two of their mentions."""
         mentions = sorted({m for each in gold for m in map(self._one, each.mentions) if m is not None})
         number = {mention: i for i, mention in enumerate(mentions)}
         pairs = [
@@ -299,17 +316,17 @@ class _Known:
         return any(self.places[mention].image is None for mention in annotation.mentions)
 
     def _one(self, mention: Mention) -> Mention | None:
-        """The mention that stands for all with its tokens."""
+        """Return the mention that stands for all mentions with the same tokens."""
         image = self.places[mention].image
         return None if image is None else self.back[image]
 
     def canonical(self, annotation: Annotation) -> Annotation:
-        """An annotation with one mention for all that have its tokens."""
+        """Replace the annotation's mentions with the ones that stand for all mentions with the same tokens."""
         mentions = tuple(self._one(mention) or mention for mention in annotation.mentions)
         return self.of_clusters(annotation._replace(mentions=mentions))
 
     def _held(self, annotation: Annotation) -> bool:
-        """Whether a window holds what the annotation joins."""
+        """Return whether one window contains all that the annotation joins."""
         if annotation.kind == "argument":
             trigger, filler = (self.places[mention] for mention in annotation.mentions)
             [window] = _views(self.tokens, (trigger.first, trigger.last))

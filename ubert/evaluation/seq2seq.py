@@ -1,4 +1,4 @@
-"""Metrics of written texts: BLEU-4 (Papineni et al. 2002) by sacrebleu, ROUGE-L (Lin 2004) by rouge-score."""
+"""Metrics of generated texts: BLEU-4 (Papineni et al. 2002) by sacrebleu, ROUGE-L (Lin 2004) by rouge-score."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ubert.evaluation.counts import Counts, mean
 from ubert.objectives import Prediction, WrittenPrediction
 from ubert.schema.record import Record
 
-_ORDERS = range(1, 5)  # of n-grams
-_WORDS = {"zh": "zh", "ja": "char"}  # to sacrebleu; others as mteval-v13a
+_ORDERS = range(1, 5)  # lengths of n-grams
+_WORDS = {"zh": "zh", "ja": "char"}  # sacrebleu's tokenizers; mteval-v13a for other languages
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a record, by its target and the first of the predicted texts; none is the empty text.
+    """Count the n-grams of the first predicted text, compared with the record's target. No prediction counts
+    as an empty text.
 
-    BLEU of a corpus is made of sums (n-grams, those of them that are the target's too, and lengths). ROUGE-L is
-    the mean of the records' F1, which are kept as a count of each value.
+    A corpus's BLEU is computed from sums: n-grams, those that match the target, and lengths. ROUGE-L is the
+    mean of the records' F1; each distinct value is kept with its count.
     """
     written = next((p.text for p in predictions if isinstance(p, WrittenPrediction)), "")
     target, language = record.target or "", record.language.split("-")[0]
@@ -35,9 +36,9 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """bleu4: of the corpus, 0 to 1, without smoothing; words as mteval-v13a has them, Chinese and Japanese by
-    characters, in lower case, as most encoders write. rouge_l: as rouge-score has it for English (lower case,
-    letters and digits), else over the words of BLEU."""
+    """bleu4: corpus BLEU from 0 to 1, without smoothing and in lower case, as most encoders write. Words are
+    those of mteval-v13a, or characters for Chinese and Japanese. rouge_l: over the words of rouge-score for
+    English (lower case, letters and digits), and over the words of BLEU for other languages."""
     from sacrebleu.metrics.bleu import BLEU
 
     ngrams, right = ([counts[what, n] for n in _ORDERS] for what in ("ngrams", "right"))
@@ -60,7 +61,7 @@ def _rouge(language: str) -> Any:
 
 
 class _Lower:
-    """The words of BLEU, in lower case."""
+    """BLEU's tokenizer after lower-casing."""
 
     def __init__(self, language: str) -> None:
         self.words = _bleu(language).tokenizer

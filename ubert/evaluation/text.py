@@ -12,7 +12,7 @@ from ubert.schema.record import Record
 
 
 def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
-    """Unit: a text, by the negative log-likelihood of its masked tokens in nats, and a masked token."""
+    """Count masked tokens, and texts by the total negative log-likelihood of their masked tokens in nats."""
     counts: Counts = Counter()
     for prediction in predictions:
         if isinstance(prediction, TextPrediction):
@@ -22,7 +22,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """perplexity: exp of the mean negative log-likelihood of a masked token; 0 of none."""
+    """perplexity: exp of the mean negative log-likelihood of a masked token, or 0 if there are none."""
     masked = counts["masked", ""]
     nats = fsum(value * n for value, n in values(counts, "nats"))
     return {"perplexity": exp(nats / masked) if masked else 0.0}
