@@ -1,4 +1,4 @@
-"""One file per task: what is asked of a text, the right answers as gold cells, and scored cells as predictions.
+"""One file per task: the queries about a text, the right answers as gold cells, and the decoding of scored cells.
 
 A task is found by its file name. Its file has an `OBJECTIVE`.
 """
@@ -65,17 +65,17 @@ __all__ = [
 Scores = npt.NDArray[np.float32]
 Categories = tuple[Category, ...]
 Overlaps = Overlap | Mapping[str, Overlap]
-"""One policy for all categories, or by their names (`highest` where one isn't named). Mentions of categories of
-the same policy compete with each other, those of different policies don't."""
+"""One policy for all categories, or a policy by category name (the default is `highest`). Mentions compete
+only with mentions of categories with the same policy."""
 
 
 @dataclass(slots=True, frozen=True)
 class Query:
-    """What is asked of a text in one pass: each of the `categories` is a table. `given`: all candidates, of which
-    a task may ask in several passes.
+    """The question about a text in one pass. Each of the `categories` is a table. `given`: all candidates; a
+    task may spread them over several passes.
 
-    `around`: first and last token of what the question is about, where it is about a place in the text; of a long
-    text only a window around it is read.
+    `around`: first and last token of the place that the question is about, if there is one. Only a window
+    around it is read of a long text.
     """
 
     task: str
@@ -96,15 +96,15 @@ class Query:
 
 
 class Lost(NamedTuple):
-    """A span of a record that no gold cell stands for."""
+    """A span of a record without a gold cell."""
 
     reason: str
     span: int
 
 
 class Link(NamedTuple):
-    """What a record says of two of its spans. A window holds it where it holds both gold cells of one of `cells`;
-    a link without cells is lost."""
+    """A link between two spans of a record. A window contains the link if it contains both gold cells of one
+    of `cells`. A link without cells is lost."""
 
     head: int
     tail: int
@@ -116,8 +116,9 @@ class Targets:
     """Gold cells of one pass over a whole text.
 
     `gold_anchors` [a]: categories that hold at their anchor, ascending. `gold_cells` [g, 3]: category, first
-    token, last token (inclusive). `spans` [g]: the record's span that each cell stands for, -1 where it is a cell
-    of a link, and `fits` [g] how well it does (`Fit`). `lost`: spans without a cell, where the reason is known.
+    token, last token (inclusive). `spans` [g]: the record's span of each cell, -1 for a cell of a link.
+    `fits` [g]: how well the cell fits it (`Fit`). `lost`: spans without a cell, with the reason if it is
+    known.
     """
 
     gold_anchors: Ids
@@ -137,21 +138,24 @@ class Cells(NamedTuple):
     score: Scores
 
     def only(self, chosen: npt.NDArray[Any]) -> Cells:
-        """The chosen cells, by a mask or by their numbers."""
+        """Select cells by a mask or by their indices."""
         return Cells(self.category[chosen], self.start[chosen], self.end[chosen], self.score[chosen])
 
 
 class Scored(NamedTuple):
-    """What the model says of one text: `anchor` [k], the logit of each category's anchor cell, and the cells of
-    its text region that are worth decoding."""
+    """A model's scores of one text: `anchor` [k], the logit of each category's anchor, and the cells of the
+    text region that are worth decoding."""
 
     anchor: Scores
     cells: Cells
 
 
 class Decode(Protocol):
-    """Annotations from the scores of a query's tables: those that a lower threshold gives, without the ones below
-    `threshold`, a logit. `overlap`: what becomes of mentions that share a token."""
+    """Decodes the scores of a query's tables to annotations.
+
+    A higher `threshold` (a logit) only removes annotations. `overlap`: what happens to mentions that share a
+    token.
+    """
 
     def __call__(
         self, query: Query, encoding: Encoding, scored: Scored, *, threshold: float, overlap: Overlaps
@@ -159,10 +163,10 @@ class Decode(Protocol):
 
 
 class SecondPass(NamedTuple):
-    """Questions that arise from the answers to the first ones.
+    """Follow-up questions, which depend on the answers to the first ones.
 
-    `targets`: from a record. `ask`: from the first predictions. `decode`: the answers to one of these questions.
-    `join`: the first predictions and the answers to their questions, in order, as predictions.
+    `targets`: from a record. `ask`: from the first predictions. `decode`: the answers to one follow-up
+    question. `join`: combines the first predictions with the answers to their questions, in order.
     """
 
     targets: Callable[[Record, Encoding], list[tuple[Query, Targets]]]
@@ -179,9 +183,9 @@ def _as_they_are(categories: Categories) -> Categories:
 class Objective:
     """A task.
 
-    `kind`: of a category that a person names. `targets`: gold cells of a record whose text was tokenised to an
-    encoding, over the tables that `tables` makes of its categories. `blocks`: its texts have no candidate
-    categories, and are cut into blocks. `generates`: what is wanted of a text is another one.
+    `kind`: the kind of a category that a user names. `targets`: gold cells of a tokenised record, over the
+    tables that `tables` derives from its categories. `blocks`: its texts have no candidate categories, and
+    are cut into blocks. `generates`: its output is a text.
     """
 
     kind: Kind
@@ -198,18 +202,18 @@ class Objective:
         return not (self.blocks or self.generates)
 
     def query(self, task: str, instruction: str, text: str, pair: str | None, categories: Categories) -> Query:
-        """The first question about a text."""
+        """Return the first question about a text."""
         return Query(task, instruction, text, pair, self.tables(categories), given=categories)
 
 
 @cache
 def objectives() -> list[str]:
-    """Tasks that can be trained: the files beside this one."""
+    """List the tasks that can be trained: those with a file in this folder."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def objective(task: str) -> Objective:
-    """The objective of a task.
+    """Return the objective of a task.
 
     Raises:
         UserError: there is no such task.
@@ -220,7 +224,7 @@ def objective(task: str) -> Objective:
 
 
 def passes(record: Record, encoding: Encoding) -> list[tuple[Query, Targets]]:
-    """All that is asked of a record in training, with the right answers: its first question, then the others."""
+    """Return all questions about a record in training, with the right answers; follow-up questions come last."""
     task = objective(record.task)
     query = task.query(record.task, record.instruction, record.text, record.pair, record.categories)
     first = (query, task.targets(record, encoding))
@@ -228,10 +232,10 @@ def passes(record: Record, encoding: Encoding) -> list[tuple[Query, Targets]]:
 
 
 def merge(windows: Sequence[tuple[int, Scored]]) -> Scored:
-    """Scores of overlapping windows as the scores of their text.
+    """Merge the scores of overlapping windows to scores of their text.
 
-    A cell that several windows hold keeps its best score. An anchor keeps its lowest: a text has no answer when
-    none of its windows has one (BERT, section 4.2, over windows).
+    A cell in several windows keeps its best score. An anchor keeps its lowest: a text has no answer when none
+    of its windows has one (BERT, section 4.2, over windows).
 
     Args:
         windows: the index of each window's first token in the text, and its scores over the same categories.

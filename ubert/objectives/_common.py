@@ -1,4 +1,4 @@
-"""What the objectives share: labels to anchors, mentions to cells, and back."""
+"""Conversions that the objectives share: labels to anchors, mentions to cells, and back."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Cell = tuple[int, int, int]  # table, first token, last token
 
 
 class Gold:
-    """Gold cells of mentions and links as they are added, each cell once."""
+    """Collects the gold cells of mentions and links, each cell once."""
 
     def __init__(self) -> None:
-        self.cells: dict[Cell, int] = {}  # its number
+        self.cells: dict[Cell, int] = {}  # index of each cell
         self.spans: list[int] = []
         self.fits: list[int] = []
         self.lost: list[Lost] = []
         self.links: list[Link] = []
 
     def mention(self, cell: Cell, span: int, fit: int) -> int:
-        """Add the cell of a span; returns its number."""
+        """Add the cell of a span. Return its index."""
         if cell in self.cells and self.spans[self.cells[cell]] not in (-1, span):
             self.lost.append(Lost("same tokens as another", span))
         if cell not in self.cells:
@@ -46,12 +46,12 @@ class Gold:
         return self.cells.setdefault(cell, len(self.cells))
 
     def link(self, table: int, head: tuple[int, int], tail: tuple[int, int]) -> tuple[int, int]:
-        """Add the two cells of a link from the tokens of a head to those of a tail; returns their numbers."""
+        """Add the two cells of a link from the tokens of a head to those of a tail. Return their indices."""
         first, last = ((table, h, t) for h, t in zip(head, tail, strict=True))
         return self.mention(first, -1, Fit.EXACT), self.mention(last, -1, Fit.EXACT)
 
     def targets(self, anchors: Iterable[int] = ()) -> Targets:
-        """All that was added."""
+        """Return all that was added."""
         return Targets(
             gold_anchors=np.array(sorted(set(anchors)), np.int32),
             gold_cells=np.array(list(self.cells), np.int32).reshape(-1, 3),
@@ -63,7 +63,7 @@ class Gold:
 
 
 def tokens_of(record: Record, encoding: Encoding) -> TokenSpans:
-    """The tokens of each of the record's spans; none (LOST) of one in the pair."""
+    """Return the tokens of each of the record's spans. Spans in the pair have none (LOST)."""
     found = align(encoding, [span.start for span in record.spans], [span.end for span in record.spans])
     in_pair = np.array([span.side == "pair" for span in record.spans], np.bool_)
     found.last[in_pair] = found.first[in_pair] - 1
@@ -71,12 +71,12 @@ def tokens_of(record: Record, encoding: Encoding) -> TokenSpans:
 
 
 def label_targets(record: Record, encoding: Encoding) -> Targets:
-    """The record's labels as gold anchors."""
+    """Return the record's labels as gold anchors."""
     return Gold().targets(record.labels)
 
 
 def add_mentions(gold: Gold, record: Record, found: TokenSpans, untyped: int | None = None) -> None:
-    """Add the record's spans. `untyped`: the table of those without a category; else they are lost."""
+    """Add the record's spans. `untyped`: the table of spans without a category; if None, these are lost."""
     columns = (column.tolist() for column in found)
     for i, (span, first, last, fit) in enumerate(zip(record.spans, *columns, strict=True)):
         table = untyped if span.category is None else span.category
@@ -91,19 +91,19 @@ def add_mentions(gold: Gold, record: Record, found: TokenSpans, untyped: int | N
 
 
 def span_targets(record: Record, encoding: Encoding) -> Targets:
-    """The record's spans as gold cells, in order and each cell once; no anchors."""
+    """Return the record's spans as gold cells, in order and each cell once, without anchors."""
     gold = Gold()
     add_mentions(gold, record, tokens_of(record, encoding))
     return gold.targets()
 
 
 def label(query: Query, scored: Scored, category: int) -> LabelPrediction:
-    """One category as a prediction."""
+    """Convert a category to a prediction."""
     return LabelPrediction(query.categories[category].name, probability(float(scored.anchor[category])))
 
 
 def span(query: Query, encoding: Encoding, cells: Cells, i: int) -> SpanPrediction | None:
-    """A cell as a prediction; none where it has no character."""
+    """Convert a cell to a prediction, or to None if it has no character."""
     start, end = int(encoding.starts[cells.start[i]]), int(encoding.ends[cells.end[i]])
     if start >= end:
         return None
@@ -112,16 +112,16 @@ def span(query: Query, encoding: Encoding, cells: Cells, i: int) -> SpanPredicti
 
 
 def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Ids) -> list[SpanPrediction]:
-    """The chosen cells as predictions, in the order given. Cells without a character are left out."""
+    """Convert the chosen cells to predictions, in the given order. Cells without a character are left out."""
     found = (span(query, encoding, cells, i) for i in chosen.tolist())
     return [each for each in found if each is not None]
 
 
 def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap: Overlaps) -> Ids:
-    """Cells above the threshold that the policies of their categories let stay, best first.
+    """Select the cells above the threshold that survive their categories' overlap policies, best first.
 
-    `nested`: all of them. `highest` and `longest`: no two of the policy's categories share a token; the better
-    score or the longer one wins.
+    `nested` keeps all of them. `highest` and `longest` apply non-maximum suppression within the policy's
+    categories: of two cells that share a token, the one with the better score, or the longer one, is kept.
     """
     order: Ids = best_first(cells)
     order = order[cells.score[order] > threshold]
@@ -137,12 +137,12 @@ def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap
 
 
 def policy(overlap: Overlaps, category: str) -> Overlap:
-    """The policy of a category."""
+    """Return the overlap policy of a category."""
     return overlap.get(category, "highest") if isinstance(overlap, Mapping) else overlap
 
 
 def _apart(cells: Cells, order: Ids, tokens: int) -> Ids:
-    """The cells that share no token with one before them."""
+    """Keep the cells that share no token with a cell kept before."""
     taken = np.zeros(tokens, np.bool_)
     found = []
     for i in order.tolist():
@@ -154,17 +154,17 @@ def _apart(cells: Cells, order: Ids, tokens: int) -> Ids:
 
 
 def part(cells: Cells, wanted: Iterable[int]) -> Cells:
-    """The cells of some tables."""
+    """Select the cells of some tables."""
     return cells.only(np.isin(cells.category, list(wanted)))
 
 
 def in_order(found: Iterable[SpanPrediction]) -> list[SpanPrediction]:
-    """Mentions in the order of the text, the longer first."""
+    """Sort mentions by their start in the text, the longer first."""
     return sorted(found, key=lambda span: (span.start, -span.end))
 
 
 def best_first(cells: Cells) -> Ids:
-    """Order of the cells: best score first; ties go to the longer, then the earlier one."""
+    """Return the indices of the cells, the best score first. Ties go to the longer, then the earlier cell."""
     order = np.lexsort((cells.category, cells.start, cells.start - cells.end, -cells.score))
     return order.astype(np.int32)
 

@@ -1,5 +1,5 @@
-"""Links between mentions: two cells each, from first token to first token and from last to last (UBERT, section
-3.1)."""
+"""Links between mentions. A link has two cells: from first token to first token, and from last to last
+(UBERT, section 3.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Linked(NamedTuple):
-    """A link between two of the mentions given, and the lower score of its two cells."""
+    """A link between two of the given mentions, and the lower score of its two cells."""
 
     head: int
     tail: int
@@ -32,17 +32,17 @@ def links(
     threshold: float,
     joins: Callable[[Longs, Longs], Flags],
 ) -> list[Linked]:
-    """Links of a table between mentions (first and last token), best first.
+    """Decode a table's links between mentions (first and last token), best first.
 
-    Both cells of a link score above the threshold. Mentions that share a boundary share cells: a pair whose cells
-    better pairs already account for is none, so that "bank" isn't linked because "Bank of England" is; of equal
-    scores the longer mentions come first.
+    Both cells of a link must score above the threshold. Mentions that share a boundary share cells. A pair is
+    dropped if better pairs already have both of its cells, so that "bank" isn't linked because "Bank of
+    England" is. Of equal scores, the longer mentions come first.
 
-    Mentions are joined to the cells by their first tokens, and the pairs to the cells by their last ones: the work
-    grows with the pairs that share a first cell, not with all pairs.
+    Cells are joined to mentions by their first tokens, then pairs to cells by their last tokens. The work
+    therefore grows with the pairs that share a first cell, not with all pairs.
 
     Args:
-        joins: which pairs (indices of heads [P], of tails [P]) may be head and tail.
+        joins: which pairs (indices of heads [P], of tails [P]) are possible.
     """
     of_table = (cells.category == table) & (cells.score > threshold)
     start_C, end_C, score_C = cells.start[of_table], cells.end[of_table], cells.score[of_table]
@@ -59,7 +59,7 @@ def links(
 
 
 def _pairs(first_M: Longs, start_C: Ids, end_C: Ids) -> tuple[Longs, Longs, Longs]:
-    """Pairs of mentions that begin where a cell says, and the cell: heads, tails, cells [P]."""
+    """Return the pairs of mentions that start at a cell's tokens, with that cell: heads, tails, cells [P]."""
     order_M = np.argsort(first_M, kind="stable")
     sorted_M = first_M[order_M]
     (head_C, heads_C), (tail_C, tails_C) = (
@@ -68,14 +68,14 @@ def _pairs(first_M: Longs, start_C: Ids, end_C: Ids) -> tuple[Longs, Longs, Long
     )
     pairs_C = heads_C * tails_C
     cell_P = np.repeat(np.arange(len(pairs_C)), pairs_C)
-    number_P = np.arange(len(cell_P)) - np.repeat(np.cumsum(pairs_C) - pairs_C, pairs_C)  # among those of its cell
+    number_P = np.arange(len(cell_P)) - np.repeat(np.cumsum(pairs_C) - pairs_C, pairs_C)  # within its cell
     head_P = head_C[cell_P] + number_P // np.maximum(1, tails_C[cell_P])
     tail_P = tail_C[cell_P] + number_P % np.maximum(1, tails_C[cell_P])
     return order_M[head_P], order_M[tail_P], cell_P
 
 
 def _number(start_C: Ids, end_C: Ids, start_P: Longs, end_P: Longs) -> Longs:
-    """Which of the cells (start, end) is, -1 where none is [P]."""
+    """Return the index of the cell (start, end) of each pair, or -1 if there is none [P]."""
     if not len(start_C):
         return np.full(len(start_P), -1)
     width = 1 + max(int(end_C.max()), int(end_P.max(initial=0)))
@@ -86,7 +86,7 @@ def _number(start_C: Ids, end_C: Ids, start_P: Longs, end_P: Longs) -> Longs:
 
 
 def _unclaimed(mentions: Sequence[tuple[int, int]], found: Iterable[Linked]) -> list[Linked]:
-    """The links that have a cell which none before them has."""
+    """Keep the links with at least one cell that no link before has."""
     claimed: set[tuple[int, int]] = set()
     kept = []
     for link in found:
@@ -98,7 +98,7 @@ def _unclaimed(mentions: Sequence[tuple[int, int]], found: Iterable[Linked]) -> 
 
 
 def components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """0 .. count - 1 in groups, each of those that pairs join; groups and members ascending."""
+    """Return the connected components of 0 .. count - 1 under the pairs, with groups and members ascending."""
     root = list(range(count))
 
     def find(i: int) -> int:

@@ -1,4 +1,4 @@
-"""What a model says of a text, typed. Offsets are characters of the text; a `score` is a probability."""
+"""Typed predictions. Offsets are characters of the text; a `score` is a probability."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class LabelPrediction:
 
 @dataclass(slots=True, frozen=True)
 class ValuePrediction:
-    """The number that a text has."""
+    """The predicted number of a text."""
 
     value: float
 
 
 @dataclass(slots=True, frozen=True)
 class TextPrediction:
-    """The negative log-likelihood of a text's masked tokens together, in nats, and how many these are."""
+    """The total negative log-likelihood of a text's masked tokens, in nats, and their number."""
 
     nats: float
     masked: int
@@ -41,7 +41,7 @@ class SpanPrediction:
 
 @dataclass(slots=True, frozen=True)
 class DiscontinuousPrediction:
-    """A mention of several fragments, in the order of the text; `score` is the lowest of its cells."""
+    """A mention of several fragments, in text order. `score` is the lowest score of its cells."""
 
     category: str
     fragments: tuple[SpanPrediction, ...]
@@ -50,7 +50,7 @@ class DiscontinuousPrediction:
 
 @dataclass(slots=True, frozen=True)
 class RelationPrediction:
-    """A relation from one mention to another; `score` is the lower one of its two cells."""
+    """A relation from one mention to another. `score` is the lower score of its two cells."""
 
     category: str
     head: SpanPrediction
@@ -60,8 +60,8 @@ class RelationPrediction:
 
 @dataclass(slots=True, frozen=True)
 class EventPrediction:
-    """An event: its trigger, and its arguments in the order of the text, with their roles as categories. An
-    argument that is an event itself has the words of that event's trigger."""
+    """An event: its trigger, and its arguments in text order, with their roles as categories. An argument
+    that is itself an event has the span of that event's trigger."""
 
     category: str
     trigger: SpanPrediction
@@ -70,14 +70,14 @@ class EventPrediction:
 
 @dataclass(slots=True, frozen=True)
 class ClusterPrediction:
-    """Mentions of one and the same, in the order of the text; one alone is a cluster too."""
+    """Mentions of the same thing, in text order. A single mention is a cluster too."""
 
     mentions: tuple[SpanPrediction, ...]
 
 
 @dataclass(slots=True, frozen=True)
 class WrittenPrediction:
-    """A text that was written. `score`: the logarithm of its probability, divided by the penalty of its length."""
+    """A generated text. `score`: its log-probability divided by the length penalty."""
 
     text: str
     score: float

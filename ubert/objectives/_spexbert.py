@@ -1,8 +1,8 @@
-"""SpEx-BERT's answers: the span of the source whose start and end score highest together, of those that are
-choices, or words of the text (equation 7, but for spans that are neither or end before they start).
+"""Decode SpEx-BERT: the answer is the span of the source whose start and end have the highest total score
+(equation 7). The span must be a choice, or words of the text, and must not end before it starts.
 
-Scores come as those of tables do: the anchor of a category is the score of its choice, and that of a question the
-score of "unanswerable"; its one cell is the best span of the text.
+The scores have the form of a table's scores. A category's anchor is the score of its choice; a question's
+anchor is the score of "unanswerable", and its single cell is the best span of the text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ubert.schema.errors import UserError
 def choice(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[LabelPrediction]:
-    """The choice with the best score, and its probability among the choices."""
+    """Return the choice with the best score, and its probability among the choices."""
     if not len(scored.anchor):
         return []
     weights = np.exp(scored.anchor.astype(np.float64) - scored.anchor.max())
@@ -41,7 +41,8 @@ def choice(
 def bucket(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[ValuePrediction]:
-    """The number of the bucket with the best score (section 3); the table's decode is the buckets' mean."""
+    """Return the number of the bucket with the best score (section 3). A structure table's prediction is the
+    mean of the buckets instead."""
     if not len(scored.anchor):
         return []
     return [ValuePrediction(float(regression.buckets(query.categories)[int(np.argmax(scored.anchor))]))]
@@ -50,7 +51,7 @@ def bucket(
 def answer(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
-    """The best span of each question over all windows, where it beats "unanswerable" by more than `threshold`."""
+    """Return each question's best span over all windows, if it beats "unanswerable" by more than `threshold`."""
     order = best_first(scored.cells)
     _, first = np.unique(scored.cells.category[order], return_index=True)
     cells = scored.cells.only(order[first])
@@ -67,14 +68,14 @@ DECODE: Mapping[str, Decode] = {
     "regression": bucket,
     "qa": answer,
 }
-"""The tasks that are one span of a source, and how each is decoded."""
+"""The tasks whose answer is one span of a source, with their decoders."""
 
 
 def decoder(task: str) -> Decode:
-    """How a task is decoded.
+    """Return the decoder of a task.
 
     Raises:
-        UserError: SpEx-BERT can't do it.
+        UserError: SpEx-BERT doesn't support the task.
     """
     if task not in DECODE:
         raise UserError(

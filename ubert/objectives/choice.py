@@ -1,5 +1,5 @@
-"""Exactly one of the record's own candidates is right: each is a category of its text, and of its question where
-it has one as the second text."""
+"""Exactly one of the record's own candidates is right. The candidates are categories; a question, if there is
+one, is the second text."""
 
 from ubert.objectives.classification import OBJECTIVE
 

@@ -1,4 +1,4 @@
-"""Exactly one category holds for the whole text: the one whose anchor scores highest."""
+"""Exactly one category holds for the whole text: the one with the highest anchor score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ubert.objectives._common import label, label_targets
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[LabelPrediction]:
-    """The category with the best anchor; the first of equals. None without categories."""
+    """Return the category with the best anchor, the first of equal ones. Without categories, return nothing."""
     return [label(query, scored, int(np.argmax(scored.anchor)))] if len(scored.anchor) else []
 
 

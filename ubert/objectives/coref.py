@@ -1,5 +1,5 @@
-"""Coreference: one table of mentions, and one of links between any two of a cluster, from the earlier to the
-later. Clusters are what links connect."""
+"""Coreference: one table of mentions, and one of links from each mention of a cluster to each later one.
+Clusters are the connected components of the links."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MENTION, SAME = Category("mention", "entity"), Category("refers to the same", "r
 
 
 def tables(categories: Categories) -> Categories:
-    """Mentions and links, whatever the record's own categories."""
+    """Return the tables of mentions and links, whatever the record's own categories are."""
     return (MENTION, SAME)
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """The mentions' cells, and two cells for any two mentions of one cluster."""
+    """Return the mentions' cells, and two cells for each pair of mentions in a cluster."""
     gold, found = Gold(), tokens_of(record, encoding)
     clusters: dict[int, dict[tuple[int, int], int]] = {}
     columns = (column.tolist() for column in found)
@@ -41,8 +41,10 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "nested"
 ) -> list[ClusterPrediction]:
-    """Clusters of mentions, in the order of their first ones. Mentions may overlap, as those of a whole and of its
-    parts do, whatever `overlap` says."""
+    """Return clusters of mentions, ordered by their first mentions.
+
+    `overlap` is ignored: mentions may always overlap, as a whole and its parts do.
+    """
     cells = part(scored.cells, [0])
     chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap="nested")
     read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
@@ -54,7 +56,7 @@ def decode(
 
 
 def _in_order(place: tuple[int, int]) -> tuple[int, int]:
-    """The earlier first, and of those that begin together the longer."""
+    """Sort by start; of mentions with the same start, the longer comes first."""
     return place[0], -place[1]
 
 

@@ -1,11 +1,11 @@
-"""Events in two passes (UBERT, section 3.1): triggers, one table per event type; then for each trigger the
-arguments, one table per role of its type.
+"""Events in two passes (UBERT, section 3.1): first the triggers, with one table per event type; then the
+arguments of each trigger, with one table per role of its type.
 
-The second question names the event type in its instruction and the trigger in its second text, by its words; where
-they occur more than once, with as much around them as tells this place from all others, and the trigger in
-brackets: "the [expression] of IL-4"; where a text repeats itself for longer than that, with the number of the
-repetition behind it. Of a long text it reads the window around the trigger. Events of one type and
-trigger are one question, and come back as one event with the arguments of all.
+The second question names the event type in its instruction, and the trigger's words in its second text. If
+the words occur more than once, they are put in brackets with as much context as makes them unique: "the
+[expression] of IL-4". If the longest context isn't unique either, the number of its occurrence follows. Only
+the window around the trigger is read of a long text. Events with the same type and trigger share one
+question, and are decoded as one event with the arguments of all.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ubert.objectives._common import Gold, choose, in_order, part, spans, tokens
 from ubert.schema.record import Argument, Event, Record
 
 NO_EVENT = "no event with a trigger has it"
-CONTEXT = (0, 1, 2, 4, 8, 16)  # tokens on each side of a trigger, so many as tell its place
+CONTEXT = (0, 1, 2, 4, 8, 16)  # tokens of context on each side of a trigger, tried in order
 
 
 def tables(categories: Categories) -> Categories:
-    """The event types."""
+    """Return the event types."""
     return tuple(category for category in categories if category.kind == "event")
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """The triggers' cells."""
+    """Return the triggers' cells."""
     gold, found = Gold(), tokens_of(record, encoding)
     table = {category: i for i, category in enumerate(tables(record.categories))}
     events = [(event, event.trigger) for event in record.events if event.trigger is not None]
@@ -58,8 +58,11 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
-    """Triggers, or arguments, in the order of the text. Those of different categories may overlap, as a word may
-    be the trigger of two events, and a mention an argument in two roles; those of one as its policy says."""
+    """Return triggers, or arguments, in text order.
+
+    `overlap` applies only within a category. Mentions of different categories may overlap: a word may be the
+    trigger of two events, and a mention an argument in two roles.
+    """
     found: list[SpanPrediction] = []
     for table in range(len(query.categories)):
         cells = part(scored.cells, [table])
@@ -69,7 +72,7 @@ def decode(
 
 
 def argument_targets(record: Record, encoding: Encoding) -> list[tuple[Query, Targets]]:
-    """Of each trigger that has a token and roles to ask for, the cells of its arguments."""
+    """Return the cells of the arguments of each trigger that has a token and whose type has roles."""
     query = OBJECTIVE.query(record.task, record.instruction, record.text, record.pair, record.categories)
     found = tokens_of(record, encoding)
     events: dict[tuple[str, int, int], list[Event]] = {}
@@ -85,7 +88,7 @@ def argument_targets(record: Record, encoding: Encoding) -> list[tuple[Query, Ta
 
 
 def ask(query: Query, encoding: Encoding, found: Sequence[Prediction]) -> list[Query]:
-    """One question for each trigger whose event type has roles."""
+    """Return one question for each trigger whose event type has roles."""
     triggers = [trigger for trigger in found if isinstance(trigger, SpanPrediction)]
     places = align(encoding, [trigger.start for trigger in triggers], [trigger.end for trigger in triggers])
     return [
@@ -96,7 +99,7 @@ def ask(query: Query, encoding: Encoding, found: Sequence[Prediction]) -> list[Q
 
 
 def join(query: Query, found: Sequence[Prediction], answers: Sequence[Sequence[Prediction]]) -> list[Prediction]:
-    """An event for each trigger, with its arguments."""
+    """Combine each trigger with its arguments to an event."""
     given = iter(answers)
     return [
         EventPrediction(
@@ -129,7 +132,7 @@ def _roles(categories: Categories, event: str) -> Categories:
 
 
 def _in_context(text: str, encoding: Encoding, first: int, last: int) -> str:
-    """The words of these tokens, and as much around them as the text has once; or which of those times it is."""
+    """Return the words of these tokens with enough context to be unique, or with the number of the occurrence."""
     start, end = int(encoding.starts[first]), int(encoding.ends[last])
     for more in CONTEXT:
         left = int(encoding.starts[max(0, first - more)])
@@ -144,7 +147,7 @@ def _in_context(text: str, encoding: Encoding, first: int, last: int) -> str:
 
 
 def _arguments(record: Record, found: TokenSpans, events: Sequence[Event]) -> Targets:
-    """Cells of the arguments of events that have one trigger."""
+    """Return the cells of the arguments of events with the same trigger."""
     gold = Gold()
     name = record.categories[events[0].category].name
     table = {role: i for i, role in enumerate(_roles(record.categories, name))}
@@ -165,7 +168,7 @@ def _arguments(record: Record, found: TokenSpans, events: Sequence[Event]) -> Ta
 
 
 def _filler(record: Record, argument: Argument) -> int | None:
-    """The span of an argument: its own, or the trigger of the event that it is."""
+    """Return the span of an argument: its own, or the trigger of the event that is the argument."""
     return argument.span if argument.event is None else record.events[argument.event].trigger
 
 

@@ -12,7 +12,7 @@ from ubert.objectives._common import label, label_targets
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[LabelPrediction]:
-    """Every category whose anchor is above the threshold, in the order of the categories."""
+    """Return every category whose anchor is above the threshold, in the order of the categories."""
     return [label(query, scored, int(i)) for i in np.flatnonzero(scored.anchor > threshold)]
 
 

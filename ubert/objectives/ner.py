@@ -1,8 +1,8 @@
 """Mentions of entity types: one table per type, one cell per mention (UBERT, section 3.1).
 
-The fragments of a discontinuous mention are cells of their own. Where the candidates have a relation (`PARTS`),
-its table links any two fragments of a mention, and mentions are the maximal sets of which any two are linked (the
-maximal cliques of Wang et al., "Discontinuous Named Entity Recognition as Maximal Clique Discovery", 2021).
+Each fragment of a discontinuous mention has its own cell. If the candidates have a relation (`PARTS`), its
+table links each pair of fragments of a mention. Mentions are then the maximal cliques of linked fragments
+(Wang et al., "Discontinuous Named Entity Recognition as Maximal Clique Discovery", 2021).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ PARTS = Category("parts of the same mention", "relation")
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """The mentions' cells, and where the candidates have a relation two cells for any two fragments of one."""
+    """Return the mentions' cells and, if the candidates have a relation, two cells for each pair of fragments
+    of a mention."""
     gold, found = Gold(), tokens_of(record, encoding)
     add_mentions(gold, record, found)
     for table in (i for i, category in enumerate(record.categories) if category.kind == "relation"):
@@ -43,7 +44,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 
 
 def discontinuous(record: Record) -> list[list[int]]:
-    """The spans of each mention of several fragments, in the order of the text, the longer first."""
+    """Return the spans of each mention with several fragments, in text order, the longer first."""
     groups: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
     for i, each in enumerate(record.spans):
         if each.group is not None and each.category is not None and each.side == "text":
@@ -54,8 +55,8 @@ def discontinuous(record: Record) -> list[list[int]]:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction | DiscontinuousPrediction]:
-    """Mentions whose cell is above the threshold, in the order of the text; those of several fragments at their
-    first one."""
+    """Return the mentions whose cell is above the threshold, in text order. Discontinuous ones are sorted by
+    their first fragment."""
     cells = part(scored.cells, (i for i, category in enumerate(query.categories) if category.kind == "entity"))
     chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
     whole = spans(query, encoding, cells, chosen)
@@ -75,7 +76,7 @@ def _start(found: SpanPrediction | DiscontinuousPrediction) -> tuple[int, int]:
 def _joined(
     encoding: Encoding, cells: Cells, table: int, mentions: Sequence[SpanPrediction], threshold: float
 ) -> list[DiscontinuousPrediction]:
-    """Mentions of several fragments, type by type."""
+    """Return the mentions of several fragments, type by type."""
     found = []
     for name in dict.fromkeys(mention.category for mention in mentions):
         same = in_order(mention for mention in mentions if mention.category == name)
@@ -90,8 +91,10 @@ def _joined(
 
 
 def _cliques(linked: Sequence[Linked]) -> list[tuple[list[int], float]]:
-    """The maximal sets of mentions of which any two are linked, and the lowest score of their links; at most as
-    many as there are links, which they are but where nearly everything is linked."""
+    """Return the maximal cliques of linked mentions, each with the lowest score of its links.
+
+    At most as many cliques as links are returned. That is all of them, unless nearly everything is linked.
+    """
     if not linked:
         return []
     import networkx  # here because it takes a while to import

@@ -1,4 +1,4 @@
-"""A question is a category; its answers are cells of the text, or its anchor where the text has none."""
+"""Question answering: a question is a category. Its answers are cells of the text, or its anchor for no answer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ubert.schema.record import Record
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """The cells of all answers; the anchor of each question that the record gives no answer to. A question whose
-    answers are lost has neither."""
+    """Return the cells of all answers, and the anchors of the questions without an answer in the record. A
+    question whose answers are lost has neither."""
     found = span_targets(record, encoding)
     answered = [span.category for span in record.spans if span.category is not None]
     found.gold_anchors = np.setdiff1d(np.arange(len(record.categories)), answered).astype(np.int32)
@@ -22,9 +22,11 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction]:
-    """Answers that beat their question's anchor (no answer) by more than `threshold`, best first: the best one of
-    a question however low it is, others where their cell is above the threshold too. Those of different questions
-    may overlap; those of one as its policy says."""
+    """Return the answers that beat their question's anchor (no answer) by more than `threshold`, best first.
+
+    The best answer to a question needn't be above the threshold itself; the others must be. Answers to
+    different questions may overlap. Answers to one question follow its overlap policy.
+    """
     cells = scored.cells
     order = best_first(cells)
     first = np.zeros(len(order), np.bool_)

@@ -1,5 +1,5 @@
-"""A number of a text, by buckets: categories whose names are numbers, of which the nearest one holds
-(SpEx-BERT, section 3)."""
+"""Predict a number by buckets: categories whose names are numbers, of which the one nearest to the value
+holds (SpEx-BERT, section 3)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ubert.schema.record import Record
 
 
 def buckets(categories: Categories) -> npt.NDArray[np.float64]:
-    """The numbers that the categories stand for."""
+    """Return the numbers of the categories."""
     return np.array([float(category.name) for category in categories])
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """The anchor of the bucket that is nearest to the value; the lower one of two."""
+    """Return the anchor of the bucket that is nearest to the value, the first of equally near ones."""
     if record.value is None or not record.categories:
         return Gold().targets()
     return Gold().targets([int(np.argmin(np.abs(buckets(record.categories) - record.value)))])
@@ -27,7 +27,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[ValuePrediction]:
-    """The expected value: the buckets' mean, weighted by the softmax of their anchors."""
+    """Return the expected value: the mean of the buckets, weighted by the softmax of their anchors."""
     if not len(scored.anchor):
         return []
     weights = np.exp(scored.anchor.astype(np.float64) - scored.anchor.max())

@@ -1,7 +1,7 @@
-"""Relations: a table of mentions per entity type, which all relations share, and a table of links per relation.
+"""Relations: one table of mentions per entity type, shared by all relations, and one table of links per relation.
 
-A link goes from the head to the tail anywhere in the text, so both directions exist. Where mentions have no type,
-one table holds them all.
+A link goes from the head to the tail, in either direction of the text. Mentions without a type are in one
+common table.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ UNTYPED = "entity"
 
 
 def tables(categories: Categories) -> Categories:
-    """Entity types and relations; one table for all mentions where there are no entity types."""
+    """Return the entity types and relations. Without entity types, add one table for all mentions."""
     typed = any(category.kind == "entity" for category in categories)
     return categories if typed else (*categories, Category(UNTYPED, "entity"))
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """The mentions' cells, and two cells for each relation. One between mentions that have others of their cluster
-    beside them holds for each of those."""
+    """Return the mentions' cells, and two cells for each relation. A relation between coreference clusters
+    has cells for each pair of their mentions."""
     gold, found = Gold(), tokens_of(record, encoding)
     untyped = len(record.categories) if len(tables(record.categories)) > len(record.categories) else None
     add_mentions(gold, record, found, untyped)
@@ -52,7 +52,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[SpanPrediction | RelationPrediction]:
-    """Mentions as in `ner`, then the relations between them, best first, whose types fit the relation's."""
+    """Return the mentions as in `ner`, then the relations between mentions of fitting types, best first."""
     kinds = [category.kind for category in query.categories]
     cells = part(scored.cells, (i for i, kind in enumerate(kinds) if kind == "entity"))
     chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
@@ -80,7 +80,7 @@ def decode(
 
 
 def _places(record: Record, found: TokenSpans, i: int) -> list[tuple[int, int]]:
-    """Tokens of the mentions that a relation's end stands for: those of its cluster, or itself alone."""
+    """Return the tokens of the mentions of a relation's end: those of its cluster, or only itself."""
     group = record.spans[i].group
     same = [i] if group is None else [j for j, other in enumerate(record.spans) if other.group == group]
     return [(int(found.first[j]), int(found.last[j])) for j in same if found.first[j] <= found.last[j]]

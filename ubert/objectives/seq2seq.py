@@ -1,4 +1,4 @@
-"""A text to be written from another: a record's target. UniLM learns it (`_unilm.py`), beam search writes it."""
+"""Generate a text (the record's target) from another. UniLM (`ubert/unilm/`) learns it; beam search generates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ubert.schema.record import Record
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """No cells; the record has a target.
+    """Check that the record has a target. There are no cells.
 
     Raises:
         UserError: it has none.
@@ -24,7 +24,11 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[Prediction]:
-    """Raises UserError: there are no cells to predict from."""
+    """Always raise, as there are no cells to predict from.
+
+    Raises:
+        UserError: always; the message names the command that generates.
+    """
     raise UserError("task seq2seq writes texts; use `ubert generate`, or generate(...) in Python")
 
 

@@ -1,4 +1,4 @@
-"""Unlabelled text: it has no candidate categories. It is read in blocks, and predicts its own masked words."""
+"""Unlabelled text, without candidate categories. It is read in blocks, and its masked words are predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ubert.schema.record import Record
 
 
 def targets(record: Record, encoding: Encoding) -> Targets:
-    """Tokens of the spans that the corpus marks: what the masking scheme `entity` draws from."""
+    """Return the cells of the spans that the corpus marks, from which the masking scheme `entity` draws."""
     gold = Gold()
     for i, (first, last, fit) in enumerate(zip(*tokens_of(record, encoding), strict=True)):
         if fit != Fit.LOST and first <= last:
@@ -21,7 +21,11 @@ def targets(record: Record, encoding: Encoding) -> Targets:
 def decode(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[Prediction]:
-    """Raises UserError: there is nothing to predict."""
+    """Always raise, as there are no labels to predict.
+
+    Raises:
+        UserError: always; the message names the command that measures perplexity.
+    """
     raise UserError("task text has no labels to predict; measure its perplexity with `ubert evaluate`")
 
 
