@@ -1,4 +1,4 @@
-"""Every labelled text dataset, one corpus, one model: classify, tag, extract and answer with a structure table."""
+"""One corpus and one model for labelled text datasets: classify, tag, extract and answer with structure tables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     """Load a checkpoint: `ubert.load(path).predict(texts, task="ner", categories=["person", "place"])`.
 
     Args:
-        path: a checkpoint's directory, a run's (its latest checkpoint), or the name of a model of ours, such as
-            universal-small.
-        precision: of matrix products. auto: bf16 where the processor has it, two to three times as fast. With
-            fp32 scores depend neither on the machine nor on the other texts of a batch (but for rounding).
-        verify: hold the checkpoint's files against the hashes that were written with them.
+        path: a checkpoint's directory, a run's (its latest checkpoint), or the name of a model that comes with the
+            package, such as universal-small.
+        precision: precision of matrix products. auto: bf16 if the processor supports it, two to three times as
+            fast. With fp32, scores depend neither on the machine nor on the other texts of a batch (except for
+            rounding).
+        verify: compare the checkpoint's files with the hashes that were written with them.
 
     Raises:
         UserError: there is no checkpoint, or it is damaged.
     """
-    # Here, so that `import ubert` doesn't load torch.
+    # Imported here so that `import ubert` doesn't load torch.
     from ubert.inference.predictor import Predictor
     from ubert.training import checkpoint as checkpoints
 
@@ -38,13 +39,13 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
 
 
 def pipeline(task: str, model: str | Path = "universal-small", **settings: Any) -> Callable[..., Any]:
-    """Make a pipeline that is called as those of `transformers.pipeline` are, and whose results have their shape.
+    """Create a pipeline with the calls and the results of `transformers.pipeline`.
 
     Args:
         task: zero-shot-classification, or token-classification (ner for short), which gives whole entities as
             transformers does with an `aggregation_strategy`.
         model: as `path` of `load`.
-        settings: any settings of the calls, which a call may override. `candidate_labels` are needed for both
+        settings: default settings of the calls, which a call may override. `candidate_labels` are needed for both
             tasks. `instruction` is the task in natural words. zero-shot-classification also takes `multi_label`,
             and token-classification `threshold` and `overlap` (see `Predictor.predict`).
 
@@ -62,8 +63,8 @@ def pipeline(task: str, model: str | Path = "universal-small", **settings: Any) 
 
 
 def checkpoint(path: str | Path) -> Path:
-    """The directory of a checkpoint: `path`, the latest one of the run that it is, or the model of ours that it
-    names.
+    """Return the directory of a checkpoint: `path` itself, the latest checkpoint of the run at `path`, or the
+    model of that name that comes with the package.
 
     Raises:
         UserError: there is none.
