@@ -1,1 +1,1 @@
-"""Mixtures: which records of which corpora are drawn, and how often."""
+"""Mixtures decide which records are drawn from corpora, and how often."""

@@ -1,7 +1,8 @@
-"""The draw of a mixture: what each source is to give, then its members, source by source.
+"""Plan the draws of each source of a mixture, and draw its members.
 
-The records of a source are ordered by a key made of the seed and their stored key. A quota within their number
-takes that many from the front; a larger one repeats all of them equally often, and those at the front once more.
+The records of a source are sorted by a key that is computed from the seed and their stored key. A quota that is
+no larger than the number of records takes that many from the front. A larger quota repeats all records equally
+often, and the first ones once more.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ MEMBERS = pa.schema(
         pa.field("key", pa.uint64(), nullable=False),  # the draw key
     ]
 )
-SAMPLE = 256  # texts of a source that are tokenised to learn how many characters make a token
+SAMPLE = 256  # texts of a source that are tokenised to estimate tokens per character
 
 
 @dataclass(slots=True, frozen=True)
 class Planned:
-    """What a source is to give: of `pool` records, the draws of its strata, which `sql` draws."""
+    """The planned draws of one source: `pool` records may be drawn, and `sql` draws from its strata."""
 
     leaf: MixtureSource
     pool: int
@@ -67,7 +68,10 @@ def plan(
     corpora: Mapping[str, CorpusManifest],
     left: Mapping[str, int],
 ) -> list[Planned]:
-    """What the policy makes of the records that are `left` of each leaf, by its name; in order of the members.
+    """Apply the policy to the records that are `left` in each leaf. The plans are sorted by the name of the leaf.
+
+    Args:
+        left: number of records that may be drawn, by name of the leaf.
 
     Raises:
         UserError: a quota cannot be met.
@@ -100,7 +104,7 @@ def _edges(
     strata: Sequence[Stratum],
     cap: Edge | None = None,
 ) -> Edges:
-    """The records at the ends of the phases, of which nothing but their ranges is sorted."""
+    """Find the last record of each phase. Only the key ranges that hold such records are sorted."""
     places = {one.category: {upto % one.records for upto in accumulate(one.draws)} - {0} for one in strata}
     if not any(places.values()):
         return {}
@@ -129,7 +133,7 @@ def _edges(
 
 
 def _group(mixture: Mixture, source: MixtureSource, corpora: Mapping[str, CorpusManifest]) -> str:
-    """What `by` calls the group of a source; a mixture is a group of its own."""
+    """Return the name of a source's group under `by`. A nested mixture is its own group."""
     if source.mixture or mixture.by == "source":
         return source.name
     corpus = corpora[source.corpus]
@@ -139,7 +143,7 @@ def _group(mixture: Mixture, source: MixtureSource, corpora: Mapping[str, Corpus
 def draw(
     connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Planned, file: pq.ParquetWriter | None
 ) -> dict[str, Any]:
-    """Draw from one source, into a file if there is one; returns what the manifest says of that."""
+    """Draw from one source, and write the members if there is a file. Return the draw's fields of the manifest."""
     characters = 0
     with explained(connection, source_name(mixture, planned.leaf)):
         for batch in connection.sql(planned.sql).to_arrow_reader():
@@ -165,8 +169,8 @@ def draw(
 def count_tokens(
     connection: duckdb.DuckDBPyConnection, mixture: Mixture, manifest: MixtureManifest, encoder: str
 ) -> MixtureManifest:
-    """The manifest with tokens of an encoder: a source's characters, by as many as make a token in its first
-    texts.
+    """Add estimated token counts for an encoder to the manifest. The rate of tokens per character comes from the
+    first texts of each source.
 
     Raises:
         UserError: there is no such encoder.

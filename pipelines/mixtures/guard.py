@@ -1,11 +1,15 @@
-"""What a mixture doesn't draw: records that leak an evaluation split, and records that repeat another one of it.
+"""Find the records that a mixture must not draw: leaks, duplicates, held-out records and suspects.
 
-A leak is a record whose text is in a split that comes before its own (test, validation, train) of any corpus of
-the store, whatever is asked of it there and whatever its pair is; splits that the mixture itself draws from don't
-count. A duplicate has the text and pair of a record that the mixture may draw, and the same is asked of it; the
-first in keeper order stays. With `evidence: audited`, near texts and shared n-grams that audits found count, too.
-With `suspects: drop`, records that `ubert suspects` flagged are not drawn either; with a number, that
-share of them is.
+A leak is a record whose text also occurs in a split that ranks before its own (test, validation, train), in any
+corpus of the store. The task, categories and pair of the other record don't matter. Splits that the mixture
+itself draws from don't count.
+
+A duplicate has the text, pair and prompt (`ASKED` in `pipelines/audit/same.py`) of another record that the mixture
+may draw. The first one in keeper order is kept. With `evidence: audited`, near duplicates and shared n-grams that
+audits found count, too.
+
+With `suspects: drop`, records that `ubert suspects` flagged are not drawn. If `suspects` is a number, that share
+of them is drawn.
 """
 
 from __future__ import annotations
@@ -69,13 +73,13 @@ _NONE = f"""
 def dropped(
     connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, matching: Mapping[str, tuple[str, int]]
 ) -> pa.Table:
-    """Rows of `DROPPED`: one for each record that is not to be drawn.
+    """Return rows of `DROPPED`, one for each record that is not drawn.
 
     Args:
-        matching: by name of a source, the SQL of its records, `FROM ... WHERE ...`, and how many these are.
+        matching: the SQL of each source's records (`FROM ... WHERE ...`) and their number, by name of the source.
 
     Raises:
-        UserError: there is a leak and the mixture refuses them, or an audit that it asks for is missing.
+        UserError: there is a leak and the mixture refuses leaks, or an audit that it needs is missing.
     """
     if not mixture.guarded:
         return DROPPED.empty_table()
@@ -114,10 +118,10 @@ def dropped(
 
 
 def _check_suspects(store: Store, mixture: Mixture, corpus: str) -> None:
-    """Refuse a corpus whose suspects are not known as it is now; one that can have none is left alone.
+    """Check that suspects were computed for the current version of a corpus, if its task can have any.
 
     Raises:
-        UserError: they are of another state of the corpus, or were never looked for.
+        UserError: `ubert suspects` never ran for the corpus, or ran for another version of it.
     """
     manifest, audit = store.current("corpora", corpus)[1], f"{SUSPECTS_OF}{corpus}"
     known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
@@ -129,14 +133,14 @@ def _check_suspects(store: Store, mixture: Mixture, corpus: str) -> None:
 
 
 def counts(rows: pa.Table) -> Counter[tuple[str, str, str]]:
-    """How many rows there are of each corpus, split and reason."""
+    """Count rows by corpus, split and reason."""
     return Counter(zip(*(rows.column(name).to_pylist() for name in ("corpus", "split", "reason")), strict=True))
 
 
 def _repeated(connection: duckdb.DuckDBPyConnection, matching: Mapping[str, tuple[str, int]]) -> pa.Table:
-    """Hashes `h` of the texts that more than one record has, of all sources together.
+    """Return the hashes `h` of texts that occur in more than one record, over all sources together.
 
-    They are sorted in as many parts as keep `PART` of them in memory at a time.
+    The hashes are sorted in parts, so that at most about `PART` of them are in memory at a time.
     """
     parts = -(-sum(count for _, count in matching.values()) // PART)
     found = []
@@ -154,7 +158,7 @@ def _repeated(connection: duckdb.DuckDBPyConnection, matching: Mapping[str, tupl
 
 
 def evaluation_sql(mixture: Mixture) -> str:
-    """The evaluation records of the store that guard a mixture; of one text in one split rank, the first."""
+    """Return the SQL of the evaluation records that a mixture must not leak: the first record of each text."""
     return (
         f"SELECT {TEXT_HASH} AS text_hash, record_id AS other_id, corpus::VARCHAR AS other_corpus,\n"
         "       split::VARCHAR AS other_split\n"
@@ -164,8 +168,8 @@ def evaluation_sql(mixture: Mixture) -> str:
 
 
 def pool_sql(mixture: Mixture, records: str) -> str:
-    """Of the records of a source, those that may be leaks or duplicates: their text is `repeated` in the mixture
-    or in `evaluation`, or an audit found them. They are rows of `pool`."""
+    """Return the SQL of rows of `pool`: records of a source that may be leaks or duplicates. Their text is in
+    `repeated` or in `evaluation`, or an audit found them."""
     suspects = (
         f"(hash(content_hash) IN (FROM repeated) OR hash({TEXT_HASH}) IN (SELECT hash(text_hash) FROM evaluation))"
     )
@@ -185,7 +189,7 @@ def pool_sql(mixture: Mixture, records: str) -> str:
 
 
 def dropped_sql(mixture: Mixture) -> str:
-    """The SQL that finds what is not drawn, over `pool`, `evaluation` and the views."""
+    """Return the SQL that selects the dropped records from `pool`, `evaluation` and the views."""
     audited = mixture.evidence == "audited"
     outside = _outside(mixture, "evaluation_corpus", "evaluation_split")
     leaks = _LEAKS + (_AUDITED_LEAKS.format(outside=outside) if audited else "")
@@ -209,8 +213,8 @@ def dropped_sql(mixture: Mixture) -> str:
 
 
 def _wrong(mixture: Mixture) -> str:
-    """Which suspects are not drawn: all that are flagged, or those that the draw of a share leaves out. MD5 is the
-    same in every version of DuckDB."""
+    """Return the SQL condition of suspects that are not drawn: all flagged ones, or a pseudo-random share of them.
+    MD5 gives the same result in every version of DuckDB."""
     if isinstance(mixture.suspects, str):
         return "flagged"
     drawn = f"('0x' || md5({mixture.seed} || '/' || record_id)[:8])::UBIGINT / 4294967296"
@@ -218,6 +222,6 @@ def _wrong(mixture: Mixture) -> str:
 
 
 def _outside(mixture: Mixture, corpus: str, split: str) -> str:
-    """Not among the splits that the mixture itself draws from."""
+    """Return the SQL condition that excludes the splits that the mixture itself draws from."""
     drawn = ", ".join(f"('{source.corpus}', '{source.split}')" for source in mixture.leaves)
     return f"({corpus}, {split}) NOT IN ({drawn})"

@@ -1,7 +1,7 @@
-"""A mixture: which records, how often. Its YAML becomes SQL over the corpora; the draw is the same every time.
+"""Draw a mixture. Its YAML becomes SQL over the corpora, and the same input always gives the same draw.
 
-Leaks and duplicates are left out first (`guard.py`), and written down beside the members; the policy makes numbers
-of draws of what is left (`shares.py`); then each source is drawn from (`draw.py`).
+First, leaks and duplicates are dropped and listed in a file beside the members (`guard.py`). Then the policy
+computes the number of draws from the remaining records (`shares.py`). Last, each source is drawn (`draw.py`).
 """
 
 from __future__ import annotations
@@ -48,23 +48,25 @@ def mix(
     encoder: str | None = None,
     dry_run: bool = False,
 ) -> MixtureManifest:
-    """Draw a mixture; with `dry_run`, only say what would be drawn. What is drawn already is left as it is.
+    """Draw a mixture. A mixture that is already drawn is not drawn again.
 
     Args:
         root: the store that has the corpora.
         into: the store that gets the mixture; default: the same one.
-        encoder: whose tokens the manifest is to count, if any.
+        encoder: the encoder whose tokens the manifest counts, if any.
+        dry_run: compute the manifest, but write nothing.
 
     Raises:
-        UserError: a corpus is not ingested or its licence not allowed, a `where` is wrong or matches nothing,
-            there is a leak and the mixture refuses them, a quota cannot be met, or there is no such encoder.
+        UserError: a corpus is not ingested, its licence is not allowed, or the encoder doesn't exist. A `where` is
+            wrong or matches nothing. The mixture refuses leaks and there is one, or a quota cannot be met.
     """
     store, target = (Store(place.absolute()) for place in (root, into or root))
     return persistent(lambda: _mix(mixture, store, target, encoder, dry_run))
 
 
 def composition(manifest: MixtureManifest) -> pa.Table:
-    """What a mixture is made of, a row a source and one for all; `share` is that of its tokens, 0 to 1."""
+    """Return one row for each source and one for the whole mixture. `share` is a source's share of the tokens,
+    0 to 1."""
     tokens = sum(source.tokens or 0 for source in manifest.sources)
     rows = []
     for source in manifest.sources:
@@ -147,7 +149,7 @@ def _mix(mixture: Mixture, store: Store, target: Store, encoder: str | None, dry
 
 
 class Matched(NamedTuple):
-    """How many records of a source match, and how many of them are dropped."""
+    """The number of records of a source that match, and of those that are dropped, by reason."""
 
     available: int
     dropped_leaks: int
@@ -157,12 +159,16 @@ class Matched(NamedTuple):
 
     @property
     def left(self) -> int:
-        """Records that may be drawn."""
+        """Return the number of records that may be drawn."""
         return self.available - sum(self[1:])
 
 
 def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) -> dict[str, Matched]:
-    """By name of the leaf. Raises `UserError` where no record is left."""
+    """Count matching and dropped records by name of the leaf.
+
+    Raises:
+        UserError: no record of a leaf is left.
+    """
     fallen = counts(drops)
     found = {}
     for leaf in mixture.leaves:
@@ -187,7 +193,7 @@ def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) ->
 def _members(
     connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Sequence[Planned], path: Place | None
 ) -> dict[str, dict[str, Any]]:
-    """Draw from each source, into one file where a path is given; returns what the manifest says of the draws."""
+    """Draw from each source, and write the members if a path is given. Return the manifest's fields by leaf."""
     with ExitStack() as stack:
         file = None
         if path is not None:
@@ -198,14 +204,18 @@ def _members(
 
 
 def _audits_seen(store: Store, mixture: Mixture) -> list[str]:
-    """Fingerprints of the audits that a `where` may have looked at."""
+    """Return the fingerprints of all audits if there is a `where`, because it may query them."""
     if not any(leaf.where for leaf in mixture.leaves):
         return []
     return [store.current("audits", name)[1].fingerprint for name in store.names("audits")]
 
 
 def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> None:
-    """Refuse corpora whose licence is not among those that the mixture, or one that it is made of, names."""
+    """Check that the mixture, and each mixture nested in it, allows the licences of its corpora.
+
+    Raises:
+        UserError: a licence is not allowed; one line for each corpus.
+    """
     asked, known = ", ".join(mixture.licences), ", ".join([*POLICIES, *CLASSES])
     problems = [
         f"mixture {mixture.name}: the licence of {corpus.name} is {corpus.licence!r} ({corpus.licence_class}), "
@@ -224,8 +234,8 @@ def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> 
 def _counted(
     connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, corpora: Mapping[str, CorpusManifest]
 ) -> dict[str, int]:
-    """How many records of each leaf match, by its name. What a `where` costs is bounded here once: it is the same
-    wherever else it is evaluated.
+    """Count the matching records of each leaf, by its name. A `where` runs here in a sandbox with limits; later
+    evaluations cost the same, so they run without.
 
     Raises:
         UserError: a `where` is wrong, needs too much or matches nothing.

@@ -1,4 +1,4 @@
-"""The mixture that a recipe trains on: its own, or with a share of another that is replayed."""
+"""Build the mixture that a recipe trains on: its own, or its own with a replayed share of another one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ubert.schema.recipe import Recipe
 
 
 def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
-    """The mixture of a recipe. With `replay`, it has as many draws of the recipe's own mixture as that has alone,
-    and beside them the share of the other; of a split that both draw from, the recipe's own draws count.
+    """Return the mixture of a recipe. With `replay`, it keeps the number of draws from the recipe's own mixture,
+    and adds draws from the other one. If both draw from the same split, only the recipe's own draws count.
 
     Raises:
-        UserError: there is no such mixture, it can't be drawn, or one with phases is to be replayed or beside it.
+        UserError: there is no such mixture, it can't be drawn, or one of two mixtures with `replay` has phases.
     """
     own = mixture(recipe.mixture, specs)
     if recipe.replay is None:

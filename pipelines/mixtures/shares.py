@@ -1,6 +1,6 @@
-"""What a mixture's policy makes of numbers of records: exact numbers of draws, the same on every machine.
+"""Compute exact numbers of draws from a mixture's policy and numbers of records, the same on every machine.
 
-Rates are quantised once, all that follows is in fractions: no rounding of one processor differs from another's.
+Rates are quantised once, and all later steps use fractions, so that floating-point rounding has no effect.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Pools = Mapping[str, int]  # records that may be drawn, by name of the leaf
 
 
 def quotas(mixture: Mixture, pools: Pools, group: Callable[[MixtureSource], str]) -> dict[str, list[int]]:
-    """How often to draw from each leaf, by its name, phase by phase: shares of `size` by largest remainder, ties
-    to the first by name.
+    """Return the number of draws from each leaf in each phase, by name of the leaf. `size` is apportioned by
+    largest remainder; ties go to the first name.
 
     Args:
-        group: what `by` calls the group of a source.
+        group: returns the group of a source, as `by` defines it.
 
     Raises:
         UserError: a source would get no draw, or more than `max_copies` allows.
@@ -62,12 +62,12 @@ def _check(mixture: Mixture, leaf: MixtureSource, pool: int, quota: int, share: 
 
 
 def counted(mixture: Mixture, pools: Pools) -> int:
-    """The default `size`: the sum of min(n * scale, maximum)."""
+    """Return the default `size`: the sum of min(n * scale, maximum)."""
     return max(1, round(sum(_bounded(mixture, _number(source, pools)) for source in mixture.sources)))
 
 
 def apportion(size: int, shares: Mapping[str, Fraction]) -> dict[str, int]:
-    """Split `size` in proportion to `shares` by largest remainder, ties to the first by name."""
+    """Split `size` in proportion to `shares` by largest remainder; ties go to the first name."""
     whole = sum(shares.values())
     exact = {name: size * share / whole for name, share in shares.items()}
     draws = {name: math.floor(of_name) for name, of_name in exact.items()}
@@ -80,12 +80,12 @@ def apportion(size: int, shares: Mapping[str, Fraction]) -> dict[str, int]:
 def balanced(
     phases: Sequence[int], sizes: Mapping[str, int], balance: float, max_copies: int
 ) -> dict[str, list[int]]:
-    """How often to draw from the records of each category, phase by phase: in proportion to n^(1/balance), none of
-    the n more than `max_copies` times; what a category can't take falls to the others.
+    """Return the number of draws from each category in each phase, in proportion to n^(1/balance). No record is
+    drawn more than `max_copies` times; the other categories get what exceeds this limit.
 
     Args:
-        phases: the draws of the source; their sum is at most `max_copies` times that of `sizes`.
-        sizes: n by category.
+        phases: the draws of the source in each phase; their sum is at most `max_copies` times the sum of `sizes`.
+        sizes: number of records n by category.
     """
     rates = {name: _quantised(math.pow(size, 1 / balance)) for name, size in sizes.items()}
     found: dict[str, list[int]] = {name: [] for name in sizes}
@@ -99,7 +99,8 @@ def balanced(
 
 
 def _filled(quota: int, rates: Mapping[str, Fraction], room: Mapping[str, int]) -> dict[str, int]:
-    """Split `quota` by rates; a name that has less room than its part is filled, and the rest is split again."""
+    """Split `quota` by rates. If a part exceeds the capacity (`room`) of its name, the name gets its capacity, and
+    the rest is split again among the others."""
     open_, full = dict(rates), dict[str, int]()
     while True:
         draws = apportion(quota - sum(full.values()), open_) if open_ else {}
@@ -114,8 +115,11 @@ def _filled(quota: int, rates: Mapping[str, Fraction], room: Mapping[str, int]) 
 def _shares(
     mixture: Mixture, pools: Pools, group: Callable[[MixtureSource], str], weights: Mapping[str, float]
 ) -> dict[str, Fraction]:
-    """Shares of the leaves, by name: of a group in proportion to what the policy makes of its n records, of a
-    source in its group to weight * n. They sum to 1, or are all 0."""
+    """Return the shares of the leaves, by name. They sum to 1, or are all 0.
+
+    A group's share is proportional to the policy's rate for its n records. A source's share of its group is
+    proportional to weight * n.
+    """
     numbers = {source.name: _number(source, pools) for source in mixture.sources}
     groups: dict[str, int] = {}
     for source in mixture.sources:
@@ -139,7 +143,7 @@ def _weight(source: MixtureSource, weights: Mapping[str, float]) -> Fraction:
 
 
 def _number(source: MixtureSource, pools: Pools) -> int:
-    """n: a mixture's `size`, where it states one."""
+    """Return n: the records of a source; for a nested mixture its `size`, or the sum over its sources."""
     if source.mixture is None:
         return pools[source.name]
     return source.mixture.size or sum(_number(inside, pools) for inside in source.mixture.sources)

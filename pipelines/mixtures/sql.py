@@ -1,4 +1,4 @@
-"""The SQL of a mixture: what its YAML comes to."""
+"""Build the SQL of a mixture from its YAML."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipelines.mixtures.guard import dropped_sql, evaluation_sql, pool_sql
 from pipelines.mixtures.where import one_condition
 from ubert.schema.mixture import Mixture, MixtureSource
 
-_PRIME = (1 << 48) - 59  # the key's halves times 30 bits each, modulo a prime: another order for each seed
-_RANGE = 36  # bits of a key in its range: 4,096 ranges
+_PRIME = (1 << 48) - 59  # each half of a key is multiplied by 30 bits, modulo this prime: each seed has its order
+_RANGE = 36  # low bits of a 48-bit key within its range: there are 4,096 ranges
 
 
 class Stratum(NamedTuple):
-    """The `records` of a source that have one category as their rarest (all of them where `category` is empty),
-    and the draws from them, phase by phase."""
+    """The number of `records` of a source whose rarest category is `category`, and their draws in each phase. An
+    empty `category` means all records of the source."""
 
     category: str
     records: int
@@ -26,20 +26,21 @@ class Stratum(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """The last of the first records of a stratum, in order of the draw."""
+    """The last record of a prefix of a stratum, in the order of the draw."""
 
     key: int
     record_id: str
 
 
-Edges = dict[tuple[str, int], Edge]  # by category and number of first records
+Edges = dict[tuple[str, int], Edge]  # by category and length of the prefix
 
 
 def explain(mixture: Mixture) -> str:
-    """The SQL of a mixture: what counts, what is dropped, then what draws.
+    """Return the SQL of a mixture for `--explain`: it counts, selects dropped records, then draws.
 
-    `$copies_i` of a record follow from its place in the draw's order of its source: SQL that the policy makes of
-    how many may be drawn, with the records at the places where copies change, which are in `$ranges_i` of keys.
+    `$copies_i` stands for SQL that computes the copies of a record from its position in the order of source i.
+    That SQL needs the number of records, and the records at which the copies change. `$ranges_i` stands for the
+    ranges of keys that hold these records.
 
     Raises:
         UserError: a `where` is not one SQL condition.
@@ -62,34 +63,34 @@ def explain(mixture: Mixture) -> str:
 
 
 def source_name(mixture: Mixture, leaf: MixtureSource) -> str:
-    """How errors name a source."""
+    """Return the name of a source for error messages."""
     return f"mixture {mixture.name}: source {leaf.name}"
 
 
 def count_sql(mixture: Mixture, leaf: MixtureSource) -> str:
-    """How many records of a source match."""
+    """Count the records of a source that match."""
     return f"SELECT count(*)\n{matching(mixture, leaf)}"
 
 
 def text_sql(mixture: Mixture, leaf: MixtureSource, limit: int) -> str:
-    """Texts of a source: the first ones that match."""
+    """Select the texts of the first `limit` records of a source that match."""
     return f"SELECT text, coalesce(pair, '') AS pair\n{matching(mixture, leaf)}\nLIMIT {limit}"
 
 
 def strata_sql(mixture: Mixture, leaf: MixtureSource, cap: Edge | None = None) -> str:
-    """The records that may be drawn from a source, by their rarest category."""
+    """Count the records that may be drawn from a source, by their rarest category."""
     pool = _pool(mixture, leaf, cap)
     return f"SELECT category, count(*) AS records FROM (\n{pool}\n)\nGROUP BY category ORDER BY category"
 
 
 def ranges_sql(mixture: Mixture, leaf: MixtureSource, cap: Edge | None = None) -> str:
-    """How many records that may be drawn have their key in which range."""
+    """Count the records that may be drawn, by category and range of keys."""
     pool = _pool(mixture, leaf, cap)
     return f"SELECT category, key >> {_RANGE} AS range, count(*)\nFROM (\n{pool}\n)\nGROUP BY ALL ORDER BY ALL"
 
 
 def inside_sql(mixture: Mixture, leaf: MixtureSource, ranges: str, cap: Edge | None = None) -> str:
-    """The records of some ranges, rows of category and range, in order of the draw."""
+    """Select the records of some ranges, given as SQL rows of category and range, in the order of the draw."""
     pool = _pool(mixture, leaf, cap)
     return (
         f"SELECT category, key >> {_RANGE} AS range, key, record_id\nFROM (\n{pool}\n)\n"
@@ -98,8 +99,8 @@ def inside_sql(mixture: Mixture, leaf: MixtureSource, ranges: str, cap: Edge | N
 
 
 def copies_sql(strata: Sequence[Stratum], edges: Edges) -> list[str]:
-    """How often a record is drawn, phase by phase: all alike, and the first ones of its stratum once more; less
-    what was drawn before the phase."""
+    """Return for each phase the SQL of a record's number of copies. All records of a stratum have the same number,
+    and the first ones have one more; the copies of earlier phases are subtracted."""
     upto = [dict(enumerate(accumulate(stratum.draws, initial=0))) for stratum in strata]
 
     def one(stratum: Stratum, before: int, upto: int) -> str:
@@ -116,7 +117,7 @@ def copies_sql(strata: Sequence[Stratum], edges: Edges) -> list[str]:
 
 
 def draw_sql(mixture: Mixture, leaf: MixtureSource, copies: Sequence[str], cap: Edge | None = None) -> str:
-    """The draw from a source: rows of `members.parquet`, and their `characters`, phase by phase, in order of the
+    """Select the rows of `members.parquet` of a source, with their `characters`, by phase in the order of the
     draw."""
     pool = _pool(mixture, leaf, cap)
     phases = "\nUNION ALL\n".join(
@@ -128,13 +129,13 @@ def draw_sql(mixture: Mixture, leaf: MixtureSource, copies: Sequence[str], cap: 
 
 
 def members_sql(draws: Sequence[str]) -> str:
-    """The members of a mixture, from the draws of its sources."""
+    """Select the members of a mixture from the draws of its sources."""
     columns = "record_id, corpus, split, phase, copies, key"
     return "\nUNION ALL\n".join(f"SELECT {columns} FROM (\n{draw}\n)" for draw in draws)
 
 
 def matching(mixture: Mixture, leaf: MixtureSource) -> str:
-    """The records of a source that match."""
+    """Return the FROM and WHERE clauses of the records of a source that match."""
     return (
         f"    FROM (SELECT * FROM records WHERE corpus = '{leaf.corpus}' AND split = '{leaf.split}')\n"
         f"    WHERE ({condition(mixture, leaf)}\n    )"
@@ -142,8 +143,8 @@ def matching(mixture: Mixture, leaf: MixtureSource) -> str:
 
 
 def _pool(mixture: Mixture, leaf: MixtureSource, cap: Edge | None) -> str:
-    """The records that may be drawn: record_id, draw key, characters, and the rarest category, '' where that
-    doesn't matter; of those up to `cap`, if there is one."""
+    """Select the records that may be drawn, up to `cap` if there is one: record_id, draw key, characters, and the
+    rarest category ('' without `balance`)."""
     a, b, c = _draw_factors(mixture.seed)
     key = f"((key >> 32) * {a} + (key & 4294967295) * {b} + {c}) % {_PRIME} AS key"
     columns = f"record_id, {key}, characters" + (f", {NAMED} AS names" if leaf.balance else ", '' AS category")
@@ -157,28 +158,28 @@ def _pool(mixture: Mixture, leaf: MixtureSource, cap: Edge | None) -> str:
 
 
 def _upto(edge: Edge) -> str:
-    """Whether a record is among the first ones."""
+    """Return the SQL condition that a record is at or before `edge`."""
     return f"(key < {edge.key} OR (key = {edge.key} AND record_id <= {literal(edge.record_id)}))"
 
 
 def _among(edges: Edges, stratum: Stratum, place: int) -> str:
-    """1 where a record is among so many first ones, else 0."""
+    """Return SQL that is 1 if a record is among the first `place` ones of its stratum, else 0."""
     return f"{_upto(edges[stratum.category, place])}::INTEGER" if place else "0"
 
 
 def literal(value: str | int) -> str:
-    """As SQL has it."""
+    """Return a value as a SQL literal."""
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
-# Names of the categories that hold in a record, each once.
+# The distinct names of the categories that are annotated in a record.
 NAMED = """list_distinct(list_transform(
         labels || list_transform(spans, lambda item: item.category)
                || list_transform(relations, lambda item: item.category)
                || list_transform(events, lambda item: item.category),
         lambda i: categories[i + 1].name))"""
 
-# A record belongs to the one of its categories that the fewest records have; '' has those without one.
+# A record belongs to the rarest of its categories, or to '' if it has none.
 _RAREST = """    WITH pool AS (
 {pool}
     ), named AS (SELECT record_id, unnest(names) AS category FROM pool),
@@ -191,12 +192,12 @@ _RAREST = """    WITH pool AS (
 
 
 def condition(mixture: Mixture, leaf: MixtureSource) -> str:
-    """The `where` of a source."""
+    """Return the `where` of a source as SQL."""
     return "true" if leaf.where is None else one_condition(leaf.where, f"{source_name(mixture, leaf)}: where")
 
 
 def _draw_factors(seed: int) -> list[int]:
-    """Two of 30 bits, for the halves of a key, and one of 62: no sum leaves 64 bits."""
+    """Return two factors of 30 bits for the halves of a key, and a summand of 62 bits. The sum fits 64 bits."""
     digest = blake3(f"ubert mixture {seed}".encode()).digest()
     a, b, c = (int.from_bytes(digest[i : i + 8], "little") for i in (0, 8, 16))
     return [(a >> 35) | 1 << 29, (b >> 35) | 1 << 29, c >> 2]

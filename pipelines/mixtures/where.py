@@ -1,7 +1,8 @@
-"""What a mixture's `where` may say: a function of the record, with one value in every run and on every machine.
+"""Check a mixture's `where`: it must be a function of the record, with the same value in every run and machine.
 
-Functions are allowed by a list: a new version of DuckDB brings new ones, and a string may hold a query. Rows whose
-order is not fixed (LIMIT, samples, windows, `first`, sums of fractions) are no function of the record either.
+Only functions of an allow-list may occur. A new version of DuckDB may add others, and some functions run a query
+that is given as a string. LIMIT, samples, windows, `first` and sums of fractions are refused, because they depend
+on the order of rows.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ ALLOWED = _words("""
 VIEWS = _words("""
     records categories labels spans relations events arguments rejects mismatches files corpora duplicates
     contradictions leaks contamination
-""")  # that are made of the mixture's corpora and of the audits, which its fingerprint has
+""")  # views over the mixture's corpora and over audits; the mixture's fingerprint covers both
 _WORDS = _words("""
     current_catalog current_database current_date current_role current_schema current_time current_timestamp
     current_user localtime localtimestamp session_user user
@@ -77,10 +78,10 @@ MIXTURE = "a mixture must be the same every time; to draw some records of many, 
 
 
 def one_condition(condition: str, said: str) -> str:
-    """A condition, parsed alone, so that nothing in it can end the clause that it is put into.
+    """Parse a condition on its own, so that nothing in it can end the clause that it becomes a part of.
 
     Raises:
-        UserError: it is not one; begins with `said`.
+        UserError: it is not one SQL condition; the message begins with `said`.
     """
     try:
         return str(duckdb.SQLExpression(condition))
@@ -90,10 +91,10 @@ def one_condition(condition: str, said: str) -> str:
 
 
 def check(connection: duckdb.DuckDBPyConnection, condition: str, said: str, why: str = MIXTURE) -> None:
-    """Refuse a condition that is more than a function of the record.
+    """Check that a condition is a function of the record.
 
     Raises:
-        UserError: names what it uses; begins with `said`, and ends with `why`.
+        UserError: names what the condition uses; the message begins with `said` and ends with `why`.
     """
     [[tree]] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {condition}"]).fetchall()
     parsed = json.loads(tree)
@@ -105,7 +106,8 @@ def check(connection: duckdb.DuckDBPyConnection, condition: str, said: str, why:
 
 
 def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """The objects in parsed SQL, each with the tables that it knows; without recursion, as it may be deep."""
+    """Yield the nodes of parsed SQL, each with the tables in its scope. There is no recursion, as SQL may be
+    deeply nested."""
     open_: list[tuple[Any, frozenset[str]]] = [(tree, VIEWS)]
     while open_:
         one, known = open_.pop()
@@ -118,7 +120,7 @@ def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
 
 
 def _varying(node: dict[str, Any], known: frozenset[str]) -> str | None:
-    """What of a node of parsed SQL isn't a function of the record."""
+    """Describe why a node of parsed SQL isn't a function of the record; None if it is one."""
     kind = node.get("type")
     if node.get("class") == "WINDOW":
         return f"{node['function_name']} OVER depends on other rows, and perhaps on their order"
