@@ -1,1 +1,1 @@
-"""Shards: mixtures that are tokenised once, into files that training maps into memory."""
+"""Shards are tokenised mixtures, in files that training maps into memory."""

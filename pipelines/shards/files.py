@@ -1,4 +1,4 @@
-"""Parts of corpora as shards, and what a mixture makes of them: copies of rows, numbers of prompts."""
+"""Write the files of shards: the rows of each part, and the mixture's copies, prompts and categories."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
 from ubert.schema.record import Task
 
-BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # a record batch ends before it has more: 64 MB of ids
-CATEGORY_TOKENS = 64  # of a category name, question or instruction; longer ones are cut and counted
+BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # limits of a record batch; the tokens are 64 MB of ids
+CATEGORY_TOKENS = 64  # limit of a category name, question or instruction; longer ones are cut and counted
 COUNTED = ("records", "rows", "tokens", "cut", "spans", "exact", "widened", "narrowed", "links")
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Unit:
-    """One part of a corpus to be tokenised into files called `name`: all of its records, or (`whole` is false)
-    those that are drawn. `copies_RF`: of each record of the part, how often each phase of an epoch shows it."""
+    """One part of a corpus to tokenise into files called `name`.
+
+    If `whole` is true, all records are tokenised, otherwise only those that are drawn. `copies_RF` is the number
+    of copies of each record of the part in each phase of an epoch.
+    """
 
     corpus: str
     part: Place
@@ -44,40 +47,44 @@ class Unit:
 
     @property
     def drawn(self) -> npt.NDArray[np.bool_]:
-        """Which records [R] are drawn."""
+        """Return a mask [R] of the records that are drawn."""
         return np.asarray(self.copies_RF.any(axis=1))
 
     @property
     def shard(self) -> Place:
-        """The file of its rows; it appears last and whole: the unit is done when it is there."""
+        """Return the file of the unit's rows. It is written last, atomically: if it exists, the unit is done."""
         return self.directory / f"shard-{self.name}.arrow"
 
     @property
     def lost(self) -> Place:
-        """The file of what its records lost."""
+        """Return the file of annotations and text that the records lost."""
         return self.directory / f"lost-{self.name}.parquet"
 
     @property
     def files(self) -> tuple[Place, Place]:
-        """All that it makes, in the order of making."""
+        """Return all files of the unit, in the order in which they are written."""
         return self.lost, self.shard
 
 
 Paraphrases = Mapping[str, Sequence[str]]
-"""Other words for names of categories and instructions."""
+"""Paraphrases of category names and instructions, by name."""
 
 
 @dataclass(slots=True)
 class Numbers:
-    """Words (text and kind) and prompts (instruction and categories, by their words' numbers), in order; `others`:
-    the words that say the same as one."""
+    """Ids of words and prompts, in order of their first use.
+
+    A word is a text with its kind. A prompt is the id of an instruction and the ids of its categories. `others`
+    has the ids of each word's paraphrases.
+    """
 
     words: dict[tuple[str, str], int] = field(default_factory=dict)
     prompts: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     others: dict[int, dict[int, None]] = field(default_factory=dict)
 
     def of(self, prompts: pa.StructArray, task: Task) -> npt.NDArray[np.int32]:
-        """Numbers of a part's prompts (`PROMPT_WORDS`), whose instructions may also be their task's in general."""
+        """Return the ids of a part's prompts (`PROMPT_WORDS`). The task's general instruction becomes a paraphrase
+        of each instruction."""
         columns = [column.to_pylist() for column in prompts.flatten()]
         found = np.array([self._number(*row) for row in zip(*columns, strict=True)], np.int32)
         for instruction in dict.fromkeys(columns[0]):
@@ -85,7 +92,7 @@ class Numbers:
         return found
 
     def rephrase(self, paraphrases: Paraphrases) -> None:
-        """Add the other words for all words so far."""
+        """Add the paraphrases of all words so far."""
         for word in [*self.words]:
             self._also(word, paraphrases.get(word[0], ()))
 
@@ -119,8 +126,8 @@ def write_unit(unit: Unit, rows: Rows, batches: Iterable[pa.RecordBatch]) -> Non
 def write(
     units: Sequence[Unit], tokenizer: Tokenizer, directory: Place, paraphrases: Paraphrases
 ) -> dict[str, Any]:
-    """Write what a mixture makes of finished units: draws, prompts, categories and `lost.parquet`; returns what
-    the manifest says of them.
+    """Write the mixture's files over finished units: draws, prompts, categories and `lost.parquet`. Return their
+    fields of the manifest.
 
     Raises:
         UserError: the store can't be written.
@@ -153,7 +160,7 @@ def write(
 
 
 def described(path: Path, name: str) -> ShardFile:
-    """What a manifest says of an Arrow file of that name."""
+    """Return the manifest's entry for an Arrow file of that name."""
     file = pa.ipc.open_file(pa.memory_map(str(path)))
     batches = [file.get_batch(i) for i in range(file.num_record_batches)]
     return ShardFile(
@@ -162,7 +169,7 @@ def described(path: Path, name: str) -> ShardFile:
 
 
 def checksum(path: Place) -> str:
-    """Hex blake3 of a file."""
+    """Return the hex blake3 of a file."""
     if isinstance(path, ObjectPath):
         hashed = blake3()
         for block in path.blocks():
@@ -172,7 +179,7 @@ def checksum(path: Place) -> str:
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in as few batches as may be."""
+    """Merge batches up to `BATCH_ROWS` rows and `BATCH_TOKENS` tokens."""
     waiting: list[pa.RecordBatch] = []
     rows = tokens = 0
     for batch in batches:
@@ -199,8 +206,8 @@ def _lost_by_drawn(unit: Unit) -> pa.Table:
 
 
 def _aligned(unit: Unit, path: Path, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
-    """Write the draws of a unit's rows, whose shard is at `path`; returns what became of its records that are
-    drawn."""
+    """Write the draws of a unit whose shard is at `path`. Return how the annotations of its drawn records align
+    with tokens."""
     shard = pa.ipc.open_file(pa.memory_map(str(path)))
     kept, rows, tokens = np.zeros(4, np.int64), 0, 0
     number_P: Ids | None = None
@@ -208,7 +215,7 @@ def _aligned(unit: Unit, path: Path, lost: pa.Table, numbers: Numbers, draws: pa
         batch = shard.get_batch(i)
         copies_RF = unit.copies_RF[batch.column("record").to_numpy()]
         prompt = batch.column("prompt")
-        if number_P is None:  # of all batches
+        if number_P is None:  # the dictionary is the same in all batches
             number_P = numbers.of(prompt.dictionary, batch.column("task")[0].as_py())
         schema = draws_schema(copies_RF.shape[1])
         copies = pa.FixedSizeListArray.from_arrays(pa.array(copies_RF.ravel()), type=schema.field("copies").type)
@@ -239,7 +246,7 @@ def _aligned(unit: Unit, path: Path, lost: pa.Table, numbers: Numbers, draws: pa
 
 
 def _total(parts: Sequence[Alignment]) -> Alignment:
-    """The sum of alignments of one corpus."""
+    """Sum the alignments of one corpus."""
     lost: Counter[str] = Counter()
     lost_links: Counter[str] = Counter()
     for part in parts:
@@ -285,6 +292,6 @@ def _write(batch: pa.RecordBatch, path: Place) -> ShardFile:
 
 
 def _tokens(batch: pa.RecordBatch) -> int:
-    """Token ids in all columns that hold such."""
+    """Count the token ids of a batch."""
     ids = ("text_ids", "pair_ids", "target_ids", "ids")
     return sum(len(batch.column(name).flatten()) for name in batch.schema.names if name in ids)

@@ -1,8 +1,8 @@
-"""Shards of an object store, fetched into this machine's cache as training needs them.
+"""Fetch shards from an object store into this machine's cache when training needs them.
 
-Files are named there by their hash, so that shard sets share what they have in common. A file has its name once
-its content is what the manifest says. Threads fetch ahead, in the order in which batches need the shards. What
-nobody has asked for yet is not in use: it gives way to a file that a step waits for.
+Files in the cache are named by their hash, so that shard sets can share files. A file gets its name after its hash
+was verified against the manifest. Threads prefetch shards in the order in which batches need them. A prefetched
+file is not in use until a step needs it, and may be evicted for a file that a step waits for.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ubert.loader.files import Files, every_file
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 
-THREADS = 8  # that fetch ahead
-ATTEMPTS = 3  # at a file whose content isn't what the manifest says
-POLL, POLL_AHEAD = 0.02, 0.2  # seconds between two looks for room, or for a file that another process fetches
-PATIENCE = 600.0  # seconds that a step waits for room
+THREADS = 8  # prefetching threads
+ATTEMPTS = 3  # downloads of a file whose hash differs from the manifest
+POLL, POLL_AHEAD = 0.02, 0.2  # seconds between checks for free space, or for a file that another process fetches
+PATIENCE = 600.0  # seconds that a step waits for free space
 
 
 class RemoteShards:
@@ -39,9 +39,9 @@ class RemoteShards:
         self._cache = cache
         self._sizes = directory.sizes()
         self._shards = {file.blake3 for file in self.manifest.shards}
-        self._beside: set[str] = set()  # hashes of files that stay
+        self._beside: set[str] = set()  # hashes of files that are not shards; they stay in use
         self._next: Iterator[ShardFile] = iter(())
-        self._asked = 0  # how often `ahead` was called: threads of an earlier call end
+        self._asked = 0  # number of calls of `ahead`; threads of an earlier call stop
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
@@ -81,10 +81,10 @@ class RemoteShards:
         return [self.path(ShardFile(path=name, rows=0, tokens=0, blake3=hashes[name])) for name in names]
 
     def check_room(self) -> None:
-        """Refuse a set that doesn't fit into the cache: a step may need any of its rows.
+        """Check that the shard set fits into the cache, because a step may need any of its rows.
 
         Raises:
-            UserError: how large the cache has to be.
+            UserError: it doesn't fit; the message has the size that is needed.
         """
         names = {file.path for file in every_file(self.manifest)}
         needed = sum(size for name, size in self._sizes.items() if name in names or name.startswith("order-"))
@@ -120,7 +120,7 @@ class RemoteShards:
             try:
                 while self._found(file.path, file.blake3, use=False) is None and asked == self._asked:
                     time.sleep(POLL_AHEAD)
-            except UserError:  # whoever asks for the file is told
+            except UserError:  # `path` raises it again when a step needs the file
                 return
 
     def _following(self, asked: int) -> ShardFile | None:
@@ -128,7 +128,8 @@ class RemoteShards:
             return next(self._next, None) if asked == self._asked else None
 
     def _found(self, name: str, wanted: str, *, use: bool) -> Path | None:
-        """The file, fetched where it is missing; None where another fetches it, or there is no room now."""
+        """Return the file, and fetch it if it is missing. Return None if another process or thread is fetching it,
+        or if there is no space now."""
         if (path := self._cache.find(wanted, use=use)) is not None:
             return path
         if name not in self._sizes:
@@ -169,12 +170,12 @@ class RemoteShards:
 
 
 def cache_folder() -> Path:
-    """Where this machine keeps files of object stores."""
+    """Return the folder in which this machine caches files of object stores."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ubert"
 
 
 def shard_files(directory: Place, bound: int = CACHE) -> Path | Files:
-    """A shard set, wherever it is: what `open_shards` takes."""
+    """Return a shard set on disk or in an object store, as `open_shards` takes it."""
     if isinstance(directory, ObjectPath):
         return RemoteShards(directory, DiskCache(cache_folder(), bound))
     assert isinstance(directory, Path)

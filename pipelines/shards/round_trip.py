@@ -1,6 +1,7 @@
-"""What perfect scores would decode to, corpus by corpus: `python -m pipelines.shards.round_trip`.
+"""Decode perfect scores for every corpus: `python -m pipelines.shards.round_trip`.
 
-Prints a Markdown table: the records that come back exactly, and by reason the annotations that don't.
+The command prints a Markdown table with the number of records that decode exactly, and of annotations that don't,
+by reason.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ COUNTED = ("records", "exact", "annotations")
 
 
 def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[str]]]:
-    """The counts of `ubert.evaluation.round_trip` for each ingested corpus whose annotations are cells.
+    """Return the counts of `ubert.evaluation.round_trip` for each ingested corpus whose annotations are cells.
 
     Raises:
-        UserError: the encoder isn't there.
+        UserError: there is no such encoder.
     """
     store, tokenizer = Store(root), load_tokenizer(encoder)
     found, names = [], store.names("corpora")
@@ -43,7 +44,7 @@ def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[s
 
 
 def markdown(found: list[tuple[CorpusManifest, Counter[str]]]) -> str:
-    """A row for each corpus."""
+    """Return a Markdown table with a row for each corpus."""
     lines = [
         "| corpus | task | records | exact | annotations | not back, by reason |",
         "|---|---|---|---|---|---|",
@@ -59,7 +60,7 @@ def main(
     root: Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store.")] = Path("store"),
     encoder: Annotated[str, typer.Option(help="Whose tokenizer to use.")] = ENCODER,
 ) -> None:
-    """Round trip of every ingested corpus."""
+    """Print the round trip of every ingested corpus."""
     try:
         typer.echo(markdown(round_trip(root, encoder)))
     except UserError as error:

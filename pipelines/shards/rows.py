@@ -1,4 +1,4 @@
-"""Records to rows of a shard: tokens, windows of long texts, gold cells; what is lost on the way is listed."""
+"""Convert records to rows of a shard: tokens, windows of long texts, and gold cells. Losses are listed."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from ubert.schema.record import TASKS, Category, Record
 from ubert.structure.batch import Region
 
 _NONE_KEPT = np.zeros(4, np.int32)  # spans: exact, widened, narrowed; links
-LEAST_TEXT = 8  # tokens of a text that another is written from
-LONGEST_NOTE = 200  # characters of cut text that a row of lost.parquet shows
+LEAST_TEXT = 8  # least tokens of a source text for generation
+LONGEST_NOTE = 200  # characters of lost text that a row of lost.parquet shows
 
 LOST_SCHEMA = pa.schema(
     [
-        pa.field("record", pa.int32(), nullable=False),  # its place in its part
+        pa.field("record", pa.int32(), nullable=False),  # its index in its part
         pa.field("record_id", pa.string(), nullable=False),
-        pa.field("span", pa.int32()),  # index into the record's spans, a link's head; none where text was cut
+        pa.field("span", pa.int32()),  # index into the record's spans (of a link: its head); null for cut text
         pa.field("of", pa.string(), nullable=False),  # text, span or link
         pa.field("reason", pa.string(), nullable=False),
         pa.field("words", pa.string(), nullable=False),
     ]
 )
-_NUMBERED = SHARD_SCHEMA.set(  # until all prompts of a part are known
+_NUMBERED = SHARD_SCHEMA.set(  # prompts are ids until all prompts of a part are known
     SHARD_SCHEMA.get_field_index("prompt"), pa.field("prompt", pa.int32(), nullable=False)
 )
 
 
 class PromptWords(NamedTuple):
-    """A prompt by its words: an instruction, and the name and the kind of each candidate category."""
+    """The text of a prompt: an instruction, and the name and the kind of each candidate category."""
 
     instruction: str
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class PromptWords(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Tokens [start, stop) of a text and the gold cells that lie in them, counted from `start`."""
+    """Tokens [start, stop) of a text, and the gold cells inside them, relative to `start`."""
 
     start: int
     stop: int
@@ -57,8 +57,8 @@ class Window(NamedTuple):
 
 
 class View(NamedTuple):
-    """One pass over a record: the second text of the question, what is kept of it, the text to be written, and the
-    text's windows."""
+    """One query of a record: its pair and the tokens that are kept of the pair, the target to generate, and the
+    windows of the text."""
 
     query: Query
     targets: Targets
@@ -68,7 +68,7 @@ class View(NamedTuple):
     windows: list[Window]
 
     def held(self) -> npt.NDArray[np.bool_]:
-        """Whether window w holds gold cell g [w, g]."""
+        """Return a mask [w, g]: whether window w holds gold cell g."""
         cells = self.targets.gold_cells
         none = np.zeros((0, len(cells)), np.bool_)
         return np.concatenate([none, *(_inside(cells, w.start, w.stop)[None] for w in self.windows)])
@@ -88,10 +88,10 @@ class Note(NamedTuple):
 def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Window]:
     """Cut a text into windows of at most `most` tokens that overlap by a quarter.
 
-    A cell is in every window that holds it whole. A text that is classified has one window, its beginning; a
-    question about a place in it the window around that. A question's anchor, which says that there is
-    no answer, is also gold in the windows of a text that lack the answer. A text without a token has no window.
-    One that is asked nothing is cut into blocks.
+    - Every window that contains a cell completely has the cell.
+    - A text to classify has one window, its beginning. A query about a position has the window around it.
+    - An anchor that means "no answer" is also gold in the windows that lack the answer.
+    - A text without tokens has no window. A text without categories is cut into blocks.
     """
     if not tokens:
         return []
@@ -113,13 +113,13 @@ def windows(targets: Targets, tokens: int, most: int, query: Query) -> list[Wind
 
 
 def _inside(cells: Ids, start: int, stop: int) -> npt.NDArray[np.bool_]:
-    """Which cells lie in a window; the start of a link's cell may come after its end."""
+    """Return a mask of the cells inside a window. The start of a link's cell may come after its end."""
     places = cells[:, 1:]
     return np.asarray(((places >= start) & (places < stop)).all(axis=1))
 
 
 class Rows:
-    """Rows of records of one part, as they are added; prompts are numbered as they first appear."""
+    """Builds the rows of one part. Prompts get ids in order of their first use."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int) -> None:
         self.tokenizer = tokenizer
@@ -129,10 +129,10 @@ class Rows:
         self.notes: list[Note] = []
 
     def batch(self, records: Sequence[Record], places: Sequence[int]) -> pa.RecordBatch:
-        """Tokenise records together and build their rows (`SHARD_SCHEMA`, but for `prompt`, a number yet).
+        """Tokenise records together and build their rows (`SHARD_SCHEMA`, except that `prompt` is an id).
 
         Args:
-            places: of the records in their part.
+            places: indices of the records in their part.
         """
         texts = self.tokenizer.encode([record.text for record in records])
         asked = [passes(record, text) for record, text in zip(records, texts, strict=True)]
@@ -147,7 +147,7 @@ class Rows:
                 for window in view.windows:
                     ids = text.ids[window.start : window.stop]
                     rows.append((record, place, number, ids, view.kept_pair, view.target, window, kept))
-                    kept = _NONE_KEPT  # are the record's, and counted once
+                    kept = _NONE_KEPT  # only the first row has the record's counts
         columns = zip(*rows, strict=True) if rows else ((),) * 8
         owners, at, numbers, text_ids, pair_ids, target_ids, cut, of_records = columns
         return pa.RecordBatch.from_arrays(
@@ -169,13 +169,13 @@ class Rows:
         )
 
     def lost_spans(self) -> pa.RecordBatch:
-        """What was lost so far (`LOST_SCHEMA`)."""
+        """Return the losses so far (`LOST_SCHEMA`)."""
         columns = list(zip(*self.notes, strict=True)) or [()] * len(LOST_SCHEMA)
         arrays = [pa.array(column, f.type) for column, f in zip(columns, LOST_SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=LOST_SCHEMA)
 
     def with_prompts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of some batches, with the words of their prompts in the place of numbers (`SHARD_SCHEMA`)."""
+        """Replace the ids of prompts by their text (`SHARD_SCHEMA`)."""
         at = SHARD_SCHEMA.get_field_index("prompt")
         words = pa.array([words._asdict() for words in self.prompts], PROMPT_WORDS)
         prompt = pa.DictionaryArray.from_arrays(batch.column(at), words)
@@ -193,8 +193,8 @@ class Rows:
         return number
 
     def _view(self, query: Query, targets: Targets, text: Encoding, pair: Encoding, target: Ids) -> View:
-        """The windows of one pass over a record. A target is kept whole, and has room before anything else: a
-        short one as much as others, or the place where a source ends would tell how long its target is."""
+        """Build the windows of one query. A target is never cut, and its tokens are reserved first. A short target
+        reserves as many as others, because otherwise the end of the source would reveal the target's length."""
         task = objective(query.task)
         most = self.max_tokens - (max(len(target), target_room(self.max_tokens)) if len(target) else 0)
         kept_pair = pair.ids[: pair_room(len(text.ids), most)]
@@ -210,7 +210,7 @@ class Rows:
         return View(query, targets, pair, kept_pair, target, found)
 
     def _kept(self, record: Record, place: int, text: Encoding, views: Sequence[View]) -> Ids:
-        """How many of a record's spans its rows keep, by fit, and of its links; what is lost is noted."""
+        """Count the spans that a record's rows keep, by fit, and the links. Add a note for each loss."""
         fits: dict[int, int] = {}
         lost: dict[int, str] = {}
         links = 0
@@ -237,7 +237,7 @@ class Rows:
 
 
 def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, str]]:
-    """What of the record's texts is in no row, and why."""
+    """Yield the reason and the text for each piece of the record that is in no row."""
     task = objective(record.task)
     if not (first.query.categories or task.blocks or task.generates):
         yield "no categories", record.text
@@ -258,7 +258,7 @@ def _cuts(record: Record, text: Encoding, first: View) -> Iterator[tuple[str, st
 
 
 def _tasks(records: Sequence[Record]) -> pa.DictionaryArray:
-    """The same dictionary in every batch: that of all tasks."""
+    """Encode tasks with the dictionary of all tasks, so that every batch has the same one."""
     indices = pa.array([TASKS.index(record.task) for record in records], pa.int32())
     return pa.DictionaryArray.from_arrays(indices, pa.array(TASKS, pa.string()))
 

@@ -1,9 +1,9 @@
-"""A mixture to shards: one Ray task a part of a corpus, then one pass over what they made.
+"""Build the shards of a mixture: one Ray task for each part of a corpus, then one pass over the results.
 
-A shard is named by what it is made of: a part of a corpus (which is named so itself), the tokenizer, `max_tokens`
-and the code. One that any shards of the store have already is linked, not made again: a mixture with one more
-corpus tokenises that corpus alone. The order of rows is that of the mixture's sources, their parts and the rows in
-them, whatever the workers do.
+The name of a shard is a fingerprint of its inputs: the part of the corpus (itself named by content), the
+tokenizer, `max_tokens` and the code. If the store already has such a shard, it is linked. A mixture with one more
+corpus thus tokenises only that corpus. Rows follow the order of the mixture's sources, parts and records, whatever
+the order in which the workers finish.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from ubert.training.pace import TimeLeft
 
 NO_PARAPHRASES: Paraphrases = MappingProxyType({})
 CHUNK = 2_000  # records that are tokenised together
-WHOLE = 0.25  # a part of which a mixture draws this share is tokenised whole, and so serves any mixture
+WHOLE = 0.25  # if a mixture draws at least this share of a part, the whole part is tokenised, for any mixture
 
 
 class Part(NamedTuple):
-    """One part of a corpus of the mixture, and the hash of the code that decides what becomes of it."""
+    """One part of a corpus of the mixture, and the hash of the code that tokenises it."""
 
     corpus: str
     place: Place
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What is to be made of a mixture, and where."""
+    """The parts of a mixture's corpora, and the directory of their shards."""
 
     mixture: MixtureManifest
     members: Place
@@ -74,7 +74,7 @@ class Plan:
 
 
 class Work(NamedTuple):
-    """Shards that were tokenised, and those that were there already."""
+    """The number of shards that were tokenised, and of those that existed already."""
 
     made: int
     reused: int
@@ -93,10 +93,10 @@ def shard(
     """Bring the shards of a mixture up to date for an encoder's tokenizer.
 
     Args:
-        mixture: a name; its current members are taken.
-        max_tokens: of one row's text and pair together.
-        paraphrases: other words for names and instructions, for recipes whose prompts vary.
-        report: is told what had to be made for it.
+        mixture: a name; its current version is used.
+        max_tokens: limit of one row's text and pair together.
+        paraphrases: paraphrases of names and instructions, for recipes with varied prompts.
+        report: called with the number of shards that were made and reused.
 
     Raises:
         UserError: mixture, corpus or encoder is missing, or the store can't be written.
@@ -118,11 +118,14 @@ def shard(
 
 
 def shard_here(mixture: str, *, encoder: str, max_tokens: int, root: Place, into: Path) -> Path:
-    """The shards of a mixture that the store `into` has, of corpora of `root`, made in this process; returns their
-    directory.
+    """Build the shards of a mixture in this process, without Ray, and return their directory.
+
+    Args:
+        root: the store that has the corpora.
+        into: the store that has the mixture and gets the shards.
 
     Raises:
-        UserError: as `shard` does.
+        UserError: for the same reasons as `shard`.
     """
     store, target = Store(root.absolute()), Store(into)
     planned = plan(store, mixture, encoder, max_tokens, drawn=target)
@@ -134,7 +137,7 @@ def shard_here(mixture: str, *, encoder: str, max_tokens: int, root: Place, into
 
 
 def _joined(planned: Plan, wanted: Sequence[Unit], encoder: str, paraphrases: Paraphrases) -> ShardManifest:
-    """Write what the mixture makes of finished units, and what a manifest says of it."""
+    """Write the mixture's files over finished units, and return the manifest."""
     return ShardManifest(
         name=planned.mixture.name,
         fingerprint=planned.fingerprint,
@@ -159,7 +162,7 @@ def plan(
     *,
     drawn: Store | None = None,
 ) -> Plan:
-    """The parts of the mixture's corpora, as they were when it was drawn, and the name of their shards.
+    """Find the parts of the mixture's corpora, in the versions from which it was drawn, and name their shards.
 
     Args:
         store: has the corpora.
@@ -185,7 +188,7 @@ def plan(
 
 
 def units(planned: Plan) -> list[Unit]:
-    """The parts that the mixture draws from, in order, each with the copies of its records.
+    """Return a unit for each part that the mixture draws from, in order, with the copies of its records.
 
     Raises:
         UserError: the mixture has no member, or a member is in no part of its corpus.
@@ -207,7 +210,7 @@ def units(planned: Plan) -> list[Unit]:
 
 
 def run_unit(unit: Unit, encoder: str, max_tokens: int) -> int:
-    """Tokenise one part; returns the number of its records.
+    """Tokenise one part and return the number of its records.
 
     Raises:
         UserError: the store can't be written.
@@ -218,7 +221,7 @@ def run_unit(unit: Unit, encoder: str, max_tokens: int) -> int:
 
 
 def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
-    """Of each part of one corpus, the copies of each of its records in each phase."""
+    """Return for each part of one corpus the copies of its records in each phase."""
     corpus = parts[0].corpus
 
     def read() -> tuple[pa.Table, list[pa.ChunkedArray]]:
@@ -243,7 +246,7 @@ def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
 
 
 def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
-    """The units that are still to do, once those that other shards have undamaged are linked.
+    """Link the units that other shards of the store have undamaged, and return the remaining ones.
 
     Raises:
         UserError: the store can't be written.
@@ -269,7 +272,7 @@ def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
 
 
 def _run(jobs: list[tuple[Unit, str, int]], address: str | None) -> None:
-    """Run units as Ray tasks under a progress bar. Raises the first `UserError` of one."""
+    """Run units as Ray tasks with a progress bar. Raise the first `UserError` of a task."""
     columns = (TextColumn("shard"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     bar = Progress(*columns, TimeLeft(), console=Console(stderr=True), disable=not jobs)
     start, records = time.monotonic(), 0
@@ -283,7 +286,7 @@ def _run(jobs: list[tuple[Unit, str, int]], address: str | None) -> None:
 
 
 def _records(unit: Unit) -> Iterator[tuple[list[Record], list[int]]]:
-    """The records to tokenise, in the part's order, with their places in it."""
+    """Yield the records to tokenise, in the part's order, with their indices."""
     first = 0
     for batch in parquet_file(unit.part).iter_batches(CHUNK):
         wanted = unit.whole | unit.drawn[first : first + len(batch)]
@@ -295,5 +298,5 @@ def _records(unit: Unit) -> Iterator[tuple[list[Record], list[int]]]:
 
 @lru_cache(maxsize=1)
 def _tokenizer(encoder: str) -> Tokenizer:
-    """A worker loads it once for all its units."""
+    """Load a tokenizer once for all units of a worker."""
     return load_tokenizer(encoder)
