@@ -1,1 +1,1 @@
-"""The store: where files lie, how they are written, and the SQL views over them."""
+"""The store defines where files lie, how they are written, and the SQL views over them."""

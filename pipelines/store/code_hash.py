@@ -1,4 +1,4 @@
-"""The hash of code: what changed code made is made again."""
+"""Hash the code that makes a result, so that changed code makes it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ OURS = ("pipelines", "ubert")
 
 
 def code_hash(*modules: str) -> str:
-    """16 hex digits of the source text of `modules` and of what they import of our own, directly or not."""
+    """Return 16 hex digits: the hash of the source text of `modules` and of our modules that they import,
+    directly or indirectly."""
     hashes: dict[str, str] = {}
     waiting = [*modules]
     while waiting:
@@ -29,14 +30,14 @@ def code_hash(*modules: str) -> str:
 def _path(name: str) -> Path | None:
     try:
         found = find_spec(name)
-    except ModuleNotFoundError:  # a name within a module
+    except ModuleNotFoundError:  # the name of a function or class in a module
         return None
     return Path(found.origin) if found and found.origin else None
 
 
 @cache
 def _imports(code: bytes) -> list[str]:
-    """Names that a module imports from ours: modules, and functions and classes of modules."""
+    """Return the names that a module imports from our packages: modules, and their functions and classes."""
     found: list[str] = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:

@@ -1,11 +1,11 @@
-"""Files of a bounded number of bytes on this machine's disk, which all its processes share.
+"""A least-recently-used disk cache of bounded size, which all processes of a machine share.
 
-    <name>              a file, whole; its mtime is when it was last asked for
-    <name>.half         one that is being written; its room on the disk is taken before the first byte comes
+    <name>              a complete file; its mtime is the time of its last use
+    <name>.half         a file that is being written; its disk space is allocated before the first byte is written
     <process>.held      the files that a process uses, one name a line; the process locks it while it lives
-    .lock               held while room is counted; it says how many bytes all files have
+    .lock               locked during each change of the cache; it contains the number of bytes of all files
 
-When a file needs room, those that nobody has asked for the longest go first. Files in use stay.
+When a new file needs space, the least recently used files are evicted. Files in use are never evicted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DiskCache:
         self._held: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with self._locked():  # or another process takes the file for that of a dead one
+            with self._locked():  # before it is locked, another process would take the file for a dead process's
                 self._holding = (folder / f"{uuid.uuid4().hex}{HELD}").open("w", encoding="utf-8")
                 fcntl.flock(self._holding, fcntl.LOCK_EX)
         except OSError as error:
@@ -50,7 +50,7 @@ class DiskCache:
             ) from None
 
     def find(self, name: str, *, use: bool = True) -> Path | None:
-        """The file of that name, with `use` in use from now on; None where it isn't there."""
+        """Return the file of that name, or None if there is none. With `use`, it is in use from now on."""
         path = self.folder / name
         with self._locked():
             if not path.exists():
@@ -61,11 +61,12 @@ class DiskCache:
         return path
 
     def reserve(self, name: str, size: int) -> BinaryIO | None:
-        """A file of `size` bytes to write, for `finish` or `give_up`; None where files in use leave no room.
+        """Open a file of `size` bytes to write, and then to pass to `finish` or `give_up`. Return None if files in
+        use leave no space.
 
         Raises:
-            BusyError: another is writing it.
-            UserError: the disk is full, and nothing of the cache is left to remove.
+            BusyError: another thread or process is writing the file.
+            UserError: the disk is full, and the cache has no file left to evict.
         """
         with self._locked() as lock:
             half = self._half(name)
@@ -80,7 +81,7 @@ class DiskCache:
         return None
 
     def finish(self, name: str, half: BinaryIO, *, use: bool = True) -> Path:
-        """Give a file that is whole its name; with `use` it is in use from now on."""
+        """Rename a complete file to its final name. With `use`, it is in use from now on."""
         half.flush()
         os.fsync(half.fileno())
         path = self.folder / name
@@ -98,7 +99,7 @@ class DiskCache:
             self._count(lock, self._scanned())
 
     def keep(self, names: Iterable[str]) -> None:
-        """Of the files that this process uses, only these are in use from now on."""
+        """Release all files that this process uses, except these."""
         kept = set(names)
         with self._locked():
             if self._held - kept:
@@ -109,9 +110,9 @@ class DiskCache:
                 self._holding.flush()
 
     def _half(self, name: str) -> BinaryIO:
-        """An empty file to write, which no other process writes as long as it is open."""
+        """Open an empty file to write, locked against other processes as long as it is open."""
         path = self.folder / f"{name}{HALF}"
-        half = path.open("r+b" if path.exists() else "w+b")  # only who holds the lock makes or renames one
+        half = path.open("r+b" if path.exists() else "w+b")  # no race: creating and renaming need `.lock`
         try:
             fcntl.flock(half, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -127,7 +128,7 @@ class DiskCache:
             self._holding.flush()
 
     def _has_room(self, lock: BinaryIO, size: int) -> bool:
-        """Make room for a file of `size` bytes and count it, if files in use leave as much."""
+        """Evict files until `size` bytes fit, and add them to the count. Return whether they fit."""
         used = int(lock.read() or self._scanned())
         if used + size > self.bound:
             self._evict(used + size - self.bound)
@@ -152,7 +153,7 @@ class DiskCache:
                     ) from None
 
     def _evict(self, needed: int) -> int:
-        """Remove at least so many bytes of files that nobody uses, as far as there are any; returns how many."""
+        """Evict unused files until at least `needed` bytes are freed or none is left. Return the bytes freed."""
         used = self._used()
         found = [(path, path.stat()) for path in self._files() if path.name not in used and path.suffix != HALF]
         gone = 0
@@ -164,7 +165,7 @@ class DiskCache:
         return gone
 
     def _used(self) -> set[str]:
-        """Names of files that any process uses; what dead ones have left is removed."""
+        """Return the names of files that any process uses, and remove the leftovers of dead processes."""
         names = set(self._held)
         for path in self.folder.glob(f"*{HELD}"):
             with path.open(encoding="utf-8") as file:
@@ -203,7 +204,7 @@ class DiskCache:
 
 
 def _is_free(descriptor: int) -> bool:
-    """Whether no process locks an open file."""
+    """Return whether no process locks an open file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

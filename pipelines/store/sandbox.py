@@ -1,8 +1,7 @@
-"""SQL that a user wrote, in a process of its own: it ends when its time or memory is spent, whatever it is doing.
+"""Run a user's SQL in a process of its own, which the operating system ends when it exceeds its time or memory.
 
-DuckDB can interrupt a query between the rows of one step, but not inside one call of a function, and it doesn't
-count the memory of long strings. So the system ends the process: by a timer, and by a limit on its memory.
-`Ctrl-C` reaches the caller, which ends the process, too.
+DuckDB can't interrupt a query inside one call of a function, and doesn't count the memory of long strings. So the
+process sets a timer and a memory limit for itself. `Ctrl-C` reaches only the caller, which then ends the process.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ if TYPE_CHECKING:
 
     from pipelines.store.storage import Place
 
-BESIDE = 1 << 30  # bytes for Python, its libraries and a result, beside the memory of the query
-LARGEST = 1 << 30  # bytes of a result
+BESIDE = 1 << 30  # bytes for Python, its libraries and a result, in addition to the memory of the query
+LARGEST = 1 << 30  # limit of a result, in bytes
 
 Ask = Callable[[str, str], pa.Table]
-"""The rows of one SELECT; errors begin with the second argument."""
+"""Returns the rows of one SELECT. Error messages begin with the second argument."""
 
 
 class Limits(NamedTuple):
-    """Of one statement: its time, and what DuckDB calls a memory limit."""
+    """Limits of one statement: its time, and DuckDB's `memory_limit`."""
 
     seconds: float = 600.0
-    memory: str = "50%"  # of the machine's
+    memory: str = "50%"  # share of the machine's memory
 
 
 def sql(
     root: Place, statement: str, corpora: Collection[str] | None = None, limits: Limits | None = None
 ) -> pa.Table:
-    """The rows of one SELECT over the views of the store, or of just some of its corpora.
+    """Return the rows of one SELECT over the views of the store, or of only some of its corpora.
 
     Raises:
-        UserError: the statement is wrong, is not one SELECT, reaches outside the store, or needs too much.
+        UserError: the statement is wrong, is not one SELECT, reaches outside the store, or exceeds a limit.
     """
     with sandbox(root, corpora, limits) as ask:
         return ask(statement, "SQL")
@@ -59,11 +58,11 @@ def sql(
 
 @contextmanager
 def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits | None = None) -> Iterator[Ask]:
-    """Start a process over the store; yields what asks it for the rows of a statement. A statement that exceeds
-    a limit ends the process.
+    """Start a process with a connection to the store, and yield a function that runs statements in it. A statement
+    that exceeds a limit ends the process.
 
     Raises:
-        UserError: from each call, as `sql` has it.
+        UserError: each call of the function raises it for the same reasons as `sql`.
     """
     limits = limits or Limits()
     code = str(Path(__file__).parents[2])
@@ -71,9 +70,9 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
         [sys.executable, "-P", "-m", __name__],  # -P: no module of the working directory
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # an allocator's last words
+        stderr=subprocess.DEVNULL,  # hides an allocator's message when memory runs out
         env={**os.environ, "PYTHONPATH": os.pathsep.join([code, *filter(None, sys.path)])},
-        start_new_session=True,  # Ctrl-C is for the caller
+        start_new_session=True,  # only the caller gets Ctrl-C
     )
     assert process.stdin and process.stdout
     asked, answered = process.stdin, process.stdout
@@ -104,7 +103,7 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
 
 
 def _cause(code: int, limits: Limits) -> str:
-    """Why the process ended, by its exit code."""
+    """Explain by its exit code why the process ended."""
     if code == -signal.SIGALRM:
         return f"took longer than {limits.seconds:g} seconds"
     return f"needs more memory than it may have ({limits.memory}), or its process was ended (exit code {code})"
@@ -116,8 +115,8 @@ def _send(to: IO[bytes], message: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Answer statements from the standard input: a line of JSON with an error, or with a number of bytes, which
-    follow: the rows as an Arrow stream."""
+    """Answer statements from the standard input with a line of JSON, which has an error or a number of bytes. In
+    the second case, that many bytes follow: the rows as an Arrow stream."""
     sys.meta_path.insert(0, _WithoutPandas())
     from pipelines.store.storage import persistent, place
     from pipelines.store.warehouse import connect
@@ -149,7 +148,7 @@ def main() -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """pyarrow loads pandas where there is one, which takes half of the start."""
+    """Hides pandas from pyarrow, which would otherwise import it and double the start-up time."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "pandas":
@@ -163,10 +162,10 @@ def _limit_memory(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, statement: str, what: str, seconds: float) -> pa.Buffer:
-    """The rows of a statement as an Arrow stream."""
+    """Return the rows of a statement as an Arrow stream."""
     from pipelines.store.warehouse import explained, printable, selected
 
-    signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process: nobody handles its signal
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM without a handler ends the process
     try:
         sink = pa.BufferOutputStream()
         with explained(connection, what):

@@ -1,8 +1,8 @@
-"""Places of the store: files on disk, or objects of an S3-compatible store, under the same few words.
+"""One interface for paths of the store: files on disk, or objects of an S3-compatible store.
 
-On disk a place is a `pathlib.Path`. `s3://bucket/prefix` is an `ObjectPath`, which speaks of objects as `Path`
-does of files. The environment says how the object store is reached, on every machine that works on it:
-AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.
+A place on disk is a `pathlib.Path`. `s3://bucket/prefix` is an `ObjectPath`, which has the same methods for
+objects as `Path` has for files. Every machine reads the address and credentials of the object store from the
+environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ubert.schema.errors import UserError
 
-if TYPE_CHECKING:  # a command that reads nothing does not wait for these
+if TYPE_CHECKING:  # imported late, so that commands that read nothing start fast
     import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # a command that reads nothing does not wait for these
 
 Result = TypeVar("Result")
 SCHEME = "s3://"
-# A request that fails (5xx, a lost connection, no answer in time) is made again after 25 ms, 50 ms, 100 ms ...:
-# the store may be away for more than a minute.
+# A failed request (5xx, lost connection, timeout) is retried after 25 ms, 50 ms, 100 ms ...; so the store may be
+# unavailable for more than a minute.
 ATTEMPTS = 13
 PAUSES = (0.1, 0.5, 2.0)
 BLOCK = 1 << 24  # bytes of one request
@@ -35,7 +35,7 @@ CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 
 
 class Place(Protocol):
-    """What `Path` and `ObjectPath` have in common. `glob` finds files; `exists` is asked of files alone."""
+    """The methods that `Path` and `ObjectPath` share. Use `glob` and `exists` only for files, not for folders."""
 
     @property
     def name(self) -> str: ...
@@ -56,9 +56,9 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """An object, or the common beginning of several. An object appears whole, or not at all.
+    """An object, or the common prefix of several. Objects are written atomically.
 
-    `key` is `bucket/name`. Methods raise `UserError` where the store can't be reached or refuses.
+    `key` is `bucket/name`. Methods raise `UserError` if the store can't be reached or refuses a request.
     """
 
     key: str
@@ -85,19 +85,19 @@ class ObjectPath:
             return bool(_objects().get_file_info(self.key).is_file)
 
     def read_text(self, encoding: str) -> str:
-        """Raises `FileNotFoundError` where there is no such object, as `Path` does."""
+        """Return the content as text. Raises `FileNotFoundError` if there is no such object, as `Path` does."""
         with explained(self), _objects().open_input_stream(self.key) as file:
             return str(file.read(), encoding)
 
     def glob(self, pattern: str, /) -> Iterator[ObjectPath]:
-        """Objects below this one whose names match, level by level, from one listing."""
+        """Yield the objects below this prefix whose names match level by level, with one listing."""
         for name in self.sizes():
             inner = PurePosixPath(name)
             if len(inner.parts) == len(PurePosixPath(pattern).parts) and inner.match(pattern):
                 yield self / name
 
     def sizes(self) -> dict[str, int]:
-        """The names of all objects below this one, and their bytes, from one listing."""
+        """Return the sizes of all objects below this prefix in bytes, by name, with one listing."""
         from pyarrow.fs import FileSelector
 
         with explained(self):
@@ -105,12 +105,12 @@ class ObjectPath:
         return {info.path.removeprefix(f"{self.key}/"): info.size for info in found if info.is_file}
 
     def unlink(self) -> None:
-        """Remove the object; it needn't be there."""
+        """Remove the object, if it exists."""
         with explained(self), suppress(FileNotFoundError):
             _objects().delete_file(self.key)
 
     def blocks(self) -> Iterator[bytes]:
-        """The content, a block at a time. Raises `FileNotFoundError` where there is no such object."""
+        """Yield the content in blocks. Raises `FileNotFoundError` if there is no such object."""
         with explained(self):
             stream = _objects().open_input_stream(self.key)
         with stream:
@@ -123,10 +123,10 @@ class ObjectPath:
 
 
 def place(given: str | Path) -> Place:
-    """The place that a user named, or that stands where they named none.
+    """Parse a folder or URL that a user named; a default is already a `Path`.
 
     Raises:
-        UserError: a URL of something else than an object store.
+        UserError: it is a URL, but not one of an object store.
     """
     if isinstance(given, Path) or "://" not in given:
         return Path(given)
@@ -137,22 +137,22 @@ def place(given: str | Path) -> Place:
 
 
 def on_disk(root: Place) -> Path:
-    """Where a store has runs and raw sources on this machine's disk: in the store itself, or for an object store
-    in a folder of the user's data (XDG_DATA_HOME) that is named like it."""
+    """Return the folder of runs and raw sources on this machine's disk. It is the store itself, or for an object
+    store a folder of its name in the user's data folder (XDG_DATA_HOME)."""
     if isinstance(root, ObjectPath):
         return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "ubert" / root.key
     return Path(str(root)).absolute()
 
 
 def arrow(file: Place) -> tuple[str, Any]:
-    """A file as pyarrow names it: its path, and its file system."""
+    """Return a file's path and file system for pyarrow."""
     from pyarrow.fs import LocalFileSystem
 
     return (file.key, _objects()) if isinstance(file, ObjectPath) else (str(file), LocalFileSystem())
 
 
 def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
-    """Parquet files of one schema, of one store, as one dataset."""
+    """Open Parquet files of one schema and one store as one dataset."""
     import pyarrow.dataset as ds
 
     _, filesystem = arrow(files[0] if files else Path())
@@ -160,7 +160,7 @@ def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
 
 
 def parquet_file(file: Place) -> pq.ParquetFile:
-    """One Parquet file, to be read bit by bit."""
+    """Open one Parquet file to read it in batches."""
     import pyarrow.parquet as pq
 
     path, filesystem = arrow(file)
@@ -168,8 +168,8 @@ def parquet_file(file: Place) -> pq.ParquetFile:
 
 
 def upload(file: Path, target: ObjectPath) -> None:
-    """Put a local file into the object store. It is handed over in one piece, because closing a stream completes
-    whatever it has been given, also after an interruption."""
+    """Upload a local file to the object store. It is written in one call, because closing a stream after an
+    interruption would complete a partial object."""
     import pyarrow as pa
 
     with (
@@ -181,7 +181,7 @@ def upload(file: Path, target: ObjectPath) -> None:
 
 
 def download(file: ObjectPath, target: Path) -> None:
-    """Write an object to the local disk.
+    """Download an object to the local disk.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -193,14 +193,14 @@ def download(file: ObjectPath, target: Path) -> None:
 
 
 def copy(old: ObjectPath, new: ObjectPath) -> None:
-    """The same content under a second name, made inside the object store."""
+    """Copy an object inside the object store."""
     with explained(new):
         _objects().copy_file(old.key, new.key)
 
 
 @contextmanager
 def explained(where: Place) -> Iterator[None]:
-    """Turn a failure of the store into a sentence."""
+    """Convert a failure of the store to a `UserError`."""
     try:
         yield
     except FileNotFoundError:
@@ -214,8 +214,8 @@ def explained(where: Place) -> Iterator[None]:
 
 
 def persistent(read: Callable[[], Result]) -> Result:
-    """What `read` returns. It is done again where Arrow gives up at once: when the answer to a request for few
-    bytes is an error whose text is longer than these."""
+    """Call `read`, and retry the errors that Arrow doesn't retry: a request for few bytes is answered by an error
+    whose text is longer than them."""
     for pause in PAUSES:
         try:
             return read()
@@ -228,18 +228,23 @@ def persistent(read: Callable[[], Result]) -> Result:
 
 @lru_cache(maxsize=1)
 def _objects() -> S3FileSystem:
-    """The object store of the store; one connection a process."""
+    """Return the file system of the object store, one for each process."""
     return object_store(CONNECT_SECONDS, ANSWER_SECONDS, ATTEMPTS)
 
 
 def endpoint() -> str | None:
-    """The address of an object store other than AWS's own."""
+    """Return the URL of an object store other than AWS's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def object_store(connect: float, answer: float, attempts: int) -> S3FileSystem:
-    """The object store that the environment names; of what it says, Arrow reads all but the endpoint. A request is
-    made up to `attempts` times, each of which waits so many seconds for a connection and for an answer."""
+    """Open the object store that the environment names. Arrow reads all its variables except the endpoint.
+
+    Args:
+        connect: seconds to wait for a connection.
+        answer: seconds to wait for an answer.
+        attempts: how often a request is tried.
+    """
     from pyarrow.fs import AwsDefaultS3RetryStrategy, S3FileSystem
 
     return S3FileSystem(

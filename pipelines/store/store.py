@@ -1,22 +1,22 @@
-"""Where things lie, on disk or in an object store, and how they come to be there: whole, or not at all.
+"""The layout of the store, on disk or in an object store, and atomic writes to it.
 
-    corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet where there are any, files.parquet,
-                                    manifest.json (attempt.json where too many rows were refused)
+    corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet if there are any, files.parquet,
+                                    manifest.json (attempt.json if too many rows were rejected)
     mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
     shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
-    folds/<key>.parquet             what a model says of the fold of a corpus that it was not trained on
-    sources/<dataset>.jsonl         hashes of source files; beside it labels that specs took from their data,
+    folds/<key>.parquet             predictions for the fold of a corpus on which the model was not trained
+    sources/<dataset>.jsonl         hashes of source files; beside it the labels that specs took from their data,
                                     <name>-<fingerprint>.categories.json
     runs/<name>/                    recipe.yaml, checkpoints/, logs/, manifest.json
-    proxies/<key>.json              losses after a proxy run; affinity/<mixture>.json and tunings/<evidence>.json,
-                                    what was found with them
+    proxies/<key>.json              losses after a proxy run; affinity/<mixture>.json and tunings/<evidence>.json
+                                    have the results of many
 
-A directory exists once its manifest does; the newest one of a name is the current one. A run of an object store
-is trained on a machine's disk and put into the store beside training (`remote_run.py`).
+A directory counts as finished once it has a manifest. The newest one of a name is the current one. If the store is
+an object store, a run is trained on a machine's disk and uploaded during training (`remote_run.py`).
 
-Two jobs that write the same name to a disk exclude each other. To an object store they needn't: files are named by
-what they are made of and appear whole, so that both write the same ones, and the last manifest is the current one.
+On disk, a lock keeps two jobs from writing the same name. An object store needs no lock: files are written
+atomically and named by their content, so both jobs write the same files, and the last manifest is the current one.
 """
 
 from __future__ import annotations
@@ -70,28 +70,28 @@ _RESIDUE = ".tmp-"
 
 @dataclass(frozen=True)
 class Store:
-    """A root: a folder, or a prefix of an object store. Methods raise `UserError` where that fails."""
+    """A store in a folder or under a prefix of an object store. Methods raise `UserError` if access fails."""
 
     root: Place
 
     def directory(self, kind: Kind, name: str, fingerprint: str) -> Place:
-        """Where the thing of that name and content lies, or will lie."""
+        """Return the directory of a name and fingerprint, whether it exists or not."""
         return self._home(kind, name) / fingerprint
 
     def _home(self, kind: Kind, name: str) -> Place:
-        """Where everything of a name lies. No other place joins a name to a path."""
+        """Return the directory of all versions of a name. Only here is a name joined to a path."""
         return self.root / kind / checked_name(_SINGULAR[kind], name)
 
     def run(self, name: str) -> Path:
-        """The directory of a training run."""
+        """Return the directory of a training run."""
         return on_disk(self.root) / "runs" / checked_name("run", name)
 
     def sources(self, dataset: str) -> Place:
-        """Where the hashes of a dataset's source files are kept."""
+        """Return the file of the hashes of a dataset's source files."""
         return self.root / "sources" / f"{checked_name('dataset', dataset)}.jsonl"
 
     def names(self, kind: Kind) -> list[str]:
-        """Names of all finished things of a kind, sorted."""
+        """Return the sorted names of a kind that have a finished directory."""
         return sorted({path.parent.parent.name for path in (self.root / kind).glob(f"*/*/{MANIFEST}")})
 
     @overload
@@ -103,8 +103,8 @@ class Store:
     @overload
     def current(self, kind: Literal["audits"], name: str) -> tuple[Place, AuditManifest]: ...
     def current(self, kind: Kind, name: str) -> tuple[Place, Manifest]:
-        """The newest finished directory of a name, and its manifest. What another version made counts no more once
-        this one has made something.
+        """Return the newest finished directory of a name, and its manifest. Directories of another version of this
+        software are ignored once this version has made one.
 
         Raises:
             UserError: there is none; the message names the command that makes it.
@@ -120,7 +120,7 @@ class Store:
         return max(finished, key=lambda pair: (pair[1].created, pair[1].fingerprint))
 
     def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
-        """What the last ingest of a corpus made, if it did not publish that because too many rows were refused."""
+        """Return the result of the last ingest of a corpus, if too many rejects kept it from being published."""
         home = self._home("corpora", corpus)
         made, _ = _made(home, CorpusManifest, ATTEMPT)
         published, _ = _made(home, CorpusManifest, MANIFEST)
@@ -129,13 +129,13 @@ class Store:
 
     @contextmanager
     def working_on(self, kind: Kind, name: str) -> Iterator[None]:
-        """Hold the only right to write a name; whatever is left half-written is removed, before and after.
+        """Lock a name for writing. Partial files are removed before and after.
 
         Raises:
             UserError: another process is writing it, or the store cannot be written.
         """
         home = self._home(kind, name)
-        if not isinstance(home, Path):  # nothing can be half-written there
+        if not isinstance(home, Path):  # object stores have no partial files
             yield
             return
         with _explained(home):
@@ -150,11 +150,14 @@ class Store:
             try:
                 yield
             finally:
-                _clean(home)  # of workers that died
+                _clean(home)  # remove the files of workers that died
 
     def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> Place:
-        """Write the manifest of a directory whose other files are complete: from now on it exists. As `ATTEMPT` it
-        only says what was made. It becomes the newest of its name even if the clock was set back."""
+        """Write the manifest of a directory whose other files are complete, which finishes the directory.
+
+        With `ATTEMPT` as `file`, the directory stays unfinished. `created` becomes the latest time of the name,
+        even if the clock was set back.
+        """
         directory = self.directory(kind, manifest.name, manifest.fingerprint)
         made = (_made(directory.parent, _MANIFESTS[kind], one)[0] for one in (MANIFEST, ATTEMPT))
         before = [other.created for others in made for _, other in others]
@@ -166,8 +169,8 @@ class Store:
         return directory
 
     def again(self, kind: Kind, manifest: AnyManifest) -> AnyManifest:
-        """Make a finished directory the current one of its name, where a newer one is or was attempted; returns
-        its manifest."""
+        """Make a finished directory the current one of its name again, if there is a newer one or a newer attempt.
+        Return its manifest."""
         attempted = kind == "corpora" and self.attempt(manifest.name)
         if attempted or self.current(kind, manifest.name)[1].fingerprint != manifest.fingerprint:
             manifest = manifest.model_copy(update={"created": now()})
@@ -178,7 +181,7 @@ class Store:
 def _made(
     home: Place, model: type[AnyManifest], file: str
 ) -> tuple[list[tuple[Place, AnyManifest]], list[OtherVersionError]]:
-    """The directories of a name that have a manifest of this version, and the errors of those of another."""
+    """Return the directories whose manifest is of this version, and an error for each of another version."""
     made: list[tuple[Place, AnyManifest]] = []
     of_others: list[OtherVersionError] = []
     for path in home.glob(f"*/{file}"):
@@ -190,7 +193,7 @@ def _made(
 
 
 def now() -> str:
-    """The present moment as a manifest says it."""
+    """Return the current time in the format of manifests."""
     return _stated(datetime.now(UTC))
 
 
@@ -200,8 +203,8 @@ def _stated(moment: datetime) -> str:
 
 @contextmanager
 def atomic(path: Place) -> Iterator[Path]:
-    """A temporary path on disk to write to; it takes the name `path` once it is whole and on the disk, or becomes
-    that object once it is whole.
+    """Yield a temporary path to write to. When the block ends, the file is synced to disk and renamed to `path`,
+    or uploaded as that object.
 
     Raises:
         UserError: it cannot be written (no permission, disk full, not a directory), or the object store fails.
@@ -228,7 +231,7 @@ def atomic(path: Place) -> Iterator[Path]:
 
 @contextmanager
 def on_this_disk(file: Place) -> Iterator[Path]:
-    """A file as one that can be mapped into memory: itself, or a copy for a while.
+    """Yield a file that can be mapped into memory: the file itself, or a temporary copy of an object.
 
     Raises:
         UserError: the disk is full, or the object store fails.
@@ -246,7 +249,7 @@ def on_this_disk(file: Place) -> Iterator[Path]:
 
 
 def link(old: Place, new: Place) -> None:
-    """The same content under a second name, without reading it where that can be.
+    """Give content a second name, by a hard link or a copy inside the object store if possible.
 
     Raises:
         UserError: the store cannot be written.
@@ -270,7 +273,7 @@ def _clean(home: Path) -> None:
 
 
 def _discard(temporary: Path) -> None:
-    """Remove what was half written; where even that fails, the next run's `working_on` does it."""
+    """Remove a partial file. If that fails, `working_on` of the next run removes it."""
     try:
         temporary.unlink(missing_ok=True)
     except OSError:
@@ -279,7 +282,7 @@ def _discard(temporary: Path) -> None:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn a failure of the file system into a sentence."""
+    """Convert a failure of the file system to a `UserError`."""
     try:
         yield
     except OSError as error:

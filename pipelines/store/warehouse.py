@@ -1,7 +1,7 @@
-"""The store as SQL views: read-only, and blind to everything else.
+"""Read-only SQL views over the store, with no access to anything else.
 
-Data is registered first; then the connection is locked: no file is opened and no setting changed, whatever the SQL
-says. Beyond that, only a single SELECT is accepted.
+The data is registered first. Then the connection is locked, so that no SQL can open a file or change a setting. In
+addition, only a single SELECT is accepted.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ubert.schema.manifest import FILES, CorpusManifest
 from ubert.schema.record import FILE_SCHEMA, MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
-MEMORY = "50%"  # of the machine's, at most, for a query
-SPILLING = "1GiB"  # at most in memory, where the rest may go to disk
+MEMORY = "50%"  # limit of a query's memory, as a share of the machine's
+SPILLING = "1GiB"  # memory limit of a connection that may spill to disk
 
 _WORD, _COUNT = pa.string(), pa.int64()
 _TABLES = {
@@ -104,7 +104,7 @@ _PLAIN = {
     *("varchar", "blob", "uuid", "enum"),
 }
 
-# A pass of a record is one copy of all its rows (the windows of a long text, the questions about its events).
+# A pass of a record covers one copy of all its rows (the windows of a long text, the queries for its events).
 _DYNAMICS = """
 CREATE VIEW dynamics AS
 SELECT run, record_id, epoch, max(step) AS step, sum(loss) AS loss, avg(confidence) AS confidence,
@@ -119,7 +119,7 @@ SELECT run, record_id, avg(confidence) AS confidence, stddev_pop(confidence) AS 
 FROM dynamics GROUP BY run, record_id;
 """
 
-# Lists of a record become rows. An index counts from 0, as in the record; lists of SQL count from 1.
+# Lists of a record become rows. Indices count from 0, as in the record; SQL's lists count from 1.
 _VIEWS = """
 CREATE MACRO covered(text, pair, span) AS
     substring(if(span.side = 'text', text, pair), span.start + 1, span."end" - span.start);
@@ -170,15 +170,19 @@ def connect(
     attempted: bool = False,
     memory: str = MEMORY,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A locked connection with the views over the current state of the store, or of just some of its corpora.
-    With a folder `scratch`, it holds little in memory and spills the rest there; else it has so much `memory`.
-    `attempted`: of a corpus whose last ingest was not published, what that made.
+    """Yield a locked connection with the views over the current state of the store.
+
+    Args:
+        corpora: names of the corpora to include; default: all.
+        scratch: a folder to spill to, with a low memory limit; without it, `memory` is the limit.
+        attempted: use the result of the last ingest of a corpus even if it was not published.
+        memory: DuckDB's memory limit.
 
     Raises:
         UserError: one of `corpora` is not in the store, or a manifest cannot be read.
     """
     store = Store(root.absolute())
-    with ThreadPoolExecutor() as pool:  # an object store answers many at a time
+    with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
         names = store.names("corpora") if corpora is None else corpora
         current = list(
             pool.map(lambda name: (attempted and store.attempt(name)) or store.current("corpora", name), names)
@@ -208,7 +212,7 @@ def connect(
         connection.execute(_VIEWS + _DYNAMICS)
         connection.execute(f"SET memory_limit = '{SPILLING if scratch else memory}'")
         connection.execute(f"SET temp_directory = '{scratch or ''}'")
-        connection.execute("SET enable_progress_bar = false")  # our own commands say how far they are
+        connection.execute("SET enable_progress_bar = false")  # commands show their own
         connection.execute("SET TimeZone = 'UTC'")  # the same rows on every machine
         connection.execute("SET enable_external_access = false")  # no files, and no Python variables
         connection.execute("SET lock_configuration = true")
@@ -223,9 +227,9 @@ def sql(
     *,
     attempted: bool = False,
 ) -> pa.Table:
-    """The rows of one SELECT over the views of the store, or of just some of its corpora, as `connect` has them.
+    """Return the rows of one SELECT over the views of `connect`.
 
-    The statement is one of ours: what a user wrote runs in `pipelines.store.sandbox`.
+    Use this only for our own statements. A user's SQL runs in `pipelines.store.sandbox`.
 
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
@@ -241,10 +245,10 @@ def _sql(
 
 
 def selected(connection: duckdb.DuckDBPyConnection, statement: str, what: str) -> duckdb.DuckDBPyRelation:
-    """The rows of a statement, which are not read yet.
+    """Return the relation of a statement, without reading its rows.
 
     Raises:
-        UserError: it is not one SELECT; begins with `what`.
+        UserError: it is not one SELECT; the message begins with `what`.
     """
     statements = connection.extract_statements(statement)
     kinds = [_kind(one) for one in statements]
@@ -258,13 +262,13 @@ def selected(connection: duckdb.DuckDBPyConnection, statement: str, what: str) -
 def _kind(statement: duckdb.Statement) -> str:
     try:
         return statement.type.name
-    except ValueError:  # a kind of statement that DuckDB's Python module has no name for
+    except ValueError:  # DuckDB's Python module has no name for this kind of statement
         return statement.query.split(maxsplit=1)[0].upper()
 
 
 def printable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The same rows, but columns of types that Arrow or Python cut short become text, such as dates, whose years
-    may be beyond 9999."""
+    """Cast columns to text whose values Arrow or Python can't represent in full, such as dates after the year
+    9999."""
     columns = []
     for place, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1):
         quoted = name.replace('"', '""')
@@ -273,7 +277,7 @@ def printable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether Python has every value of a DuckDB type."""
+    """Return whether Python can represent every value of a DuckDB type."""
     if kind.id in _NESTED:
         return all(_is_plain(inner) for name, inner in kind.children if name != "size")
     return kind.id in _PLAIN
@@ -281,14 +285,15 @@ def _is_plain(kind: Any) -> bool:
 
 @contextmanager
 def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float = SECONDS) -> Iterator[None]:
-    """Interrupt what takes longer than `seconds`, and turn errors of SQL into sentences that begin with `what`."""
+    """Interrupt queries that take longer than `seconds`, and convert SQL errors to a `UserError` that begins with
+    `what`."""
     timer = Timer(seconds, connection.interrupt)
     timer.start()
     try:
         yield
     except duckdb.InterruptException:
         raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
-    except OSError as error:  # of the files behind a view
+    except OSError as error:  # the files of a view can't be read
         raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:
         views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, "
@@ -299,14 +304,15 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
 
 
 def _dataset(filesystem: Any, column: str, parts: Sequence[tuple[str, Place]], schema: pa.Schema) -> ds.Dataset:
-    """Parts as one dataset, each with its value of a column. A query for one value opens no file of another."""
+    """Combine parts into one dataset, in which each part has one value of `column`. A query for one value doesn't
+    open the parts of others."""
     form = ds.ParquetFileFormat()
     fragments = [form.make_fragment(*arrow(part), ds.field(column) == value) for value, part in parts]
     return ds.FileSystemDataset(fragments, schema, form, filesystem)
 
 
 def _text_passes(runs: Path) -> ds.Dataset:
-    """The parts of all runs that keep dynamics; they lie on this machine's disk."""
+    """Return the training dynamics of all runs that record them; they are on this machine's disk."""
     parts = [(part.parent.parent.name, part) for part in sorted(runs.glob(f"*/{dynamics.FOLDER}/*.parquet"))]
     schema = pa.schema([pa.field("run", pa.string()), *dynamics.SCHEMA])
     return _dataset(arrow(runs)[1], "run", parts, schema)
@@ -338,7 +344,7 @@ def _audit_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def _probe_rows(store: Store) -> Iterator[dict[str, Any]]:
-    """Cells of probes, in which `shots` is a number or all."""
+    """Yield the cells of probes. `shots` becomes text, because it is a number or `all`."""
     for path in sorted((store.root / "probes").glob("*.json"), key=str):
         cell = json.loads(path.read_text(encoding="utf-8"))
         yield {**cell, "shots": str(cell["shots"])}
