@@ -1,1 +1,1 @@
-"""Raw sources to corpora: list files, plan units, map rows, publish."""
+"""Ingest raw sources into corpora: list files, plan units, map rows, publish."""

@@ -1,4 +1,4 @@
-"""A group of source files of one entry of a spec, hashed, and cut or grouped into what one task reads."""
+"""Hash a group of source files of one spec entry, and cut or combine them into units of work."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ubert.schema.manifest import fingerprint
 from ubert.schema.record import SCHEMA_VERSION
 from ubert.schema.spec import DatasetSpec, Files
 
-UNIT_BYTES = 8 << 20  # a larger file is cut; smaller ones share a unit of at most so many
-SHARED_BYTES = 4 << 20  # what they come to on average
+UNIT_BYTES = 8 << 20  # a larger file is cut into ranges; smaller files share a unit of at most this size
+SHARED_BYTES = 4 << 20  # average size of such a shared unit
 
-# What all records depend on; the rest of a spec describes the corpus and redoes no work.
+# The fields of a spec on which all records depend. A change of another field repeats no work.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
 
 
 class Listed(NamedTuple):
-    """Columns of source files: what is read together is one, named by its first file."""
+    """Columns of source files. Files that are read together (companions) count as one, named by the first."""
 
     paths: list[str]
     sizes: list[int]
@@ -36,8 +36,11 @@ class Listed(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Slices that one task reads: maybe thousands, which stay bytes until they are read. `size`: bytes to read;
-    `whole`: how many of the slices are whole files, `in_ranges`: the paths of which the others are ranges."""
+    """The slices of one unit, serialised, because there may be thousands.
+
+    `size` is the number of bytes to read, and `whole` the number of slices that are whole files. `in_ranges` has
+    the paths of files of which other slices are ranges.
+    """
 
     name: str
     size: int
@@ -47,9 +50,11 @@ class Packed(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was found of a group: the place of its entry in the spec's `files`, how many files it has and of how
-    many bytes, these files as bytes until they are asked for (`Listed`), the hashes of all that are read, by path,
-    where the spec pins them, and what is to be done."""
+    """The result of hashing a group of files.
+
+    `entry` is the index in the spec's `files`, `files` the number of files, and `size` their bytes. `listed` is a
+    serialised `Listed`. `members` has the hashes of all files by path, if the spec pins them.
+    """
 
     entry: int
     files: int
@@ -69,7 +74,7 @@ def look(
     advance: Advance = lambda files, megabytes: None,
 ) -> Looked:
     """Hash a group of files of one entry and cut it into units."""
-    entry, place = spec.files[number], str(folder)  # one string for all slices: files may be very many
+    entry, place = spec.files[number], str(folder)  # all slices share one string, as there may be very many
     form, options = reader(spec.format), file_options(spec, entry)
     cut = form.split_at(options)
     listed, pinned = Listed([], [], []), dict[str, str]()
@@ -109,13 +114,14 @@ def look(
 
 
 def _unreadable(folder: str, path: str, entry: Files, problem: str) -> Slice:
-    """What stands for a file that is one reject."""
-    said = problem.removeprefix(f"{folder}/")  # the same wherever the mirror is
+    """Return a slice for a file that can't be read. It becomes one reject."""
+    said = problem.removeprefix(f"{folder}/")  # independent of the location of the mirror
     return Slice(folder, path, 0, 0, 1, entry.encoding, blake3(said.encode()).hexdigest(), problem=said)
 
 
 def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
-    """Slices of a group that are read together; what is larger ends a unit the more often, as its name decides."""
+    """Split the slices of a group into units. Besides the size limit, a hash of a file's name may end a unit; the
+    larger the file, the more likely."""
     unit: list[Slice] = []
     size = 0
     for piece in slices:
@@ -142,12 +148,13 @@ def _packed(spec: DatasetSpec, entry: Files, slices: list[Slice], in_ranges: set
 
 
 def _compressed(listed: object) -> bytes:
-    """Files may be millions: this is all that a plan holds of each."""
+    """Serialise and compress, because a plan may hold millions of files in memory."""
     return zlib.compress(msgspec.msgpack.encode(listed), 1)
 
 
 def _header(piece: Slice) -> str | None:
-    """Hash of the first line of a file that is cut: it may be a header, which every range is read with."""
+    """Return the hash of the first line of a file that is cut, or None for the first range. The line may be a
+    header, with which every range is read."""
     if piece.start == 0:
         return None
     with piece.place.open("rb") as file:
@@ -156,6 +163,6 @@ def _header(piece: Slice) -> str | None:
 
 @collector_paused()
 def look_apart(spec: DatasetSpec, folder: Path, number: int, paths: list[str], code: str) -> bytes:
-    """What was found of a group, and what of it may be remembered; in bytes, which Ray hands on as they are."""
+    """Run `look` as a Ray task. Return its result and the new hashes as bytes, which Ray passes on unchanged."""
     hashes = Hashes()
     return msgspec.msgpack.encode((look(spec, folder, number, paths, code, hashes), hashes.told()))

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, out of the way."""
+"""Pause Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """For work that makes very many objects and no cycles: to look for some takes up to a third of the time."""
+    """Pause the cyclic garbage collector during work that creates very many objects and no cycles. Its searches
+    would take up to a third of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
-"""Source files to hashed ranges, in one reading; and the memory of them: an unchanged file is not read again.
+"""Hash source files and their ranges in one pass, and remember the hashes, so that unchanged files aren't read.
 
-What the memory trusts: a file whose size, place on the disk and both times (of its content and of its inode, in
-nanoseconds) are what they were holds the same bytes. The second time can't be set by a program. A file that has
-changed within the last seconds is not remembered: a clock may tick too slowly to tell the next change. The pins of
-specs are held against these hashes; whatever is read, is hashed again as it is read.
+A file counts as unchanged if its size, device, inode and both times (mtime and ctime, in nanoseconds) are the
+same. Programs can't set the ctime. A file that changed within the last seconds is not remembered, because the
+clock may be too coarse to show its next change. The pins of specs are compared with these hashes. When a file is
+read for ingest, it is hashed again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from pipelines.store.storage import Place
 from pipelines.store.store import atomic
 from ubert.schema.errors import UserError
 
-LONGEST_ROW = 64 << 20  # bytes; a longer row is a range of its own, which is refused without being read whole
+LONGEST_ROW = 64 << 20  # bytes; a longer row gets its own range, which is rejected without being read completely
 BLOCK = 1 << 20
-PIECE = 4_096  # files whose hashes are written down together
-SPOOLED = 4 << 20  # bytes of hashes that are in memory until they are kept; more are on disk
-SETTLED = 2.0  # seconds since its last change after which a file is remembered
+PIECE = 4_096  # files whose hashes are written in one line
+SPOOLED = 4 << 20  # bytes of new hashes that stay in memory; more are spooled to disk
+SETTLED = 2.0  # seconds after its last change from which a file is remembered
 
-Advance = Callable[[float, float], None]  # is told of files, or shares of one, and of MB as they are done
-State = tuple[int, ...]  # what changes with the content of a file: its size, its place on the disk, its times
+Advance = Callable[[float, float], None]  # reports progress: files (or fractions of one) and MB
+State = tuple[int, ...]  # size, device, inode, mtime and ctime, which change with the content of a file
 
 
 class Range(NamedTuple):
-    """Bytes [start, stop) of a file; `line`: of the first, from 1; `too_long`: one row that is not to be read."""
+    """Bytes [start, stop) of a file. `line` is the number of the first line, from 1. `too_long` means that the
+    range is one row over the limit, which is not read."""
 
     start: int
     stop: int
@@ -50,7 +51,7 @@ class Range(NamedTuple):
 
 
 class Hashed(Struct, frozen=True, gc=False, array_like=True):
-    """The hash of a file, and its ranges where it is cut."""
+    """The hash of a file, and its ranges if it is cut."""
 
     state: State
     sha: str
@@ -58,24 +59,26 @@ class Hashed(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Hashes:
-    """Hashes of source files, remembered from run to run in `sources/<dataset>.jsonl`: a line with the hash of the
-    code that wrote them, and lines with some files each, by their names and by how they are cut. The last one that
-    names a file counts."""
+    """Hashes of source files, remembered between runs in `sources/<dataset>.jsonl`.
+
+    The first line is the hash of the code that wrote the file. Each other line has several files, by their names
+    and how they are cut. If a file occurs in several lines, the last one counts.
+    """
 
     def __init__(self, place: Place | None = None) -> None:
-        """`place` is where they are kept; None: nowhere."""
+        """Read the hashes from `place`; None means that nothing is remembered."""
         self.place = place
         self.known = _read(place)
         self.found: dict[str, Hashed] = {}
-        # What was found before, and by other processes, as it is written down.
-        self.pieces = SpooledTemporaryFile(SPOOLED)  # noqa: SIM115  # until `keep`
-        self.settled = (time.time() - SETTLED) * 1e9  # what changed later is not remembered
+        # Serialised lines with new hashes, also from other processes.
+        self.pieces = SpooledTemporaryFile(SPOOLED)  # noqa: SIM115  # `keep` closes it
+        self.settled = (time.time() - SETTLED) * 1e9  # files that changed later are not remembered
 
     def of(
         self, folder: str, name: str, cut: Cut = None, limit: int = 0, advance: Advance = lambda files, mb: None
     ) -> Hashed:
-        """The hash of a dataset's file, and where it is to be `cut` and has more than `limit` bytes its ranges:
-        so many and as far as the next place to cut.
+        """Return the hash of a dataset's file. If `cut` is given and the file has more than `limit` bytes, add its
+        ranges, each of `limit` bytes plus the rest of the last row.
 
         Raises:
             UserError: there is no such file, or it cannot be read.
@@ -88,7 +91,7 @@ class Hashes:
                 if known is not None and known.state == state:
                     advance(1, state[0] / 1e6)
                     return known
-            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would block
             try:
                 state = _state(path, os.fstat(file))
                 key = _key(name, state, cut, limit)
@@ -102,22 +105,22 @@ class Hashes:
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; the spec names it as a source file") from None
         if state[3] < self.settled and state[4] < self.settled:
-            self.found[key] = found  # if it changed meanwhile, it won't have this state again
+            self.found[key] = found  # safe even if the file changed meanwhile: its state differs then
             if self.place is not None and len(self.found) == PIECE:
                 self.take(self.told())
         return found
 
     def told(self) -> bytes:
-        """What was found since it was last told, to `take`, maybe in another process."""
+        """Return and clear the new hashes, as bytes for `take`, possibly in another process."""
         told = msgspec.json.encode(self.found)
         self.found.clear()
         return told
 
     def take(self, told: bytes) -> None:
-        """Remember what was found.
+        """Add hashes that `told` returned.
 
         Raises:
-            UserError: there is no more room for temporary files.
+            UserError: there is no space for temporary files.
         """
         try:
             self.pieces.write(told + b"\n")
@@ -129,7 +132,7 @@ class Hashes:
             ) from None
 
     def keep(self) -> None:
-        """Write them down for the next run.
+        """Write all hashes for the next run.
 
         Raises:
             UserError: the store cannot be written.
@@ -145,8 +148,10 @@ class Hashes:
 
 
 def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lambda data: None) -> Iterator[Range]:
-    """The ranges of a file, which is read once; `tell` is told all its bytes, in order. Not much more than `limit`
-    bytes and one row are in memory, of a row that is too long only `LONGEST_ROW` bytes."""
+    """Yield the ranges of a file, which is read once. `tell` gets all its bytes, in order.
+
+    At most about `limit` bytes and one row are in memory, and only `LONGEST_ROW` bytes of a row that is too long.
+    """
     start, line = 0, 1
 
     def following(digest: str, size: int, lines: int, *, too_long: bool = False) -> Range:
@@ -181,7 +186,7 @@ def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lamb
 
 
 def range_hash(path: str, start: int, stop: int) -> str:
-    """Hex blake3 of the bytes [start, stop) of a file, read block by block."""
+    """Return the hex blake3 of the bytes [start, stop) of a file, read in blocks."""
     digest = _hash()
     with open(path, "rb") as file:
         file.seek(start)
@@ -198,12 +203,12 @@ def _state(path: str, found: os.stat_result) -> State:
 
 
 def _key(name: str, state: State, cut: Cut, limit: int) -> str:
-    """What a file is remembered by: its name, and how it is cut if it is."""
+    """Return the key of a file: its name, and how it is cut, if it is."""
     return f"{name} {cut} {limit}" if cut and state[0] > limit else name
 
 
 def _whole(path: str, file: int, size: int) -> str:
-    """The hash of an open file of so many bytes."""
+    """Return the hash of an open file of `size` bytes."""
     if size > BLOCK:
         return file_hash(path)
     data = os.read(file, size)
@@ -228,8 +233,8 @@ def _hash(data: bytes = b"") -> blake3:
 
 
 def _rest(file: BinaryIO, cut: Cut, tell: Callable[[bytes], None]) -> Iterator[bytes]:
-    """What it takes to end with a whole line or a blank one, in blocks."""
-    begun = True  # a line is
+    """Yield in blocks the bytes up to the end of the line, or of the next blank line if `cut` says so."""
+    begun = True  # the current line has bytes
     while block := file.readline(BLOCK):
         tell(block)
         yield block
@@ -240,14 +245,14 @@ def _rest(file: BinaryIO, cut: Cut, tell: Callable[[bytes], None]) -> Iterator[b
 
 
 def _last_end(data: bytes, cut: Cut) -> int:
-    """Where the last whole row of `data` ends; 0: there is none."""
+    """Return the end of the last complete row of `data`, or 0 if there is none."""
     if cut != "blank line":
         return data.rfind(b"\n") + 1
     return max((blank.end() for blank in re.finditer(rb"(?:(?<=\n)|\A)[ \t\r\f\v]*\n", data)), default=0)
 
 
 def _line_ends(data: bytes, cut: Cut) -> int:
-    """How many lines end in `data`; of CSV as its reader counts them, with those that end in CR alone."""
+    """Count the line ends in `data`. In CSV a lone CR counts too, as in its reader."""
     lone = data.count(b"\r") - data.count(b"\r\n") if isinstance(cut, Quoted) else 0
     return data.count(b"\n") + lone
 
@@ -263,7 +268,7 @@ def _code() -> str:
 
 
 def _read(place: Place | None) -> dict[str, Hashed]:
-    """What was written down by the same code; else nothing."""
+    """Read the hashes that the same version of the code wrote, if there are any."""
     if place is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Raw sources to corpora: plan, run the units that are not done yet as Ray tasks, write the manifest last."""
+"""Ingest raw sources into corpora: plan, run unfinished units as Ray tasks, and write the manifest last."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ubert.schema.spec import DatasetSpec
 
 @dataclass(slots=True)
 class Work:
-    """What an ingest had to read again of a corpus; the rest was there from earlier."""
+    """The files and rows of a corpus that an ingest had to read. The rest was reused."""
 
     files: int = 0
     rows: int = 0
 
 
-@collector_paused()  # plans are very many objects, work itself is done elsewhere
+@collector_paused()  # plans have very many objects; the work itself runs in tasks
 def ingest(
     names: Sequence[str],
     *,
@@ -46,14 +46,15 @@ def ingest(
     strict: bool = False,
     report: Callable[[CorpusManifest, Work], None] = lambda manifest, work: None,
 ) -> list[CorpusManifest]:
-    """Bring the corpora of these names up to date; `report` is called with each one as it is done, and
-    with what had to be read for it.
+    """Bring the corpora of these names up to date. A failure in one corpus doesn't stop the others.
 
-    What fails in one corpus doesn't keep the others from being made. With `strict`, a corpus with a refused row is
-    not published; its finished units are kept, so that nothing is read again without `strict`.
+    Args:
+        strict: don't publish a corpus with a rejected row. Its finished units are kept for a later run without
+            `strict`.
+        report: called with each finished corpus, and with the work that was done for it.
 
     Raises:
-        UserError: what went wrong, a line for each corpus.
+        UserError: a corpus failed; one line for each.
     """
     store = Store(root.absolute())
     manifests: dict[str, CorpusManifest] = {}
@@ -73,7 +74,7 @@ def ingest(
     with ExitStack() as stack:
 
         def run(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-            stack.enter_context(session(address))  # to the end: work on the units follows
+            stack.enter_context(session(address))  # Ray stays up for the units that follow
             return completed(work, jobs, address)
 
         for name, spec in wanted.items():
@@ -86,7 +87,7 @@ def ingest(
             except UserError as error:
                 problems[name] = error
                 continue
-            jobs += sorted(missing, key=lambda job: -job[0].packed.size)  # small ones last: workers end together
+            jobs += sorted(missing, key=lambda job: -job[0].packed.size)  # small ones last, to balance the workers
             works[name] = Work(files=_files(missing))
             if not missing:
                 finish(name)
@@ -105,7 +106,7 @@ def ingest(
 
 
 def _planned(store: Store, spec: DatasetSpec, folder: Path, run: Run) -> Plan:
-    """What there is to ingest, once categories that the spec takes from the data are known."""
+    """Plan an ingest, after counting the categories that the spec takes from the data."""
     memory = store.sources(spec.folder)
     found = plan(spec, folder, Hashes(memory), run)
     if not spec.categories.from_data:
@@ -115,10 +116,10 @@ def _planned(store: Store, spec: DatasetSpec, folder: Path, run: Run) -> Plan:
 
 
 def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:
-    """Names of datasets whose sources are in the mirror or among the samples, and of the others.
+    """Return the names of datasets whose sources are in the mirror or among the samples, and those of the others.
 
     Raises:
-        UserError: there are no sources of any, or a spec is wrong.
+        UserError: no dataset has sources, or a spec is wrong.
     """
     mirror = mirror_folder(data, on_disk(root.absolute()))
     here: dict[bool, list[str]] = {True: [], False: []}
@@ -133,7 +134,7 @@ def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str]
 
 
 def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
-    """The units that are still to do, once those that an earlier state of the corpus shares are linked."""
+    """Link the units that earlier versions of the corpus have, and return jobs for the remaining ones."""
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
     there = {(file.parent.name, file.name): file for file in directory.parent.glob("*/*.parquet")}
     anywhere = {name: file for (_, name), file in there.items()}
@@ -142,14 +143,14 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
         if unit.part not in anywhere:
             missing.append((unit, plan.spec, directory))
             continue
-        for name in (unit.mismatch_part, unit.reject_part, unit.part):  # the part last: it says that all is there
+        for name in (unit.mismatch_part, unit.reject_part, unit.part):  # the part last: it marks the unit as done
             if name in anywhere and (directory.name, name) not in there:
                 link(anywhere[name], directory / name)
     return missing
 
 
 def _files(jobs: Sequence[tuple[Unit, DatasetSpec, Place]]) -> int:
-    """How many files of splits are read in `jobs`: one may be cut into many slices."""
+    """Count the files that `jobs` read. A file counts once for each split, however many slices it is cut into."""
     in_ranges = {(unit.entry.split, path) for unit, _, _ in jobs for path in unit.packed.in_ranges}
     return len(in_ranges) + sum(unit.packed.whole for unit, _, _ in jobs)
 
@@ -157,7 +158,7 @@ def _files(jobs: Sequence[tuple[Unit, DatasetSpec, Place]]) -> int:
 def _run(
     jobs: list[tuple[Unit, DatasetSpec, Place]], address: str | None
 ) -> Iterator[tuple[str, int | UserError]]:
-    """Run units as Ray tasks; yield each one's corpus and the number of rows that it read, or what went wrong."""
+    """Run units as Ray tasks. Yield the corpus of each, and its number of rows or its error."""
     with meter("ingest", sum(unit.packed.size for unit, _, _ in jobs), "rows") as advance:
         for index, outcome in completed(run_unit, jobs, address):
             unit, spec, _ = jobs[index]

@@ -1,4 +1,4 @@
-"""Categories that the data has and its spec lacks: what to paste into the spec, with how often each occurs."""
+"""List the categories of the data that its spec lacks, with their counts, as YAML to paste into the spec."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pipelines.mapping.census import Census, merged
 from ubert.schema.rules import NameRules
 
-MOST = 200  # of a kind that are shown
+MOST = 200  # labels of a kind that are shown
 PLAIN = NameRules(replace={"_": " "}, split_camel_case=True, lower=True)
 
 
 def to_paste(lacking: Census) -> str:
-    """What is missing under `categories` of a spec, as YAML; nothing where nothing is."""
+    """Return the missing `categories` of a spec as YAML; an empty string if none is missing."""
     if not lacking:
         return ""
     count = sum(map(len, lacking.values()))
@@ -42,10 +42,10 @@ def _entries(kind: str, labels: list[tuple[str, int]]) -> Iterator[tuple[str, in
 
 
 def _quoted(text: str) -> str:
-    """A string as JSON and YAML have it; half surrogates escaped."""
+    """Quote a string for JSON and YAML, with lone surrogates escaped."""
     return json.dumps(text, ensure_ascii=any(0xD800 <= ord(letter) < 0xE000 for letter in text))
 
 
 def total(found: list[dict[str, dict[str, int]]]) -> Census:
-    """What units counted, as JSON has it."""
+    """Sum the counts of units, which are read from JSON."""
     return merged([{kind: Counter(labels) for kind, labels in census.items()} for census in found])

@@ -1,6 +1,6 @@
-"""Categories that a spec takes from its data (`label: from_data`): all rows are read before any is mapped.
+"""Collect the categories that a spec takes from its data (`label: from_data`), in a pass before the mapping.
 
-The labels are remembered for as long as the files and the spec stay what they are.
+The labels are cached until the files or the spec change.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST = 1_000  # labels of a kind; every record has all of them as candidates
 
 
 def counted(plan: Plan, memory: Place) -> Plan:
-    """The plan with its spec's open categories filled in, and how often each occurs. What was counted before, of
-    the same files and by the same spec, is in the folder `memory`.
+    """Fill in the open categories of a plan's spec, and add the count of each. `memory` is the folder of cached
+    counts.
 
     Raises:
         UserError: there are no labels, or more than a record can have as candidates.
@@ -45,7 +45,7 @@ def counted(plan: Plan, memory: Place) -> Plan:
 
 
 def _census(plan: Plan) -> Census:
-    """The labels of all rows of labelled files."""
+    """Count the labels of all rows of labelled files."""
     found, spec = Census(), plan.spec
     wanted = row_filter(spec.map)
     for unit in plan.units:

@@ -1,4 +1,4 @@
-"""Finished units to a corpus: count, check, and write the manifest last."""
+"""Publish finished units as a corpus: count, check, and write the manifest last."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, Spli
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
-LACKING = b"ubert.lacking"  # beside it: {kind of category: {label that the spec lacks: how often}}
-NOTICES = b"ubert.notices"  # beside it: {what looks wrong in its records: how often}
-LARGEST_BUDGET = 0.05  # that is ever advised: where more rows are refused, the spec is wrong
-KEYS = 1 << 24  # that are sorted at once
+LACKING = b"ubert.lacking"  # also there: {kind of category: {label that the spec lacks: count}}
+NOTICES = b"ubert.notices"  # also there: {warning about its records: count}
+LARGEST_BUDGET = 0.05  # largest budget that an error suggests; if more rows are rejected, the spec is wrong
+KEYS = 1 << 24  # keys that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
-SUMMED = ["split", "labelled", *SUMS]  # of files, which may be millions, what is held in memory
+SUMMED = ["split", "labelled", *SUMS]  # columns of all files (maybe millions) that are held in memory
 
 
 def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
-    """Make the finished units of a plan the current state of its corpus.
+    """Make the finished units of a plan the current version of its corpus.
 
-    `strict`: no row of a labelled file may be refused, whatever the spec's error budget.
+    Args:
+        strict: allow no rejected row in labelled files, whatever the spec's error budget.
 
     Raises:
-        UserError: a split has no record, more rows were refused than the budget allows, or an id occurs twice,
-            which is the fault of a reader.
+        UserError: a split has no record, more rows were rejected than the budget allows, or an id occurs twice,
+            which is a bug of a reader.
     """
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
 
@@ -111,8 +112,8 @@ def _written(files: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.Recor
 def _files(
     plan: Plan, directory: Place, there: set[str], warnings: dict[Split, Counter[str]]
 ) -> Iterator[pa.RecordBatch]:
-    """The source files, group by group, with the rows that units counted; files of an object store are asked
-    several at a time. What units noticed is added to `warnings`."""
+    """Yield the source files of each group with their row counts, and add the warnings of units to `warnings`. The
+    metadata of units is read in threads, because an object store answers many requests at once."""
 
     def counted() -> Iterator[tuple[Unit, bytes]]:
         places = (directory / unit.part for unit in plan.units)
@@ -134,7 +135,8 @@ def _metadata(part: Place) -> dict[bytes, bytes]:
 def _of_group(
     plan: Plan, group: Group, directory: Place, counted: Iterator[tuple[Unit, bytes]], there: set[str]
 ) -> pa.RecordBatch:
-    """The files of a group, of which several units may have read parts; its units are the next of `counted`."""
+    """Sum the row counts of a group's files, which several units may have read. The group's units are the next
+    items of `counted`."""
     rows: dict[str, tuple[int, int]] = {}
     for unit, counts in islice(counted, len(group.units)):
         of_unit = msgspec.json.decode(counts, type=dict[str, tuple[int, int]])
@@ -154,7 +156,7 @@ def _of_group(
 
 
 def _check_rejects(directory: Place, unit: Unit, refused: int, there: set[str]) -> None:
-    """Refused rows are never lost: what a unit counted, it wrote."""
+    """Check that the file of a unit's rejects still exists, so that no rejected row is lost."""
     if refused and unit.reject_part not in there:
         raise UserError(
             f"{directory / unit.reject_part}: it is gone, with {refused:,} refused rows; remove {unit.part} "
@@ -163,13 +165,13 @@ def _check_rejects(directory: Place, unit: Unit, refused: int, there: set[str]) 
 
 
 def _labelled(plan: Plan, files: pa.Table, split: Split) -> tuple[list[Unit], pa.Table]:
-    """The units of a split's labelled files, and these files."""
+    """Return the units of a split's labelled files, and these files."""
     units = [unit for unit in plan.units if unit.entry.split == split and unit.entry.labelled]
     return units, files.filter((pc.field("split") == split) & pc.field("labelled"))
 
 
 def _paths(directory: Place, split: Split, which: pc.Expression) -> pa.ChunkedArray:
-    """The paths of those labelled files of a split of which `which` is true."""
+    """Return the paths of a split's labelled files for which `which` is true."""
     within = (pc.field("split") == split) & pc.field("labelled") & which
     return parquet([directory / FILES], FILE_SCHEMA).to_table(columns=["path"], filter=within)["path"]
 
@@ -190,8 +192,8 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
 
 
 def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -> None:
-    """Hold against the budget the refused rows of a split, and the files of which no row was kept: one that cannot
-    be read is a single reject, whatever is in it."""
+    """Check the error budget for the rejected rows of a split, and for its files without a kept row. Files count
+    separately, because an unreadable file is only one reject."""
     budget = 0.0 if strict else plan.spec.error_budget
     for split in dict.fromkeys(unit.entry.split for unit in plan.units):
         units, of_split = _labelled(plan, files, split)
@@ -219,7 +221,7 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
 
 
 def _named(paths: pa.ChunkedArray | None, most: int = 20) -> str:
-    """The files that were refused whole."""
+    """List the files that were rejected completely."""
     if paths is None:
         return ""
     others = f" and {len(paths) - most:,} more" if len(paths) > most else ""
@@ -227,7 +229,7 @@ def _named(paths: pa.ChunkedArray | None, most: int = 20) -> str:
 
 
 def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | None = None, most: int = 3) -> str:
-    """The commonest reasons for which rows (of these files) were refused, each with its first row."""
+    """Describe the most common reasons of rejects (in these files), each with its first row."""
     files = [directory / unit.reject_part for unit in units]
     wanted = None if paths is None else pc.field("path").isin(paths.combine_chunks())
     table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table(filter=wanted)
@@ -241,20 +243,20 @@ def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | N
 
 
 def _lacking(directory: Place, units: Sequence[Unit]) -> str:
-    """What to paste into the spec for the labels that it lacks, on lines of its own."""
+    """Return YAML for the labels that the spec lacks, on new lines."""
     found = to_paste(total([json.loads(_metadata(directory / unit.part)[LACKING]) for unit in units]))
     return f"\n{found}" if found else ""
 
 
 def _check_ids(name: str, parts: Sequence[Place]) -> None:
-    """Equal ids have equal keys: look at ids only where keys repeat. Keys are numbers like drawn ones, so that as
-    large ranges of them hold as many."""
+    """Check that no record id occurs twice. Equal ids have equal keys, so only ids of repeated keys are compared.
+    Keys are uniformly distributed, so equal ranges of them have about as many."""
     dataset = parquet(parts, RECORD_SCHEMA)
     ranges = dataset.count_rows() // KEYS + 1
     bounds = [pa.scalar(2**64 * at // ranges - (at == ranges), pa.uint64()) for at in range(ranges + 1)]
     repeated = []
     for first, last in pairwise(bounds):
-        within = (pc.field("key") >= first) & (pc.field("key") <= last)  # what two ranges share is looked at twice
+        within = (pc.field("key") >= first) & (pc.field("key") <= last)  # neighbouring ranges share a bound
         keys = np.sort(dataset.to_table(columns=["key"], filter=within)["key"].to_numpy())
         repeated += np.unique(keys[1:][keys[1:] == keys[:-1]]).tolist()
     if not repeated:

@@ -1,4 +1,4 @@
-"""One unit of work: read its slices, map the rows, and write what is kept and what is refused."""
+"""Run one unit of work: read its slices, map the rows, and write records and rejects."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from ubert.schema.record import (
 )
 from ubert.schema.spec import DatasetSpec
 
-# Rows are built into columns so many at a time, fewer where they are long: memory doesn't grow with the source.
+# Limits of rows that are converted to columns at once, so that memory doesn't grow with the source.
 CHUNK_ROWS = 10_000
 CHUNK_CHARACTERS = 4 << 20
-UNREADABLE = "unreadable file"  # reason of a file that is one reject
-MANY_LINES = 100  # of which no format that may be cut at lines makes one row, unless its options are wrong
+UNREADABLE = "unreadable file"  # reason of the reject of a file that can't be read
+MANY_LINES = 100  # one row from more lines is suspicious, in formats that can be cut at lines
 
-# Columns of few values, and those that queries look for: a dictionary of the others' values, or their least and
-# greatest, cost time and gain nothing.
+# Only columns with few values get dictionaries, and only columns that queries filter by get statistics. For other
+# columns both cost time without a benefit.
 _CATEGORIES = [f"categories.list.element.{field.name}" for field in CATEGORY]
 _WORDS = ["corpus", "split", "language", "task", "instruction", "source.path", "source.sha", "path", "reason"]
 _DICTIONARIES = [
@@ -59,10 +59,10 @@ _STATISTICS = [*_WORDS, "record_id", "key", "source.line", "line"]
 
 
 def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
-    """Read, map and write one unit; returns the number of rows read.
+    """Read, map and write one unit. Return the number of rows read.
 
-    The part appears last and whole, beside it its rejects and mismatches, if there are any: a unit is done when
-    its part is there.
+    Rejects and mismatches go to files of their own. The part is written last, atomically: if it exists, the unit
+    is done.
 
     Raises:
         UserError: a source file cannot be read or has changed, or the store cannot be written.
@@ -101,7 +101,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
 
 @contextmanager
 def _written(place: Place, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """What writes a file, which appears whole."""
+    """Open a Parquet writer for a file that is written atomically."""
     with (
         atomic(place) as path,
         pq.ParquetWriter(
@@ -139,7 +139,7 @@ def _rows(
                     yield to_record(piece, row)
                 else:
                     noticed[LEFT_OUT] += 1
-        except UserError as error:  # of this file alone
+        except UserError as error:  # only this file is rejected
             yield _unreadable(piece, str(error))
         if rows == 1 and form.split_at(options) is not None and _has_many_lines(piece):
             noticed[ONE_ROW] += 1
@@ -151,7 +151,7 @@ def _has_many_lines(piece: Slice) -> bool:
 
 
 def _check_unchanged(piece: Slice) -> None:
-    """Hold the bytes of a slice against those that were planned.
+    """Check that the bytes of a slice still have the hash of the plan.
 
     Raises:
         UserError: they differ, or cannot be read.
@@ -171,14 +171,14 @@ def _check_unchanged(piece: Slice) -> None:
 
 
 def _unreadable(piece: Slice, problem: str) -> Reject:
-    """The refusal of a file, or of what is left of it, that is not what its format reads."""
+    """Return the reject of a file, or of the rest of a file, that its format can't read."""
     start = replace(piece, stop=min(piece.stop, piece.start + LONGEST_RAW), hashes={}).read_bytes()
     raw = start.decode(piece.encoding, "backslashreplace")
     return Reject(piece.path, piece.line, UNREADABLE, problem.removeprefix(f"{piece.folder}/"), raw)
 
 
 def _too_long(piece: Slice) -> Reject:
-    """The refusal of a row of which only the beginning is read."""
+    """Return the reject of a row that is too long. Only its beginning is read."""
     size = piece.stop - piece.start
     start = replace(piece, stop=piece.start + LONGEST_RAW).read_bytes().decode(piece.encoding, "backslashreplace")
     start = start[: LONGEST_RAW // 2]
@@ -187,7 +187,7 @@ def _too_long(piece: Slice) -> Reject:
 
 
 def _chunks(rows: Iterable[Record | Reject]) -> Iterator[tuple[list[Record], list[Reject]]]:
-    """Rows to build into columns together, apart: kept ones and rejects."""
+    """Group rows into chunks that are converted to columns together, as lists of records and of rejects."""
     kept: list[Record] = []
     rejects: list[Reject] = []
     characters = 0

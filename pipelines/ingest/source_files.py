@@ -1,4 +1,4 @@
-"""The source files that a spec names: where they are, and which share the work."""
+"""Find the source files that a spec names, and group them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 from ubert.schema.spec import DatasetSpec
 
-GROUP_FILES, MOST_FILES = 4_096, 8_192  # of a group: on average, and at most
+GROUP_FILES, MOST_FILES = 4_096, 8_192  # average and largest number of files in a group
 
 
 def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lambda *_: None) -> Path:
-    """Where a dataset's raw files are: in the mirror, to which they are fetched if the spec says from where, else
-    among the samples.
+    """Return the folder of a dataset's raw files: in the mirror, or else among the samples. If the spec has
+    `fetch`, missing files are downloaded to the mirror.
 
     Raises:
-        UserError: in neither, or they cannot be fetched.
+        UserError: there is no such folder, or the files cannot be fetched.
     """
     own, sample = mirror / spec.folder, specs / "samples" / spec.folder
     if spec.fetch:
@@ -38,12 +38,12 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
 
 
 def at_hand(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
-    """Whether there is a folder of raw files for `source_folder` to look in."""
+    """Return whether `source_folder` would find a folder without fetching."""
     return any(place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder))
 
 
 def source_files(spec: DatasetSpec, folder: Path) -> list[list[str]]:
-    """The paths of the files that each entry of the spec's `files` names.
+    """Return the paths that each entry of the spec's `files` matches.
 
     Raises:
         UserError: a file is missing, or is named twice in a split.
@@ -60,8 +60,8 @@ def source_files(spec: DatasetSpec, folder: Path) -> list[list[str]]:
 
 
 def grouped(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Files of an entry that are looked at together. Where a group ends is drawn from the names of files: one that
-    comes or goes leaves all groups but its own as they are."""
+    """Split the files of an entry into groups. A hash of each file's name decides whether a group ends there, so
+    that an added or removed file changes only its own group."""
     group: list[str] = []
     for path in paths:
         group.append(path)
@@ -73,5 +73,5 @@ def grouped(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def drawn(path: str) -> float:
-    """A number in [0, 1) that depends on the name of a file alone."""
+    """Return a pseudo-random number in [0, 1) that depends only on the name of a file."""
     return xxh3_64_intdigest(path.encode()) / (1 << 64)

@@ -1,7 +1,7 @@
-"""What there is to ingest: a spec's source files, hashed, and cut or grouped into units of work.
+"""Plan an ingest: hash a spec's source files, and cut or combine them into units of work.
 
-A unit is named by what its output depends on: the bytes, where they lie, what the spec says about records, the
-schema and the code that reads. Work under a known name is never done again.
+The name of a unit is a fingerprint of everything its output depends on: the bytes and paths of its files, the
+spec's fields about records, the schema version and the code. A unit whose output exists is never run again.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.spec import DatasetSpec, Files
 
-MANY = 4_096  # so many files of which none is known are looked at by tasks
+MANY = 4_096  # from this number of unknown files on, Ray tasks hash them
 
-Run = Callable[..., Iterator[tuple[int, Any]]]  # as `pipelines.tasks.completed`
+Run = Callable[..., Iterator[tuple[int, Any]]]  # like `pipelines.tasks.completed`
 
 
 @dataclass(slots=True, frozen=True)
 class Unit:
-    """What one task does: slices of one entry of a spec's `files`."""
+    """The work of one task: slices of one entry of a spec's `files`."""
 
     entry: Files
     packed: Packed
 
     @property
     def name(self) -> str:
-        """By which it is found again once it is done."""
+        """Return the fingerprint by which the output is found again."""
         return self.packed.name
 
     @property
     def slices(self) -> tuple[Slice, ...]:
-        """What is to be read."""
+        """Return the slices to read."""
         return msgspec.msgpack.decode(zlib.decompress(self.packed.slices), type=tuple[Slice, ...])
 
     @property
     def part(self) -> str:
-        """Name of the file of its records: it is there when the unit is done."""
+        """Return the name of the file of records. If it exists, the unit is done."""
         return f"part-{self.name}.parquet"
 
     @property
     def reject_part(self) -> str:
-        """Name of the file of its refused rows, if there are any."""
+        """Return the name of the file of rejects, if there are any."""
         return f"rejects-{self.name}.parquet"
 
     @property
     def mismatch_part(self) -> str:
-        """Name of the file of its mentions that were not where their rows said, if there are any."""
+        """Return the name of the file of mentions whose words were not at their offsets, if there are any."""
         return f"mismatches-{self.name}.parquet"
 
 
 @dataclass(slots=True, frozen=True)
 class Group:
-    """Source files of one entry of a spec's `files`, which no other group has, and the units that read them."""
+    """Source files of one entry of a spec's `files`, each in only one group, and the units that read them."""
 
     entry: Files
     listed: bytes
@@ -73,14 +73,14 @@ class Group:
 
     @property
     def files(self) -> Listed:
-        """Its source files."""
+        """Return the source files."""
         return msgspec.msgpack.decode(zlib.decompress(self.listed), type=Listed)
 
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What there is to ingest of a corpus. `counted`: of kinds of category that the spec takes from the data, the
-    labels and how often each occurs."""
+    """The groups and units of a corpus. `counted` has the count of each label, for the kinds of category that the
+    spec takes from the data."""
 
     spec: DatasetSpec
     fingerprint: str
@@ -89,14 +89,14 @@ class Plan:
 
     @property
     def units(self) -> list[Unit]:
-        """All units, in the order of the files."""
+        """Return all units, in the order of the files."""
         return [unit for group in self.groups for unit in group.units]
 
 
 @collector_paused()
 def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run | None = None) -> Plan:
-    """Hash the source files of `spec` under `folder` and cut them into units; by the tasks of `run`, where they
-    are many and none is known.
+    """Hash the source files of `spec` under `folder` and cut them into units. If no file is known and there are
+    many, `run` hashes them in tasks.
 
     Raises:
         UserError: a file is missing or cannot be read, is named twice in a split, or is not the one that the spec
@@ -133,7 +133,7 @@ def _group(entry: Files, looked: Looked) -> Group:
 
 def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[Looked]:
     found: dict[int, Looked] = {}
-    order = sorted(range(len(jobs)), key=lambda number: -len(jobs[number][3]))  # workers end together
+    order = sorted(range(len(jobs)), key=lambda number: -len(jobs[number][3]))  # large first, to balance workers
     for place, outcome in run(look_apart, [jobs[number] for number in order]):
         if isinstance(outcome, UserError):
             raise outcome
