@@ -1,1 +1,1 @@
-"""What repeats, leaks or contradicts itself among the records of the store, with evidence."""
+"""Find duplicates, leaks, contamination and contradictions among the records of the store, with evidence."""

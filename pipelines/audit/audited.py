@@ -1,4 +1,4 @@
-"""An audit as the store keeps it: evidence and counts, found once for the same corpora in the same state."""
+"""Run an audit once for the same versions of corpora, and keep its evidence and counts in the store."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Found = tuple[dict[str, pa.Table], dict[str, int]]  # tables of evidence by the 
 def audited(
     store: Store, name: str, corpora: dict[str, str], parameters: dict[str, Any], search: Callable[[], Found]
 ) -> AuditManifest:
-    """What the audit `pipelines.audit.<name>` finds in corpora (fingerprints by name), as its current state.
-    `search` is done where the same was not found before.
+    """Make the audit `pipelines.audit.<name>` of corpora (fingerprints by name) the current one. `search` runs
+    only if the store doesn't have its result.
 
     Raises:
         UserError: the search fails, or the store can't be written.

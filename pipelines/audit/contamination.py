@@ -1,5 +1,7 @@
-"""Contamination: which training records share n-grams with evaluation splits, with one row of evidence for each
-training record and evaluation split."""
+"""Find contamination: training records that share n-grams with evaluation splits.
+
+The evidence has one row for each training record and evaluation split.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ def contamination(
     n: int = 13,
     address: str | None = None,
 ) -> AuditManifest:
-    """Hold the training records of these corpora (default: all) against evaluation splits.
+    """Compare the training records of corpora with evaluation splits. An existing audit of the same versions is
+    reused.
 
-    against: `corpus/split`, or `corpus` for all its evaluation splits; default: every test and validation split of
-    the store. n: words of an n-gram. What was found already for the same corpora is left as it is.
+    Args:
+        names: corpora whose training records are compared; default: all.
+        against: `corpus/split`, or `corpus` for all its evaluation splits; default: every test and validation
+            split of the store.
+        n: words of an n-gram.
 
     Raises:
         UserError: a corpus or split is not in the store, or there is none; the store cannot be written.
@@ -64,10 +70,10 @@ def contamination(
 
 
 def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str]) -> list[tuple[str, str]]:
-    """The splits (corpus, split) that are named, or all.
+    """Return the evaluation splits (corpus, split) that `against` names, or all if it is empty.
 
     Raises:
-        UserError: a name is of none of them, or there is none.
+        UserError: there is no split of a name, or none at all.
     """
     splits = [(name, str(counts.split)) for name, manifest in corpora.items() for counts in manifest.splits]
     there = sorted((name, split) for name, split in splits if split != "train")
@@ -93,7 +99,7 @@ def _done(work: Callable[..., pa.Table], jobs: Sequence[tuple[Any, ...]], label:
 
 
 def _evidence(hits: pa.Table, evaluation: pa.Table) -> pa.Table:
-    """Rows of `CONTAMINATION`, in the order of their records: the numbers of evaluation records become names."""
+    """Return sorted rows of `CONTAMINATION`, with the indices of evaluation records replaced by their ids."""
     other = evaluation.take(hits.column("evaluation"))
     share = hits.column("ngrams").to_numpy() / pc.list_value_length(other.column("ngrams")).to_numpy()
     columns = {

@@ -1,8 +1,8 @@
-"""The same text, asked the same, with other annotations.
+"""Find contradictions: records of the same text and prompt with different annotations.
 
-Annotations are compared as sets, by what they say: categories by their names, spans by their words and by the
-number of characters other than white space before them in the normal form of the text. So neither the order of
-spans or categories nor case or white space makes a difference; a label, a boundary, a type or a link does.
+Annotations are compared as sets. Categories are compared by name, and spans by their words and by the number of
+non-space characters before them in the normal form of the text. So the order of spans or categories, case and
+white space make no difference. A different label, boundary, type or link is a contradiction.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FIELDS = ("labels", "value", "target", "spans", "relations", "events")
 
 
 def contradictions(connection: duckdb.DuckDBPyConnection, scratch: Path) -> pa.Table:
-    """The rows of the table `alike` that say otherwise than the first one of their text, with both annotations."""
+    """Return the records of the table `alike` whose annotations differ from those of their text's first record."""
     path = scratch / "annotations.parquet"
     with pq.ParquetWriter(path, _ANNOTATIONS) as writer:
         for batch in connection.sql(_REPEATED).to_arrow_reader(1_000):
@@ -62,7 +62,7 @@ def contradictions(connection: duckdb.DuckDBPyConnection, scratch: Path) -> pa.T
 
 
 def annotation(record: Record) -> dict[str, Any]:
-    """What is said of a text, in one form: equal for records that say the same."""
+    """Return a canonical form of a record's annotations, which is equal for equivalent annotations."""
     names = [normal_form(category.name) for category in record.categories]
     spans = _spans(record, names)
 
@@ -87,7 +87,7 @@ def annotation(record: Record) -> dict[str, Any]:
 
 
 def _spans(record: Record, names: list[str]) -> list[tuple[Any, ...]]:
-    """Of each span its category, words and place, and the places of all spans of its group."""
+    """Return the category, words and place of each span, and the places of all spans of its group."""
     places = [_place(record, span) for span in record.spans]
     groups: dict[int | None, list[tuple[str, int, int]]] = defaultdict(list)
     for span, place in zip(record.spans, places, strict=True):
@@ -104,18 +104,18 @@ def _spans(record: Record, names: list[str]) -> list[tuple[Any, ...]]:
 
 
 def _place(record: Record, span: Span) -> tuple[str, int, int]:
-    """The span's side and ends, in characters of the normal form but for white space."""
+    """Return the span's side, start and end, in non-space characters of the normal form."""
     text = record.text if span.side == "text" else record.pair or ""
     start, end = (len(normal_form(text[:offset]).replace(" ", "")) for offset in (span.start, span.end))
     return span.side, start, end
 
 
 def _ordered(values: Iterable[Any]) -> list[Any]:
-    """Each once, in an order of their own."""
+    """Return the distinct values, sorted by their `repr`."""
     return [value for _, value in sorted({repr(value): value for value in values}.items())]
 
 
 def _differs(rows: pa.Table) -> list[str]:
-    """The fields in which both annotations differ."""
+    """List for each row the fields in which both annotations differ."""
     pairs = zip(*(map(json.loads, column.to_pylist()) for column in rows.columns[7:]), strict=True)
     return [", ".join(key for key in _FIELDS if here.get(key) != there.get(key)) for here, there in pairs]

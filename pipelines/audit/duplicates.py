@@ -1,9 +1,11 @@
-"""Duplicates: which records repeat which, inside and across corpora and splits, with one row of evidence a match.
+"""Find duplicates within and across corpora and splits, with one row of evidence for each match.
 
-Similarity is of texts (text and pair), so texts are compared, each once; then records. A duplicate has the same
-text as its keeper, or a near one, and the same is asked of it (`pipelines/audit/same.py`). The keeper is the
-first in order: test, validation, train; then corpus, then record_id. Stars, not chains: every duplicate is
-itself near enough to a keeper that is a duplicate of nothing, so that each row of evidence stands alone.
+First, distinct texts (text and pair) are compared, then records. A duplicate has the same or nearly the same text
+as its keeper, and the same prompt (`pipelines/audit/same.py`). The keeper is the first one by split (test,
+validation, train), corpus and record_id.
+
+Matches are stars, not chains: each duplicate is itself near enough to its keeper, and no keeper is a duplicate. So
+each row of evidence is valid on its own.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ubert.schema.manifest import AuditManifest
 
 SECONDS = 24 * 3600.0  # a longer audit is interrupted
 
-# Rows are numbered in keeper order; a text has the number of its first row.
+# Records are numbered in keeper order. The id of a text is the number of its first record.
 _NUMBERED = f"""
 CREATE TABLE numbered AS
 SELECT row_number() OVER (ORDER BY {KEEPER_ORDER})::UINTEGER AS id,
@@ -39,7 +41,7 @@ FROM (SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, cont
 CREATE TABLE contents AS
 SELECT content_hash, min(id) AS id, count(*) AS copies FROM numbered GROUP BY content_hash;
 """
-# Rows whose text is not alone; `first` is the first row of the same text of which the same is asked.
+# Records whose text occurs again, exactly or nearly. `first` is the first record of the same text and prompt.
 _ALIKE = f"""
 CREATE TABLE alike AS
 SELECT id, record_id, text_id, asked, min(id) OVER (PARTITION BY text_id, asked) AS first
@@ -66,7 +68,7 @@ FROM alike LEFT JOIN stars AS star ON star.later = alike.first
 JOIN numbered AS one USING (id) JOIN numbered AS keeper ON keeper.id = coalesce(star.keeper, alike.first)
 WHERE alike.id <> keeper.id ORDER BY one.id
 """
-# Of each record whose text is in an evaluation split that comes before its own, the nearest record of that split.
+# For each record whose text is in an evaluation split that ranks before its own: the nearest record of that split.
 _LEAKS = f"""
 WITH same AS (
     SELECT text_hash, corpus, split, min(id) AS id FROM numbered WHERE split <> 'train' GROUP BY ALL),
@@ -94,10 +96,11 @@ ORDER BY one.id, other.id
 def duplicates(
     names: Sequence[str] = (), *, root: Place, near: float = 0.8, address: str | None = None
 ) -> AuditManifest:
-    """Find the duplicates, leaks and contradictions among these corpora, by default all of the store.
+    """Find duplicates, leaks and contradictions among corpora. An existing audit of the same versions is reused.
 
-    near: the Jaccard similarity of shingles (`pipelines/audit/shingles.py`) from which texts are near, 0.3 to 1.
-    What was found already for the same corpora in the same state is left as it is.
+    Args:
+        names: the corpora; default: all of the store.
+        near: least Jaccard similarity of shingles (`pipelines/audit/shingles.py`) of near texts, 0.3 to 1.
 
     Raises:
         UserError: a corpus is not in the store, or there is none; the store cannot be written.
@@ -134,7 +137,7 @@ def duplicates(
 def _compare(
     connection: duckdb.DuckDBPyConnection, parts: list[Place], near: float, scratch: Path, address: str | None
 ) -> dict[str, int]:
-    """Make the tables that say which rows are alike (`numbered`, `contents`, `near`, `alike`, `stars`)."""
+    """Create the tables of similar records: `numbered`, `contents`, `near`, `alike` and `stars`."""
     connection.execute(_NUMBERED)
     [(records,)] = connection.execute("SELECT count(*) FROM numbered").fetchall()
     [(texts,)] = connection.execute("SELECT count(*) FROM contents").fetchall()
@@ -145,7 +148,11 @@ def _compare(
 
 
 def _stars(pairs: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Each first row that is a duplicate, with its keeper: the nearest of the rows before it that are none."""
+    """Return the near duplicates among first records, each with the nearest earlier one that is no duplicate.
+
+    Args:
+        pairs: (earlier, later, similarity), sorted by later and then by descending similarity.
+    """
     found: dict[int, tuple[int, float]] = {}
     for batch in pairs:
         for one, later, similarity in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):

@@ -1,4 +1,4 @@
-"""Evidence: a row for each match of an audit and for each record that a mixture drops, as tables of the store."""
+"""Schemas and files of evidence: a row for each match of an audit, and for each record that a mixture drops."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ubert.schema.record import Task
 
 
 def _pairs(other: str, *more: pa.Field) -> pa.Schema:
-    """A record, and another one that is the reason for what is said of it."""
+    """Return the schema of a record and another one that is the evidence against it."""
     names = ("record_id", "corpus", "split", f"{other}_id", f"{other}_corpus", f"{other}_split")
     return pa.schema([*(pa.field(name, pa.string(), nullable=False) for name in names), *more])
 
 
 _KIND = pa.field("kind", pa.string(), nullable=False)  # exact, near or n-gram
-_SIMILARITY = pa.field("similarity", pa.float32(), nullable=False)  # Jaccard's, of the shingles: 0 to 1
+_SIMILARITY = pa.field("similarity", pa.float32(), nullable=False)  # Jaccard similarity of the shingles, 0 to 1
 
-# A record that repeats another one, its keeper, which repeats none.
+# A record that duplicates another one, its keeper, which is no duplicate.
 DUPLICATES = _pairs("keeper", _KIND, _SIMILARITY)
-# A record whose text is in an evaluation split too, whatever is asked of it there; a row for each such split.
+# A record whose text is also in an evaluation split, with any prompt; one row for each such split.
 LEAKS = _pairs("evaluation", _KIND, _SIMILARITY)
-# A record that says otherwise than the first one of the same text and question. `differs`: in which field.
+# A record whose annotation differs from that of the first one with the same text and prompt, in fields `differs`.
 CONTRADICTIONS = _pairs(
     "keeper",
     pa.field("task", pa.string(), nullable=False),
@@ -32,37 +32,37 @@ CONTRADICTIONS = _pairs(
     pa.field("annotation", pa.string(), nullable=False),  # JSON
     pa.field("keeper_annotation", pa.string(), nullable=False),
 )
-# A training record that shares n-grams with an evaluation split, and the record there that shares most.
+# A training record that shares n-grams with an evaluation split, and the record there that shares the most.
 CONTAMINATION = _pairs(
     "evaluation",
-    pa.field("ngrams", pa.int64(), nullable=False),  # that both share, distinct ones
-    pa.field("share", pa.float32(), nullable=False),  # of the evaluation record's n-grams
-    pa.field("records", pa.int64(), nullable=False),  # of that split that share any
-    pa.field("ngram", pa.string(), nullable=False),  # the first one, in normal form
+    pa.field("ngrams", pa.int64(), nullable=False),  # number of distinct n-grams that both share
+    pa.field("share", pa.float32(), nullable=False),  # `ngrams` as a share of the evaluation record's n-grams
+    pa.field("records", pa.int64(), nullable=False),  # records of that split that share any n-gram
+    pa.field("ngram", pa.string(), nullable=False),  # the first shared one, in normal form
 )
 LABEL_TASKS: tuple[Task, ...] = ("classification", "pair", "choice", "multilabel")
-SUSPECT_TASKS: tuple[Task, ...] = (*LABEL_TASKS, "ner", "qa")  # whose annotations a model can contradict
+SUSPECT_TASKS: tuple[Task, ...] = (*LABEL_TASKS, "ner", "qa")  # tasks whose annotations `ubert suspects` checks
 # An annotation that a model contradicts; see `ubert suspects`.
 SUSPECTS = pa.schema(
     [
         *(pa.field(name, pa.string(), nullable=False) for name in ("record_id", "corpus", "split")),
-        pa.field("rank", pa.int64(), nullable=False),  # of the record in its corpus, the worst first
+        pa.field("rank", pa.int64(), nullable=False),  # rank of the record in its corpus, the worst first
         pa.field("kind", pa.string(), nullable=False),
-        pa.field("said", pa.string()),  # by the corpus
-        pa.field("predicted", pa.string()),  # by the model
-        pa.field("confidence", pa.float32(), nullable=False),  # of the model, in what it says
+        pa.field("said", pa.string()),  # the corpus's annotation
+        pa.field("predicted", pa.string()),  # the model's prediction
+        pa.field("confidence", pa.float32(), nullable=False),  # the model's confidence in its prediction
         pa.field("score", pa.float32(), nullable=False),  # how likely the corpus is wrong, 0 to 1
-        pa.field("flagged", pa.bool_(), nullable=False),  # `suspects: drop` of a mixture drops its record
+        pa.field("flagged", pa.bool_(), nullable=False),  # whether `suspects: drop` of a mixture drops the record
         pa.field("source", pa.string(), nullable=False),  # folds, or a run
     ]
 )
-# What a mixture doesn't draw, and why. `reason`: leak (of the evaluation record), duplicate (of the keeper), held
-# out (with the other record's corpus) or suspect (of itself).
+# A record that a mixture doesn't draw. `reason` is leak, duplicate, held out or suspect; the other record is the
+# evaluation record, the keeper, the held-out record, or the record itself.
 DROPPED = pa.schema(
     [pa.field("mixture", pa.string(), nullable=False), *_pairs("kept"), pa.field("reason", pa.string()), _KIND]
 )
 
-SUSPECTS_OF = "suspects-"  # before the name of a corpus: the audit that has its suspects
+SUSPECTS_OF = "suspects-"  # prefix of a corpus's name in the name of its audit of suspects
 _FILES = {
     "duplicates": ("duplicates", "matches.parquet"),
     "leaks": ("duplicates", "leaks.parquet"),
@@ -72,7 +72,7 @@ _FILES = {
 
 
 def evidence_files(store: Store, view: str) -> list[Place]:
-    """The files of a view of evidence: of the current audit, or of all current mixtures."""
+    """Return the files of a view of evidence, from the current audit or from all current mixtures."""
     if view == "suspects":
         audits = [name for name in store.names("audits") if name.startswith(SUSPECTS_OF)]
         return [store.current("audits", name)[0] / "suspects.parquet" for name in audits]
@@ -84,10 +84,10 @@ def evidence_files(store: Store, view: str) -> list[Place]:
 
 
 def audit_of_all(store: Store, audit: str) -> AuditManifest:
-    """The current audit, where it is of the whole store as it is now.
+    """Return the current audit, and check that it covers the whole store in its current state.
 
     Raises:
-        UserError: there is none, or corpora were added, changed or left out, or evaluation splits left out.
+        UserError: there is none, or corpora were added, changed or left out, or evaluation splits were left out.
     """
     cure = f"run `ubert {audit}`"
     if audit not in store.names("audits"):

@@ -1,9 +1,8 @@
-"""Records of a mixture that share a text with a corpus it holds out, exactly or nearly.
+"""Find the records of a mixture that have the same or nearly the same text as a held-out corpus.
 
-Texts are compared as sets of shingles. The join is exact: with the shingles of both sides in one order, rarest
-first, two sets of Jaccard similarity t or more share one of the first |x| - ceil(t |x|) + 1 shingles of each
-(prefix filtering: Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
-Cleaning").
+Texts are compared as sets of shingles, and no near pair is missed. Shingles are sorted with the rarest first. Two
+sets of Jaccard similarity t or more then share one of the first |x| - ceil(t |x|) + 1 shingles of each (prefix
+filtering: Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data Cleaning").
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from ubert.schema.manifest import CorpusManifest
 from ubert.schema.mixture import Mixture
 from ubert.schema.record import normal_form
 
-NEAR = 0.8  # Jaccard similarity from which two texts are one
-LEAST_WORDS = 4  # of a second text: shorter ones are aspects, answers and options, which texts share by chance
+NEAR = 0.8  # least Jaccard similarity of two texts that count as the same
+LEAST_WORDS = 4  # shorter pairs are not compared: they are aspects, answers and options, which match by chance
 ROWS = 2_048
 
 
 class Match(NamedTuple):
-    """A held-out record whose text is that of another."""
+    """A held-out record whose text matches that of another record."""
 
     record_id: str
     corpus: str
@@ -41,7 +40,7 @@ class Match(NamedTuple):
 
 
 def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest]:
-    """The corpora of the store that a mixture holds out, by name: those that `hold_out` names, and their twins.
+    """Return the corpora that a mixture holds out, by name: those that `hold_out` names, and their twins.
 
     Raises:
         UserError: a name matches no corpus of the store, or the mixture draws from one of them.
@@ -79,12 +78,12 @@ def held_out(
     mixture: Mixture,
     matching: Mapping[str, tuple[str, int]],
 ) -> pa.Table:
-    """Rows of `DROPPED`: one for each record of the mixture that has a text of a held-out corpus.
+    """Return rows of `DROPPED`, one for each record of the mixture that has a text of a held-out corpus.
 
     Args:
-        connection: to the mixture's corpora.
-        held: to the corpora that are held out.
-        matching: by name of a source, the SQL of its records, `FROM ... WHERE ...`, and how many these are.
+        connection: a connection to the mixture's corpora.
+        held: a connection to the held-out corpora.
+        matching: the SQL of each source's records (`FROM ... WHERE ...`) and their number, by name of the source.
     """
     texts = Texts(held)
     rows = []
@@ -97,7 +96,7 @@ def held_out(
 
 
 class Texts:
-    """The texts of held-out corpora, to find near ones among them."""
+    """An index of the texts of held-out corpora."""
 
     def __init__(self, held: duckdb.DuckDBPyConnection) -> None:
         self.records: list[tuple[str, str, str, str]] = []  # record_id, corpus, split, normal form
@@ -118,7 +117,7 @@ class Texts:
                 self.index[shingle].append(number)
 
     def find(self, text: str, pair: str | None) -> Match | None:
-        """The nearest held-out text to one of a record's, if it is near enough."""
+        """Return the held-out record that is nearest to a record's text or pair, if it is near enough."""
         best: tuple[float, int, str] | None = None
         for each in _compared(text, pair):
             own = shingles(each, None)
@@ -134,9 +133,9 @@ class Texts:
         return Match(record_id, corpus, split, "exact" if normal_form(found) == normal else "near")
 
     def _prefix(self, of_text: set[str]) -> list[str]:
-        """The rarest shingles of a text, of which every near text has one among its own."""
+        """Return the rarest shingles of a text. Every near text has at least one of them among its own."""
         order = sorted(of_text, key=lambda shingle: (self.frequency[shingle], shingle))
-        return order[: len(order) - math.ceil(NEAR * len(order) - 1e-9) + 1]  # 0.8 * 35 is above 28
+        return order[: len(order) - math.ceil(NEAR * len(order) - 1e-9) + 1]  # in floats, 0.8 * 35 > 28
 
 
 _COLUMNS = "record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, text, pair"

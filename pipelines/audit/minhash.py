@@ -1,7 +1,7 @@
-"""Signatures of texts, by which near ones find each other: MinHash, cut into bands of rows.
+"""Compute MinHash signatures of texts, in bands of rows, to find candidates of near duplicates.
 
-Two texts of similarity s have equal rows with probability s, and a band in common with 1 - (1 - s^rows)^bands
-(Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4).
+A row of two texts of similarity s is equal with probability s. The texts have an equal band with probability
+1 - (1 - s^rows)^bands (Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4).
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import pyarrow as pa
 from pipelines.audit.shingles import shingles
 from pipelines.store.storage import Place, parquet_file
 
-ROWS = 128  # of a signature
-FOUND = 0.99  # of the pairs of just the similarity asked for, at least
+ROWS = 128  # rows of a signature
+FOUND = 0.99  # least recall of pairs whose similarity is exactly the threshold
 SEED = 0
 CHUNK = 10_000
 
 
 def rows_of_a_band(threshold: float) -> int:
-    """As many as leave `FOUND` of the pairs of similarity `threshold` a band in common: the fewest candidates."""
+    """Return the largest number of rows that keeps the recall `FOUND` at the threshold. More rows give fewer
+    candidates."""
     return max(rows for rows in range(1, ROWS + 1) if 1 - (1 - threshold**rows) ** (ROWS // rows) >= FOUND)
 
 
 def band_schema(threshold: float) -> pa.Schema:
-    """`content_hash` of a text, and the hashes of its bands, b0, b1, ..."""
+    """Return the schema of signatures: `content_hash` of a text, and the hashes b0, b1, ... of its bands."""
     bands = ROWS // rows_of_a_band(threshold)
     return pa.schema(
         [pa.field("content_hash", pa.binary(16)), *(pa.field(f"b{i}", pa.uint64()) for i in range(bands))]
@@ -34,7 +35,7 @@ def band_schema(threshold: float) -> pa.Schema:
 
 
 def signatures(part: Place, threshold: float) -> pa.Table:
-    """The bands of each different text of a part of a corpus."""
+    """Compute the bands of each distinct text of a part of a corpus."""
     batches = [_bands(hashes, texts, threshold) for hashes, texts in _different_texts(part)]
     return pa.Table.from_batches(batches, band_schema(threshold))
 
@@ -60,7 +61,7 @@ def _bands(hashes: list[bytes], sets: list[set[str]], threshold: float) -> pa.Re
     schema = band_schema(threshold)
     digests = RMinHash.digest_matrix_from_token_sets(sets, ROWS, SEED).to_rows()
     matrix = np.array(digests, np.uint64).reshape(len(hashes), ROWS)
-    # Bands of equal rows have one hash; others hardly ever, and what comes of it is compared in full anyway.
+    # Equal bands have equal hashes. Collisions are rare and harmless, because candidates are compared in full.
     factors = np.random.default_rng(SEED).integers(1 << 63, size=rows, dtype=np.uint64) | np.uint64(1)
     columns = [pa.array(matrix[:, i * rows : (i + 1) * rows] @ factors) for i in range(len(schema) - 1)]
     return pa.RecordBatch.from_arrays([pa.array(hashes, pa.binary(16)), *columns], schema=schema)

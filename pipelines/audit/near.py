@@ -1,7 +1,7 @@
-"""Pairs of near texts: those with a band of their signatures in common, compared in full.
+"""Find pairs of near texts. Texts with an equal band of their signatures are candidates, and compared in full.
 
-Works on the table `contents` of a connection (content_hash, id; ids in keeper order) and leaves the pairs there,
-in the table `near` (a, b, similarity; a < b).
+The input is the table `contents` of a connection (content_hash, id; ids in keeper order). The output is its table
+`near` (a, b, similarity; a < b).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pipelines.store.storage import Place
 from pipelines.tasks import completed
 from ubert.schema.errors import UserError
 
-# Of texts that have a band in common, each is compared with so many, the first in keeper order: where thousands
-# are alike, the keeper is among these, and the work stays linear.
+# Each text is compared with at most this number of texts of the same band, the first in keeper order. If thousands
+# are alike, the keeper is among them, and the work stays linear.
 COMPARED = 64
 
 _NEAR = pa.schema([("a", pa.uint32()), ("b", pa.uint32()), ("similarity", pa.float32())])
@@ -58,10 +58,11 @@ def find_near(
     scratch: Path,
     address: str | None,
 ) -> dict[str, int]:
-    """Make `near` of the pairs of `contents` whose Jaccard similarity is `threshold` or more.
+    """Create `near` from the pairs of `contents` whose Jaccard similarity is at least `threshold`.
 
-    Returns counts: `candidates`, pairs that were compared in full; `left_out`, comparisons that were not made
-    because too many texts are alike.
+    Returns:
+        Counts: `candidates`, pairs that were compared in full, and `left_out`, comparisons that were skipped
+        because too many texts are alike.
 
     Raises:
         UserError: a part of a corpus cannot be read.
@@ -95,7 +96,7 @@ def _write_signatures(parts: Sequence[Place], threshold: float, path: Path, addr
 
 
 def _compared(connection: duckdb.DuckDBPyConnection, threshold: float) -> Iterator[pa.RecordBatch]:
-    """Those of `pairs` that are near enough, chunk by chunk."""
+    """Yield the rows of `pairs` that are near enough, in chunks."""
     for batch in connection.sql(_PAIRS).to_arrow_reader(CHUNK):
         near = []
         for a, b, text, pair, other_text, other_pair in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):

@@ -1,7 +1,8 @@
-"""N-grams of evaluation records, and the training records that have some of them.
+"""Index the n-grams of evaluation records, and find the training records that have any of them.
 
-An n-gram is n words in sequence (`pipelines/audit/shingles.py`: in scripts without spaces, n characters). A text
-of fewer words is one n-gram, whole: so it matches another text of just these words, and no part of a longer one.
+An n-gram is n words in sequence, or n characters in scripts without spaces (`pipelines/audit/shingles.py`). A text
+with fewer words is a single n-gram. So it matches only another text of exactly these words, not a part of a longer
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ INDEXED = pa.schema(
         pa.field("corpus", pa.string()),
         pa.field("split", pa.string()),
         pa.field("record_id", pa.string()),
-        pa.field("ngrams", pa.list_(pa.uint64())),  # hashes, each once
+        pa.field("ngrams", pa.list_(pa.uint64())),  # distinct hashes
     ]
 )
 HITS = pa.schema(
@@ -30,7 +31,7 @@ HITS = pa.schema(
         pa.field("record_id", pa.string()),
         pa.field("corpus", pa.string()),
         pa.field("split", pa.string()),
-        pa.field("evaluation", pa.uint32()),  # number of an evaluation record
+        pa.field("evaluation", pa.uint32()),  # index of an evaluation record
         pa.field("ngrams", pa.int64()),
         pa.field("records", pa.int64()),
         pa.field("ngram", pa.string()),
@@ -41,13 +42,13 @@ HITS = pa.schema(
 class Index(NamedTuple):
     """N-grams of all evaluation records, sorted by hash. R records, N n-grams."""
 
-    hashes_N: np.ndarray  # uint64, ascending; equal ones where several records have the n-gram
-    records_N: np.ndarray  # uint32, the number of the record
-    splits_R: np.ndarray  # int32, the number of the record's evaluation split
+    hashes_N: np.ndarray  # uint64, ascending; repeated if several records have the n-gram
+    records_N: np.ndarray  # uint32, index of the record
+    splits_R: np.ndarray  # int32, index of the record's evaluation split
 
 
 def ngrams(text: str, pair: str | None, n: int) -> dict[int, str]:
-    """The hash of each n-gram of a text and its pair, and its words; none where there is no word."""
+    """Return the n-grams of a text and its pair by their hash; an empty dictionary if there is no word."""
     found = words(text, pair)
     if not set(found) - {BETWEEN}:
         return {}
@@ -56,7 +57,7 @@ def ngrams(text: str, pair: str | None, n: int) -> dict[int, str]:
 
 
 def indexed(part: Place, splits: Collection[tuple[str, str]], n: int) -> pa.Table:
-    """The records of a part that are of these splits (corpus, split), with their n-grams: rows of `INDEXED`."""
+    """Return rows of `INDEXED`: the records of a part in these splits (corpus, split), with their n-grams."""
     rows = [
         {"corpus": corpus, "split": split, "record_id": record_id, "ngrams": list(ngrams(text, pair, n))}
         for record_id, corpus, split, text, pair in _records(part)
@@ -66,7 +67,7 @@ def indexed(part: Place, splits: Collection[tuple[str, str]], n: int) -> pa.Tabl
 
 
 def index_of(table: pa.Table) -> Index:
-    """The index of rows of `INDEXED`; a record's number is its row's."""
+    """Build the index of rows of `INDEXED`. A record's index is that of its row."""
     lists = table.column("ngrams").combine_chunks()
     hashes = lists.flatten().to_numpy()
     records = np.repeat(np.arange(len(lists), dtype=np.uint32), np.diff(lists.offsets.to_numpy()))
@@ -77,8 +78,8 @@ def index_of(table: pa.Table) -> Index:
 
 
 def contaminated(part: Place, index: Index, n: int) -> pa.Table:
-    """The training records of a part that share an n-gram with the index: rows of `HITS`, one for each evaluation
-    split, with the record there that shares most (of equals, the first)."""
+    """Return rows of `HITS`: the training records of a part that share an n-gram with the index. There is one row
+    for each evaluation split, with the record there that shares the most (the first in a tie)."""
     rows = []
     for record_id, corpus, split, text, pair in _records(part):
         if split != "train" or not (grams := ngrams(text, pair, n)):
@@ -97,7 +98,8 @@ def contaminated(part: Place, index: Index, n: int) -> pa.Table:
 
 
 def _most(found: np.ndarray, shared: np.ndarray, splits: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Of each split: the record that shares most, how many n-grams that is, and how many records share any."""
+    """Yield for each split the record that shares the most n-grams, their number, and the number of records that
+    share any."""
     for split in np.unique(splits):
         here = np.flatnonzero(splits == split)
         best = here[np.argmax(shared[here])]

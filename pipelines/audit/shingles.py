@@ -1,7 +1,8 @@
-"""Texts as sets of shingles, and how much two of them share.
+"""Represent texts as sets of shingles, and compute the similarity of two of them.
 
-A shingle is two tokens in sequence, over text and pair, with a mark at both ends: so one word changed among twenty
-leaves a similarity of 0.8, in any language. Tokens are taken of the normal form, by which texts count as the same.
+A shingle is two tokens in sequence, over text and pair, with a mark at both ends. If one of twenty words differs,
+the similarity is about 0.8, in any language. Tokens come from the normal form, which also decides whether texts
+are equal.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from ubert.schema.record import normal_form
 
-# Scripts that are written without spaces: each character is a token. Thai to Khmer, kana, Han with its extensions.
+# In scripts without spaces, each character is a token: Thai to Khmer, kana, Han with its extensions.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 )
@@ -20,11 +21,11 @@ _UNSPACED += "\U00020000-\U0003ffff"
 _WORD = f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+"
 _WORDS = re.compile(_WORD)
 _TOKENS = re.compile(f"{_WORD}|[^\\w\\s]+")
-BETWEEN = "\x1f"  # text and pair
+BETWEEN = "\x1f"  # separates text and pair
 
 
 def words(text: str, pair: str | None) -> list[str]:
-    """Words of the normal form, or characters where the script has no spaces; the pair after a mark."""
+    """Return the words of the normal form, or characters in scripts without spaces. `BETWEEN` precedes a pair."""
     return _found(_WORDS, text, pair)
 
 
@@ -37,18 +38,18 @@ class Word(NamedTuple):
 
 
 def placed_words(text: str) -> list[Word]:
-    """Words of a text with their places in it."""
+    """Return the words of a text with their offsets."""
     return [Word(*found.span(), normal_form(found.group())) for found in _WORDS.finditer(text)]
 
 
 def shingles(text: str, pair: str | None) -> set[str]:
-    """The shingles of a text and its pair; signs between the words count as tokens. Never empty."""
+    """Return the shingles of a text and its pair, never an empty set. Punctuation counts as tokens."""
     tokens = ["", *_found(_TOKENS, text, pair), ""]
     return set(map(" ".join, pairwise(tokens)))
 
 
 def jaccard(a: set[str], b: set[str]) -> float:
-    """Shared shingles as a part of all, 0 to 1."""
+    """Return the Jaccard similarity of two sets, 0 to 1."""
     shared = len(a & b)
     return shared / (len(a) + len(b) - shared)
 
