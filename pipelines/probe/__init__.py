@@ -1,1 +1,1 @@
-"""Does a checkpoint transfer to other data? Fine-tuned on a few shots of each category, and measured."""
+"""Probe how well a checkpoint transfers: fine-tune it on a few shots of each category, and evaluate it."""

@@ -1,8 +1,11 @@
-"""One cell of a probe: a checkpoint, fine-tuned on so many shots of a corpus, and measured.
+"""Run one cell of a probe: fine-tune a checkpoint on some shots of a corpus, and evaluate it.
 
-All checkpoints are fine-tuned alike: batches of `TOKENS` tokens, peak learning rates that fall linearly, so many
-epochs by the number of shots and no fewer or more steps than `STEPS`. Nothing is chosen by the records that are
-measured: the last step counts, and mentions hold from a probability of 0.5.
+All checkpoints are fine-tuned with the same settings:
+
+- batches of `TOKENS` tokens, and learning rates that decay linearly from their peaks (`RATES`);
+- a number of epochs that depends on the number of shots (`EPOCHS`), and limits of the steps (`STEPS`).
+
+No setting is tuned on the evaluated records: the last step is used, with a threshold of 0.5 for mentions.
 """
 
 from __future__ import annotations
@@ -28,16 +31,19 @@ from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
 
 Shots = int | Literal["all"]
-TOKENS = 1024  # of a batch
+TOKENS = 1024  # tokens of a batch
 RATES: dict[str, Any] = {"learning_rate": 1e-4, "head_learning_rate": 5e-4}
-EPOCHS = ((10, 30), (100, 12), (math.inf, 2))  # by shots, up to so many
-STEPS = 60, 600  # at least, at most
+EPOCHS = ((10, 30), (100, 12), (math.inf, 2))  # (largest number of shots, epochs)
+STEPS = 60, 600  # minimum and maximum
 SETTINGS: dict[str, Any] = {"tokens": TOKENS, **RATES, "epochs": EPOCHS, "steps": STEPS, "max_tokens": MAX_TOKENS}
 
 
 class Cell(NamedTuple):
-    """What is fine-tuned, on what. `source`: a checkpoint's folder or an encoder; `weights`: the hash of what it
-    begins with; `limit`: records that are measured, the first by sampling key."""
+    """A checkpoint, and the data to fine-tune and evaluate it on.
+
+    `source` is a checkpoint's folder or an encoder, and `weights` the hash of its weights. The first `limit`
+    records by sampling key are evaluated.
+    """
 
     name: str
     source: str
@@ -52,17 +58,17 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> str:
-        """By which its result is found again."""
+        """Return the fingerprint by which the result is found again."""
         return fingerprint(*self[2:], SETTINGS)
 
 
 def place_of(store: Store, cell: Cell) -> Place:
-    """The file of a cell's result."""
+    """Return the file of a cell's result."""
     return store.root / "probes" / f"{cell.key}.json"
 
 
 def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
-    """Fine-tune and measure, unless that was done before; the result is in the store when this returns.
+    """Fine-tune and evaluate, unless the store has the result already. Write the result to the store.
 
     Raises:
         UserError: the corpus or checkpoint is missing, or training fails.
@@ -93,7 +99,7 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
 
 
 def _tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, Any]]:
-    """The checkpoint after its shots, and on how much it was trained."""
+    """Fine-tune the checkpoint, and return it with the numbers of records, steps and tokens."""
     import ubert
 
     if cell.shots == 0:
@@ -118,7 +124,7 @@ def _tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str,
 
 
 def steps_of(shots: Shots, tokens: int) -> int:
-    """How many steps a number of shots has, whose texts have so many tokens."""
+    """Return the number of steps for a number of shots with `tokens` tokens in all."""
     epochs = next(epochs for most, epochs in EPOCHS if (math.inf if shots == "all" else shots) <= most)
     least, most = STEPS
     return min(most, max(least, math.ceil(epochs * tokens / TOKENS)))
@@ -135,14 +141,14 @@ def _untuned(cell: Cell) -> Predictor:
 
 
 def _head_of(source: str) -> dict[str, Any]:
-    """What the recipe has to say alike of a checkpoint that has a head."""
+    """Return the fields of the recipe that must equal the shape of a checkpoint's head, if it has one."""
     config = Path(encoder_path(source)) / "config.json"
     shape = json.loads(config.read_text(encoding="utf-8")).get("shape") if config.is_file() else None
     return {key: shape[key] for key in ("layout", "table_size")} if shape else {}
 
 
 def training_records(cell: Cell, store: Store) -> list[Record]:
-    """The shots: a draw of each category, without the records that are measured."""
+    """Draw the shots of each category, without the records that are evaluated."""
     directory, manifest = store.current("corpora", cell.corpus)
     records = list(read_records(directory, manifest, cell.train, None))
     if cell.train == cell.test:

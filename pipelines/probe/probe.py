@@ -1,4 +1,4 @@
-"""Fine-tune and measure checkpoints side by side, as Ray tasks; what was measured before is not done again."""
+"""Fine-tune, evaluate and compare checkpoints in Ray tasks. Results in the store are reused."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NOT_PROBED = frozenset({"seq2seq", "text"})
 
 
 class Start(NamedTuple):
-    """Where a side begins: the name that a user gave, a checkpoint's folder or an encoder, and the hash of its
-    weights."""
+    """The weights that a side of the comparison starts from: the user's name for them, a checkpoint's folder or an
+    encoder, and their hash."""
 
     name: str
     source: str
@@ -47,15 +47,15 @@ def probe(
     root: Place,
     address: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The results of all cells: each side on each corpus, by number of shots and seed.
+    """Return the results of all cells: each side on each corpus, for each number of shots and each seed.
 
     Args:
-        names: runs of the store, checkpoints, models of ours, encoders (`minilm` for short).
-        limit: records of each corpus that are measured, the first by sampling key.
+        names: runs of the store, checkpoints, packaged models, encoders (`minilm` for short).
+        limit: number of records of each corpus to evaluate, the first by sampling key.
 
     Raises:
-        UserError: a name or corpus is unknown, a corpus has nothing to learn from or is of a task that isn't
-            probed, or a cell fails.
+        UserError: a name or corpus is unknown, a corpus has no training split or its task can't be probed, or a
+            cell fails.
     """
     store = Store(root.absolute())
     starts = [start(name, store) for name in names]
@@ -74,13 +74,13 @@ def probe(
 
 
 def result_of(store: Store, cell: Cell) -> dict[str, Any]:
-    """What the store has of a finished cell."""
+    """Read the result of a finished cell from the store."""
     found: dict[str, Any] = json.loads(place_of(store, cell).read_text(encoding="utf-8"))
     return found
 
 
 def start(name: str, store: Store) -> Start:
-    """The checkpoint or encoder of a name.
+    """Find the checkpoint or encoder of a name.
 
     Raises:
         UserError: it is neither.
@@ -96,8 +96,7 @@ def start(name: str, store: Store) -> Start:
 
 
 def splits(manifest: CorpusManifest) -> tuple[Split, Split]:
-    """From which split shots are drawn, and which is measured: test, else validation, else the part of train that
-    no shot is drawn from.
+    """Return the split of the shots and the split to evaluate: test, else validation, else the rest of train.
 
     Raises:
         UserError: there is no training split, or the task can't be probed.

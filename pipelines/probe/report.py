@@ -1,4 +1,4 @@
-"""The results of a probe as a table, and as curves of the metric by shots."""
+"""Show the results of a probe as a table, and plot the metric against the number of shots."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")  # Okabe and Ito's
-COLUMNS = 4  # of plots
+COLUMNS = 4  # plots in a row
 
 
 def table(results: Sequence[dict[str, Any]]) -> pa.Table:
-    """A row for each corpus and number of shots, and one for all corpora: mean and spread of each side, and by how
-    much the first is ahead of the last."""
+    """Return a row for each corpus and number of shots, and one for the mean of all corpora. Each has the mean and
+    standard deviation of each side, and how far the first side is ahead of the last."""
     sides = list(dict.fromkeys(result["name"] for result in results))
     corpora = list(dict.fromkeys(result["corpus"] for result in results))
     counts = list(dict.fromkeys(str(result["shots"]) for result in results))
@@ -48,7 +48,7 @@ def _row(results: Sequence[dict[str, Any]], corpus: str, shots: str, sides: Sequ
 
 
 def curves(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw the metric of each corpus by shots, a line a side with its spread."""
+    """Plot the metric of each corpus against the shots, with one line and its range for each side."""
     from matplotlib.figure import Figure
 
     sides, corpora, counts = (

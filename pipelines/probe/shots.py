@@ -1,4 +1,4 @@
-"""Which records a checkpoint is fine-tuned on: a few of each category, the same for all checkpoints."""
+"""Draw the records to fine-tune on: a few of each category, the same for all checkpoints."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NONE = ""  # the category of a record that has none
 
 
 def drawn(records: Sequence[Record], shots: int, seed: int) -> list[Record]:
-    """Take records in an order drawn by key until each category that occurs has `shots` of them, or all there are.
+    """Take records in pseudo-random order until each category has `shots` of them, or all that there are.
 
-    A record counts for all of its categories; those without any are one more.
+    A record counts for all of its categories. Records without a category count as a category of their own.
     """
     order = np.argsort(keys([xxhash.xxh3_64_intdigest(record.record_id.encode()) for record in records], seed))
     taken: Counter[str] = Counter()
@@ -31,8 +31,9 @@ def drawn(records: Sequence[Record], shots: int, seed: int) -> list[Record]:
 
 
 def categories_of(record: Record) -> set[str]:
-    """The categories that a record has: labels, types of its mentions, relations and events, the nearest number of
-    a scale, whether a question has an answer."""
+    """Return the names of the categories that occur in a record: its labels, and the types of its mentions,
+    relations and events. For regression it is the nearest number of the scale, and for questions whether there is
+    an answer."""
     if record.task == "qa":
         return {"answered" if record.spans else "unanswered"}
     if record.task == "choice":
