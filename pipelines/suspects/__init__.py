@@ -1,1 +1,1 @@
-"""Which records are annotated wrongly? Those that models contradict which were not trained on them."""
+"""Find records with wrong annotations: those that are contradicted by models which were not trained on them."""

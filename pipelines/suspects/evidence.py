@@ -1,4 +1,4 @@
-"""What speaks against an annotation: what the corpus says, what the model says, and how sure it is."""
+"""Evidence against an annotation: the annotation, the model's prediction, and its confidence."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from ubert.schema.record import Record
 
 
 class Suspect(NamedTuple):
-    """One annotation of a record that the model contradicts. `said` and `predicted` are the corpus's and the
-    model's, None where one has nothing. `confidence` is the model's in what it says; by `score`, how likely the
-    corpus is wrong, suspects are ordered. `flagged`: wrong enough to be dropped."""
+    """One annotation of a record that the model contradicts.
+
+    `said` is the corpus's annotation and `predicted` the model's, each None if there is none. `confidence` is the
+    model's confidence in its prediction. `score` is how likely the corpus is wrong, by which suspects are ranked.
+    `flagged` suspects are dropped by mixtures with `suspects: drop`.
+    """
 
     record: Record
     kind: str
@@ -26,7 +29,7 @@ class Suspect(NamedTuple):
 
 
 def ranked(suspects: Iterable[Suspect], source: str) -> pa.Table:
-    """Rows of `SUSPECTS`, the worst record first; a record is as bad as the worst of its annotations."""
+    """Return rows of `SUSPECTS`, sorted by the highest score of each record, the worst record first."""
     by_record: dict[str, list[Suspect]] = {}
     for one in suspects:
         by_record.setdefault(one.record.record_id, []).append(one)

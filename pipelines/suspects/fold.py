@@ -1,6 +1,6 @@
-"""One fold of a corpus: a model that was trained on the others, and what it says of its records.
+"""Predict the records of one fold of a corpus with a model that was trained on the other folds.
 
-Records of one text are in one fold, so that no model has seen a text that it is asked about.
+Records of the same text are in the same fold, so that no model predicts a text that it was trained on.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from ubert.schema.manifest import fingerprint
 from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, content_hash
 
-LEAST = 0.01  # probability from which a mention is kept; that of labels is always
+LEAST = 0.01  # least probability of a mention that is kept; labels are always kept
 HOLDS = 0.5
 SAID = pa.schema(
     [
         pa.field("record_id", pa.string(), nullable=False),
         pa.field("category", pa.string(), nullable=False),
-        pa.field("start", pa.int32()),  # none of a label
+        pa.field("start", pa.int32()),  # null for a label
         pa.field("end", pa.int32()),
-        pa.field("score", pa.float32(), nullable=False),  # a probability of its own, even where one label is right
+        pa.field("score", pa.float32(), nullable=False),  # an independent probability, even if one label is right
         pa.field("holds", pa.bool_(), nullable=False),
     ]
 )
 
 
 class Fold(NamedTuple):
-    """What is trained, on which records: all but those of fold `number`. `settings`: the recipe, as JSON has it;
-    `weights`: the hash of the weights that it begins with."""
+    """A training on all records except those of fold `number`. `settings` is the recipe as JSON, and `weights` the
+    hash of the initial weights."""
 
     corpus: str
     version: str
@@ -52,22 +52,22 @@ class Fold(NamedTuple):
 
     @property
     def key(self) -> str:
-        """By which its result is found again."""
+        """Return the fingerprint by which the result is found again."""
         return fingerprint(*self)
 
 
 def place_of(store: Store, fold: Fold) -> Place:
-    """The file of a fold's result."""
+    """Return the file of a fold's result."""
     return store.root / "folds" / f"{fold.key}.parquet"
 
 
 def fold_of(record: Record, folds: int) -> int:
-    """The fold of a record."""
+    """Return the fold of a record, by a hash of its text and pair."""
     return int.from_bytes(content_hash(record.text, record.pair)[:8], "little") % folds
 
 
 def run_fold(fold: Fold, root: Place) -> None:
-    """Train and predict, unless that was done before; the result is in the store when this returns.
+    """Train and predict, unless the store has the result already. Write the result to the store.
 
     Raises:
         UserError: the corpus is missing, or training fails.
@@ -88,7 +88,7 @@ def run_fold(fold: Fold, root: Place) -> None:
 
 
 def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
-    """A model that was trained on records; shards and run lie in the folder."""
+    """Train a model on records, with the shards and the run in the folder."""
     import ubert
 
     shards = shards_of(records, recipe.encoder, folder / "shards", recipe.max_tokens)
@@ -96,10 +96,10 @@ def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
 
 
 def said(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Rows of `SAID`: each candidate label with its score; each mention or answer, however unsure."""
+    """Yield rows of `SAID`: each candidate label with its score, and each mention or answer from `LEAST`."""
     labels = records[0].task in LABEL_TASKS
     queries = [query_of(record) for record in records]
-    if labels:  # decoded as if any number of labels were right, to have the score of each
+    if labels:  # decoding as multilabel gives the score of each label
         queries = [replace(query, task="multilabel") for query in queries]
     thresholds = [1e-9] if labels else [LEAST, HOLDS]
     answers = predictor.answer(queries, lambda task: thresholds, "nested")
@@ -118,7 +118,7 @@ def said(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, 
 
 
 def _parts(prediction: Prediction) -> Sequence[LabelPrediction | SpanPrediction]:
-    """A prediction, or the fragments of a discontinuous mention."""
+    """Return a prediction, or the fragments of a discontinuous mention."""
     if isinstance(prediction, DiscontinuousPrediction):
         return prediction.fragments
     assert isinstance(prediction, LabelPrediction | SpanPrediction)

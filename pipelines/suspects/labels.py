@@ -1,4 +1,4 @@
-"""Labels that out-of-fold predictions contradict: confident learning (Northcutt et al. 2021), by cleanlab.
+"""Find labels that out-of-fold predictions contradict, by confident learning (Northcutt et al. 2021, cleanlab).
 
 Shapes: N records, K classes.
 """
@@ -19,11 +19,11 @@ from ubert.schema.record import Record
 Scores = Mapping[str, float]  # by category
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-_LEAST = 1e-12  # of a probability whose logarithm is taken
+_LEAST = 1e-12  # lower bound of probabilities, so that odds are not 0
 
 
 def check_installed() -> None:
-    """Refuse to begin without cleanlab.
+    """Check that cleanlab is installed.
 
     Raises:
         UserError: it is not installed.
@@ -33,10 +33,10 @@ def check_installed() -> None:
 
 
 def suspicious_labels(records: Sequence[Record], told: Mapping[str, Scores]) -> Iterator[Suspect]:
-    """The labels that a model contradicts: those that it would not give.
+    """Yield the labels that a model contradicts.
 
     Args:
-        told: by record, the probability of each category, in itself.
+        told: independent probabilities of the categories, by record id.
     """
     records = [record for record in records if record.labels and told.get(record.record_id)]
     if not records:
@@ -60,8 +60,8 @@ def suspicious_labels(records: Sequence[Record], told: Mapping[str, Scores]) -> 
 
 
 def _classes(records: Sequence[Record]) -> list[list[int]]:
-    """Of each record the class of each of its categories: by name where all records have the same ones, else by
-    place, as where each has options of its own."""
+    """Return the class of each category of each record. If all records share their categories, a class is a name.
+    Otherwise, as in multiple choice, it is a position."""
     names = {category.name: i for i, category in enumerate(records[0].categories)}
     if all({category.name for category in record.categories} == names.keys() for record in records):
         return [[names[category.name] for category in record.categories] for record in records]
@@ -69,27 +69,27 @@ def _classes(records: Sequence[Record]) -> list[list[int]]:
 
 
 def softmax(probabilities: Sequence[float]) -> Floats:
-    """Probabilities of which one is right, from those of each alone."""
+    """Convert independent probabilities to a distribution over categories that exclude each other."""
     each = np.clip(np.array(probabilities, np.float64), _LEAST, 1 - 1e-7)
     odds = each / (1 - each)
     return np.asarray(odds / odds.sum())
 
 
 def _judged(label_N: Ids, probs_NK: Floats) -> tuple[npt.NDArray[np.bool_], Floats]:
-    """Which labels are issues, and the quality of each, 0 to 1."""
-    if len(np.unique(label_N)) < 2:  # nothing to confuse it with
+    """Return which labels are issues, and the quality of each, 0 to 1."""
+    if len(np.unique(label_N)) < 2:  # cleanlab needs two classes
         return np.zeros(len(label_N), np.bool_), probs_NK[np.arange(len(label_N)), label_N]
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of classes with few records
+        warnings.simplefilter("ignore")  # cleanlab warns of classes with few records
         flagged_N = find_label_issues(label_N, probs_NK, n_jobs=1)
         return flagged_N, get_label_quality_scores(label_N, probs_NK, method="normalized_margin")
 
 
 def _any_number(records: Sequence[Record], told: Mapping[str, Scores]) -> Iterator[Suspect]:
-    """The same of texts with any number of labels: each label is judged alone, as one that holds or doesn't."""
+    """Yield suspects of multilabel records. Each label is a binary classification of its own."""
     for name in dict.fromkeys(category.name for record in records for category in record.categories):
         own = [record for record in records if name in told[record.record_id]]
         holds_N = np.array(

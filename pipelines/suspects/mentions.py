@@ -1,8 +1,8 @@
-"""Mentions and answers that out-of-fold predictions contradict.
+"""Find mentions and answers that out-of-fold predictions contradict.
 
 If a mention of the corpus and one of the model overlap, the type or the boundaries are wrong. Otherwise the corpus
-has a spurious mention, or it missed the model's. How likely the corpus is wrong depends on how reliable the model
-is in a category: which share of the corpus's mentions it finds, and which share of its own are in the corpus.
+has a spurious mention, or it misses the model's mention. The score takes into account how reliable the model is in
+a category: its recall for spurious mentions, and its precision for the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pipelines.suspects.evidence import Suspect
 from ubert.schema.record import Record
 
-FLAGGED = 0.5  # score from which a mention is more likely wrong than right
+FLAGGED = 0.5  # a mention with a higher score is more likely wrong than right
 
 
 class Mention(NamedTuple):
@@ -25,12 +25,12 @@ class Mention(NamedTuple):
     category: str
 
     def overlaps(self, other: Mention) -> bool:
-        """Whether both share a character."""
+        """Return whether both share a character."""
         return self.start < other.end and other.start < self.end
 
 
 class Told(NamedTuple):
-    """What a model says of a text: the probability of each possible mention, and those that hold."""
+    """A model's predictions for a text: the probability of each possible mention, and the mentions it predicts."""
 
     scores: Mapping[Mention, float]
     holding: Sequence[Mention]
@@ -39,24 +39,24 @@ class Told(NamedTuple):
 class Reliable(NamedTuple):
     """How reliable a model is, by category."""
 
-    found: Mapping[str, float]  # share of the corpus's mentions
-    right: Mapping[str, float]  # share of its own mentions
+    found: Mapping[str, float]  # recall: share of the corpus's mentions that it finds
+    right: Mapping[str, float]  # precision: share of its own mentions that are in the corpus
 
 
 NOTHING = Told({}, ())
 
 
 def suspicious_mentions(records: Sequence[Record], told: Mapping[str, Told]) -> Iterator[Suspect]:
-    """The mentions that a model contradicts, and those that it misses in the corpus."""
+    """Yield the mentions that a model contradicts, and those that the corpus lacks according to it."""
     every = [(record, mentions_of(record), told.get(record.record_id, NOTHING)) for record in records]
-    pooled = bool(records) and records[0].task == "qa"  # questions are asked once each
+    pooled = bool(records) and records[0].task == "qa"  # most questions occur only once
     reliable = _reliable([(gold, one) for _, gold, one in every], pooled)
     for record, gold, one in every:
         yield from _answers(record, gold, one, reliable) if pooled else _contradicted(record, gold, one, reliable)
 
 
 def mentions_of(record: Record) -> list[Mention]:
-    """The mentions of a record's text, as the corpus has them."""
+    """Return the annotated mentions of a record's text."""
     return [
         Mention(span.start, span.end, record.categories[span.category].name)
         for span in record.spans
@@ -65,7 +65,7 @@ def mentions_of(record: Record) -> list[Mention]:
 
 
 def _reliable(every: Sequence[tuple[list[Mention], Told]], pooled: bool) -> Reliable:
-    """`pooled`: one share for all categories, under the name ''."""
+    """Compute recall and precision by category; if `pooled`, for all categories together under the name ''."""
     gold_count, own_count, both_count = Counter[str](), Counter[str](), Counter[str]()
     for gold, told in every:
         held = set(told.holding)
@@ -99,7 +99,7 @@ def _contradicted(record: Record, gold: list[Mention], told: Told, reliable: Rel
 
 
 def _answers(record: Record, gold: list[Mention], told: Told, reliable: Reliable) -> Iterator[Suspect]:
-    """The same of questions, any of whose answers is right; the model's first answer counts."""
+    """Yield suspects among answers. Each answer of the corpus is right; only the model's first answer counts."""
     for category in record.categories:
         wanted, own = ([one for one in some if one.category == category.name] for some in (gold, told.holding))
         best = own[0] if own else None
@@ -123,6 +123,6 @@ def _suspect(
 
 
 def described(record: Record, mention: Mention) -> str:
-    """The words of a mention and its category; of an answer its words."""
+    """Return the words of a mention and its category; for an answer only its words."""
     words = record.text[mention.start : mention.end]
     return words if record.task == "qa" else f"{words} [{mention.category}]"

@@ -1,7 +1,8 @@
-"""Suspects by the training dynamics of one run: what its model did not believe while it was trained on it.
+"""Find suspects by the training dynamics of one run.
 
-Records of low confidence are often labelled wrongly (Swayamdipta et al. 2020, section 5). For mentions a run keeps
-the loss alone: the records with the highest loss a mention come first, without saying which mention is wrong.
+Records of low confidence are often labelled wrongly (Swayamdipta et al. 2020, section 5). For mentions, a run
+records only the loss. The records with the highest loss per mention then come first, but it isn't known which
+mention is wrong.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ SELECT record_id, confidence, correctness, loss, predicted FROM cartography WHER
 
 
 def fingerprint_of(store: Store, run: str) -> list[tuple[str, int]]:
-    """What a run keeps: its parts and their sizes.
+    """Return the names and sizes of the files of a run's dynamics.
 
     Raises:
-        UserError: it keeps nothing.
+        UserError: the run has no dynamics.
     """
     parts = sorted((store.run(run) / FOLDER).glob("*.parquet"))
     if not parts:
@@ -43,7 +44,7 @@ def fingerprint_of(store: Store, run: str) -> list[tuple[str, int]]:
 
 
 def suspicious_passes(store: Store, manifest: CorpusManifest, run: str) -> pa.Table:
-    """Rows of `SUSPECTS`.
+    """Return rows of `SUSPECTS` from the dynamics of a run.
 
     Raises:
         UserError: the run was not trained on the corpus.

@@ -36,7 +36,7 @@ DEFAULT = Recipe(
     max_tokens=256,
     **RATES,
 )
-# A fold trains on its own records, from the encoder.
+# Fields of a recipe that are replaced, because a fold trains on its own data from the encoder.
 _OWN: dict[str, Any] = {"name": "suspects", "description": "", "mixture": "suspects", "replay": None}
 
 
@@ -49,17 +49,17 @@ def suspects(
     run: str | None = None,
     address: str | None = None,
 ) -> AuditManifest:
-    """Find the suspects of a corpus's training split; they are in the view `suspects` when this returns.
+    """Find the suspects of a corpus's training split, and write them to the store, for the view `suspects`.
 
-    Folds that were run before are not run again.
+    Finished folds in the store are reused.
 
     Args:
-        recipe: how the model of each fold is trained.
-        run: a finished or unfinished run with `dynamics`, whose passes are taken in place of folds.
+        recipe: the training of each fold's model.
+        run: a finished or unfinished run with `dynamics`, which are used instead of folds.
 
     Raises:
-        UserError: the corpus has no training split or nothing to contradict, the recipe doesn't fit, cleanlab is
-            missing, a fold fails, or the run keeps no dynamics of the corpus.
+        UserError: the corpus has no training split or a task without suspects, or the recipe doesn't fit. Cleanlab
+            is missing, a fold fails, or the run has no dynamics of the corpus.
     """
     store = Store(root.absolute())
     manifest = store.current("corpora", corpus)[1]
@@ -79,7 +79,7 @@ def suspects(
 
 
 def check_corpus(manifest: CorpusManifest) -> None:
-    """Refuse a corpus that can have no suspects.
+    """Check that a corpus can have suspects.
 
     Raises:
         UserError: it has no training split, or neither labels, mentions nor answers.
@@ -97,10 +97,10 @@ def check_corpus(manifest: CorpusManifest) -> None:
 
 
 def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]:
-    """The folds of a corpus.
+    """Return the folds of a corpus.
 
     Raises:
-        UserError: the recipe trains something else than structure tables, or begins with another run.
+        UserError: the recipe trains another objective than structure tables, or starts from another run.
     """
     if recipe.objectives != {"structure": 1.0} or recipe.ancestor or recipe.continue_from:
         raise UserError(
@@ -118,7 +118,7 @@ def _found(store: Store, manifest: CorpusManifest, folds: list[Fold]) -> pa.Tabl
 
 
 def contradicted(records: Sequence[Record], said: Iterable[dict[str, Any]]) -> Iterator[Suspect]:
-    """The suspects among records of one task, by what models say of them (rows of `SAID`)."""
+    """Yield the suspects among records of one task, from models' predictions (rows of `SAID`)."""
     if records[0].task in LABEL_TASKS:
         return suspicious_labels(records, _scores(said))
     return suspicious_mentions(records, _told(said))
@@ -145,7 +145,7 @@ def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Told]:
 def _kept(
     store: Store, manifest: CorpusManifest, source: str, inputs: Any, search: Callable[[], pa.Table]
 ) -> AuditManifest:
-    """The audit of what `search` finds, which is searched for once."""
+    """Write the result of `search` as an audit, unless the store has it already."""
     name = f"{SUSPECTS_OF}{manifest.name}"
     versions = {manifest.name: manifest.fingerprint}
     mark = fingerprint(versions, inputs, code_hash("pipelines.suspects.suspects"))
