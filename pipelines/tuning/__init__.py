@@ -1,1 +1,1 @@
-"""Which sources of a mixture help which corpora, and in what proportion to mix them, learnt from short runs."""
+"""Find out by short runs which sources of a mixture help which corpora, and in what proportion to mix them."""

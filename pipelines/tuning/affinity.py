@@ -1,7 +1,7 @@
-"""How the validation loss of each corpus changes when another source is added to its own, at equal budget.
+"""Measure how the validation loss of each corpus changes when another source is added to its own, at equal budget.
 
-Each source is trained alone, and with each other one. All runs have as many steps, so a corpus whose loss falls
-although it gave half of the steps away is helped by the other.
+Each source is trained alone, and with each other source. All runs have the same number of steps. So if the loss of
+a corpus falls although it gets only half of the steps, the other source helps it.
 
 Shapes: C measured corpora, K sources.
 """
@@ -26,12 +26,15 @@ from pipelines.tuning.space import Floats, pool_of
 from ubert.schema.errors import UserError
 from ubert.schema.mixture import Mixture
 
-DRAWS = 20_000  # of each source, at most: a short run sees no more
+DRAWS = 20_000  # limit of draws from each source; a short run sees no more
 
 
 class Affinity(NamedTuple):
-    """`change_CK`: by how much of itself the loss of each corpus changes when each source is added, NaN where
-    nothing was measured; `clusters`: groups of sources that help one another; `rows`: of the view `affinity`."""
+    """The result of `affinity`.
+
+    `change_CK` is the relative change of the loss of each corpus when each source is added, NaN if it wasn't
+    measured. `clusters` are groups of sources that help one another. `rows` are those of the view `affinity`.
+    """
 
     corpora: list[str]
     sources: list[str]
@@ -42,8 +45,8 @@ class Affinity(NamedTuple):
 
 
 def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = None) -> Affinity:
-    """Measure what helps what. Finished runs are kept in the store, so that an interrupted command goes on; the
-    matrix replaces that of the mixture's name.
+    """Measure the affinity of all pairs. Finished runs stay in the store, so that an interrupted command can
+    resume. The result replaces an earlier one of the same mixture name.
 
     Raises:
         UserError: the mixture has one source, or every run dies.
@@ -76,7 +79,7 @@ def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = Non
 
 
 def _of(setup: Setup, names: Sequence[str]) -> Mixture:
-    """Some sources of the mixture, with as many draws each, whatever their numbers of records."""
+    """Return a mixture of some sources, with the same number of draws from each, whatever their sizes."""
     mixture = setup.mixture
     pools = {
         leaf.name: pool_of(leaf, source) for leaf, source in zip(mixture.leaves, setup.drawn.sources, strict=True)
@@ -102,7 +105,7 @@ def _rows(
     sources: Sequence[str],
     seeds: int,
 ) -> Iterator[dict[str, Any]]:
-    """Of each corpus, source and seed the loss without and with it, where both runs finished."""
+    """Yield the losses with and without each source, by corpus and seed, if both runs finished."""
     for corpus, leaf in own.items():
         for added in sources:
             for seed in range(seeds) if added != leaf else ():

@@ -1,4 +1,4 @@
-"""Groups of sources that help one another.
+"""Cluster sources that help one another.
 
 Shapes: K sources.
 """
@@ -15,13 +15,13 @@ from pipelines.tuning.space import Floats
 
 
 def clustered(change: Sequence[Floats | None]) -> tuple[list[int], list[list[int]]]:
-    """The order of K sources that has alike ones side by side, and groups of them, by average linkage.
+    """Cluster K sources by average linkage. Return an order with similar sources side by side, and the groups.
 
-    Two sources are as far apart as each raises the other's loss, compared with what sources do to that loss on
-    average. Groups are joined while that is below 0: they suit one another better than any two sources would.
+    The distance of two sources is how much each raises the other's loss, relative to the mean effect of all
+    sources on that loss. Groups are merged while their distance is below 0, that is, better than the mean.
 
     Args:
-        change: of each source, the changes [K] of its corpus's loss; None where it wasn't measured.
+        change: the changes [K] of each source's own corpus; None if they weren't measured.
     """
     count = len(change)
     apart_KK = np.full((count, count), np.nan)
@@ -30,12 +30,10 @@ def clustered(change: Sequence[Floats | None]) -> tuple[list[int], list[list[int
             apart_KK[k] = of_source - np.nanmean(of_source)
     both = np.stack([apart_KK, apart_KK.T])
     known = ~np.isnan(both)
-    mutual_KK = np.where(known, both, 0).sum(0) / np.maximum(
-        1, known.sum(0)
-    )  # nothing is known: neither near nor far
+    mutual_KK = np.where(known, both, 0).sum(0) / np.maximum(1, known.sum(0))  # 0 if nothing was measured
     np.fill_diagonal(mutual_KK, 0)
     lowest = min(0.0, float(mutual_KK.min()))
-    far_KK = mutual_KK - lowest  # distances are not negative
+    far_KK = mutual_KK - lowest  # distances must not be negative
     np.fill_diagonal(far_KK, 0)
     tree = linkage(squareform(far_KK, checks=False), "average")
     number_K = fcluster(tree, -lowest - 1e-12, "distance")

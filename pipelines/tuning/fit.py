@@ -1,4 +1,4 @@
-"""Regressions of validation losses on the shares of a mixture (RegMix, Liu et al. 2024).
+"""Predict validation losses from the shares of a mixture by regression (RegMix, Liu et al. 2024).
 
 Shapes: N trials, K sources, C corpora, S candidates.
 """
@@ -15,24 +15,27 @@ from scipy.stats import spearmanr
 from pipelines.tuning.space import Floats, Space, drawn_shares
 from ubert.schema.errors import UserError
 
-HELD_BACK = 4  # every fourth trial
+HELD_BACK = 4  # every fourth trial is held back
 FOLDS = 5
-CHANCE = 0.05  # probability of a result by chance from which it counts as nothing
-CANDIDATES, BEST = 4_000, 40  # mixtures whose losses are predicted, and those of them whose mean is found
+CHANCE = 0.05  # significance level
+CANDIDATES, BEST = 4_000, 40  # number of mixtures with predicted losses, and of the best ones to average
 
 
 class Rank(NamedTuple):
-    """Spearman's correlation of predicted and true losses, and the probability of one as high by chance."""
+    """Spearman's correlation of predicted and true losses, and its p-value."""
 
     correlation: float
     chance: float
 
 
 class Fit(NamedTuple):
-    """`validated`: the correlation of each kind of regression in a cross-validation; `kind`: the better one;
-    `held_back`: its correlation on trials that neither the fit nor the choice has seen, for the mean of the
-    targets; `corpora`: the same of each corpus; `predicted_H` and `true_H`: mean log losses of the held-back
-    trials; `regressor`: fitted to all trials."""
+    """A regression and how well it predicts.
+
+    `validated` is the cross-validated correlation of each kind of regression, and `kind` the better one.
+    `held_back` is its correlation on trials that neither the fit nor the choice used, for the mean of the targets;
+    `corpora` has the same for each corpus. `predicted_H` and `true_H` are the mean log losses of these trials.
+    `regressor` is fitted to all trials.
+    """
 
     kind: str
     validated: dict[str, float]
@@ -44,15 +47,15 @@ class Fit(NamedTuple):
 
     @property
     def is_chance(self) -> bool:
-        """Whether a fit of nothing would be as good on the trials that were held back."""
+        """Return whether the correlation on the held-back trials is not significant."""
         return self.held_back.chance >= CHANCE
 
 
 def fit(shares_NK: Floats, loss_NC: Floats, corpora: Sequence[str], targets: Sequence[str]) -> Fit:
-    """Fit both kinds of regression, choose one, and fit it anew to all trials.
+    """Fit both kinds of regression, choose one, and refit it to all trials.
 
-    What is predicted are the logarithms of losses: their mean over corpora is a mean of ratios, to which a corpus
-    with a large loss adds no more than others.
+    The regressions predict logarithms of losses. A difference of their means over corpora is a mean of log ratios,
+    so corpora with large and small losses have the same weight.
 
     Raises:
         UserError: scikit-learn is missing.
@@ -88,9 +91,11 @@ def fit(shares_NK: Floats, loss_NC: Floats, corpora: Sequence[str], targets: Seq
 
 
 def best(found: Fit, space: Space, corpora: Sequence[str], targets: Sequence[str], seed: int) -> Floats:
-    """The shares [K] with the lowest predicted mean loss of the targets: the mean of the best candidates, as the
-    very best one owes much to the regression's errors. Candidates are drawn as trials are, since a regression
-    knows nothing beyond these."""
+    """Return the shares [K] with the lowest predicted mean loss of the targets.
+
+    They are the mean of the best candidates, because the best single one is often an error of the regression.
+    Candidates come from the distribution of the trials, because a regression can't extrapolate.
+    """
     shares_SK = np.array([drawn_shares(space, seed, 1, i) for i in range(CANDIDATES)])
     predicted_SC = found.regressor.predict(shares_SK)
     predicted_S = predicted_SC[:, [corpora.index(name) for name in targets]].mean(1)
@@ -99,7 +104,7 @@ def best(found: Fit, space: Space, corpora: Sequence[str], targets: Sequence[str
 
 
 def rank(predicted: Floats, true: Floats) -> Rank:
-    """Spearman's correlation; of values that are all the same, none."""
+    """Compute Spearman's correlation and its p-value. If all values are equal, the correlation is 0."""
     if np.ptp(predicted) == 0 or np.ptp(true) == 0:
         return Rank(0.0, 1.0)
     result = spearmanr(predicted, true, alternative="greater")
@@ -107,8 +112,8 @@ def rank(predicted: Floats, true: Floats) -> Rank:
 
 
 def _regressors() -> dict[str, Any]:
-    """Unfitted regressions of several losses at once. Losses fall with the logarithm of a share rather than with
-    the share, so the linear one sees both."""
+    """Return unfitted regressions of several losses. The linear one also gets the logarithms of shares, because
+    losses depend on them almost linearly."""
     from sklearn.ensemble import GradientBoostingRegressor
     from sklearn.linear_model import RidgeCV
     from sklearn.multioutput import MultiOutputRegressor

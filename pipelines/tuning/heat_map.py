@@ -1,4 +1,4 @@
-"""The matrix of `ubert affinity` as a picture."""
+"""Draw the matrix of `ubert affinity` as a heat map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ubert.schema.errors import UserError
 
 
 def heat_map(found: Affinity, path: Path) -> None:
-    """Draw the matrix: blue where the loss falls, orange where it rises.
+    """Draw the matrix, with blue for a falling loss and orange for a rising one.
 
     Raises:
         UserError: the file can't be written.
@@ -26,7 +26,7 @@ def heat_map(found: Affinity, path: Path) -> None:
     axes: Any = figure.subplots()
     most = float(np.nanmax(np.abs(found.change_CK)))
     colours = LinearSegmentedColormap.from_list("change", [BLUE, "white", ORANGE])
-    axes.set_facecolor(f"{GREY}33")  # of cells where nothing was measured
+    axes.set_facecolor(f"{GREY}33")  # cells that were not measured
     axes.imshow(found.change_CK, cmap=colours, vmin=-most, vmax=most, aspect="auto")
     for (c, k), change in np.ndenumerate(found.change_CK):
         if not np.isnan(change):
@@ -37,5 +37,5 @@ def heat_map(found: Affinity, path: Path) -> None:
     axes.set_title("change of the validation loss", fontsize=9)
     try:
         figure.savefig(path)
-    except (OSError, ValueError) as error:  # ValueError: of a suffix that names no format
+    except (OSError, ValueError) as error:  # ValueError: the suffix is not a known format
         raise UserError(f"{path}: cannot be written: {error}; choose another file with --out") from None

@@ -1,4 +1,4 @@
-"""What a search has found, for people and for the next run: a mixture's YAML, a page, and a plot of the fit."""
+"""Write the result of a search: the mixture's YAML, a page, and a plot of the fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EDITOR = "# yaml-language-server: $schema=../schemas/mixture.json\n"
 
 
 def write(tuned: Tuned, out: Path) -> list[Path]:
-    """Write the mixture to `out`, and beside it the page (.md) and its plot (.svg); returns all three.
+    """Write the mixture to `out`, and beside it the page (.md) and its plot (.svg). Return all three paths.
 
     Raises:
         UserError: a file can't be written.
@@ -34,7 +34,7 @@ def write(tuned: Tuned, out: Path) -> list[Path]:
 
 
 def as_yaml(mixture: Mixture) -> str:
-    """A mixture as the file that it is read from: mixtures among its sources by their names."""
+    """Format a mixture as the YAML of its file, with nested mixtures replaced by their names."""
     content = mixture.model_dump(mode="json", exclude_defaults=True)
     for source, said in zip(mixture.sources, content["sources"], strict=True):
         if source.mixture:
@@ -45,7 +45,7 @@ def as_yaml(mixture: Mixture) -> str:
 
 
 def markdown(tuned: Tuned, name: str, picture: str) -> str:
-    """The page of a search."""
+    """Return the page of a search as Markdown."""
     setup, fit, confirmed = tuned.setup, tuned.fit, tuned.confirmed
     died = f"\n{explained(tuned.died)}\n" if tuned.died else ""
     return f"""# {name}

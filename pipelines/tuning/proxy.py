@@ -1,8 +1,8 @@
-"""A proxy run: a short training on one mixture, and the validation loss of each corpus after it.
+"""Proxy runs: train briefly on one mixture, and measure the validation loss of each corpus.
 
-Runs are plain Ray tasks, and their results are files of the store. Ray Tune has schedulers and search algorithms,
-which trials that are drawn independently and all run to their end don't use; it keeps results in a folder of one
-experiment. Here `affinity`, `tune` and a later `tune` with more trials share what is finished.
+Runs are plain Ray tasks, and their results are files of the store. So `affinity`, `tune` and a later `tune` with
+more trials share finished runs. Ray Tune would keep results in the folder of one experiment. Its schedulers and
+search algorithms are not needed, because trials are drawn independently and all run to their end.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ from ubert.schema.recipe import Recipe
 
 
 class Proxy(NamedTuple):
-    """What one run trains on, and how. `origin`: the fingerprint of the mixture that the user named, which stands
-    for all data that a draw depends on; `weights`: the hash of those that the run begins with; `measured`: corpora
-    with their versions, of whose validation splits the first `limit` records by sampling key are measured."""
+    """The mixture and settings of one run.
+
+    `origin` is the fingerprint of the user's mixture, which covers all data that a draw depends on. `weights` is
+    the hash of the initial weights. `measured` lists corpora with their versions; the first `limit` records of
+    their validation splits by sampling key are evaluated.
+    """
 
     mixture: Mixture
     origin: str
@@ -42,7 +45,7 @@ class Proxy(NamedTuple):
 
     @property
     def key(self) -> str:
-        """By which its result is found again."""
+        """Return the fingerprint by which the result is found again."""
         settings = self.recipe.model_dump(mode="json", exclude={"name", "description", "mixture"})
         return fingerprint(
             self.mixture.meaning, self.origin, settings, self.weights, sorted(self.measured), self.limit
@@ -50,17 +53,17 @@ class Proxy(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Validation losses by corpus of the runs that finished, by key, and why each of the others died."""
+    """Validation losses by corpus of finished runs, and error messages of failed runs, both by key."""
 
     losses: dict[str, dict[str, float]]
     died: dict[str, str]
 
 
 def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: str) -> Finished:
-    """Run as Ray tasks what the store has no result of.
+    """Run those proxies as Ray tasks whose results the store lacks, and return all results.
 
     Raises:
-        UserError: every run died; why the first did.
+        UserError: every run failed; the message has the first error.
     """
     store = Store(root.absolute())
     wanted = {proxy.key: proxy for proxy in proxies}
@@ -77,12 +80,12 @@ def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: s
 
 
 def place_of(store: Store, proxy: Proxy) -> Place:
-    """The file of a run's result."""
+    """Return the file of a run's result."""
     return store.root / "proxies" / f"{proxy.key}.json"
 
 
 def run(proxy: Proxy, root: Place) -> dict[str, Any]:
-    """Train and measure, unless that was done before; the result is in the store when this returns.
+    """Train and evaluate, unless the store has the result already. Write the result to the store.
 
     Raises:
         UserError: the mixture can't be drawn, or training fails.
@@ -120,7 +123,7 @@ def run(proxy: Proxy, root: Place) -> dict[str, Any]:
 
 
 def _loss(model: Any, proxy: Proxy, corpus: str, store: Store, folder: Path) -> float:
-    """The validation loss of one corpus."""
+    """Compute the validation loss of one corpus."""
     from ubert.model.tokenizer import load_tokenizer
     from ubert.training.validation import validation_loss
 
@@ -135,6 +138,6 @@ def _read(store: Store, proxy: Proxy) -> dict[str, Any]:
 
 
 def explained(died: Mapping[str, str]) -> str:
-    """How many runs died, and why."""
+    """Say how many runs failed, and why."""
     reasons: Iterable[str] = dict.fromkeys(died.values())
     return f"{len(died)} run{'s' * (len(died) > 1)} died: {'; '.join(reasons)}"

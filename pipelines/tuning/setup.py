@@ -1,4 +1,4 @@
-"""What all proxy runs of a mixture share: its data, the recipe, and the corpora whose loss is measured."""
+"""Set up what all proxy runs of a mixture share: its data, the recipe, and the corpora to evaluate."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ UNLABELLED = frozenset({"text", "seq2seq"})  # tasks that the structure table do
 
 
 class Setup(NamedTuple):
-    """`drawn`: the mixture as it would be drawn by its own words; `targets`: the corpora that the user asks for,
-    which are among `measured`."""
+    """The shared settings of proxy runs. `drawn` is the manifest of the mixture as written. `targets` are the
+    user's corpora, a subset of `measured`."""
 
     mixture: Mixture
     drawn: MixtureManifest
@@ -33,7 +33,7 @@ class Setup(NamedTuple):
     limit: int
 
     def proxy(self, mixture: Mixture, seed: int) -> Proxy:
-        """A run on a variant of the mixture."""
+        """Return a run on a variant of the mixture."""
         recipe = self.recipe.model_copy(update={"seed": seed})
         return Proxy(mixture, self.drawn.fingerprint, recipe, self.weights, self.measured, self.limit)
 
@@ -41,15 +41,15 @@ class Setup(NamedTuple):
 def setup(
     mixture: Mixture, recipe: Recipe, *, steps: int, targets: Sequence[str] | None, limit: int, root: Place
 ) -> Setup:
-    """Check what is asked for before anything runs.
+    """Check all arguments before anything runs, and return the setup.
 
     Args:
         targets: corpora whose loss counts; default: all of the mixture.
-        limit: validation records of each corpus that are measured.
+        limit: number of validation records of each corpus to evaluate.
 
     Raises:
-        UserError: a corpus is not ingested, has no validation split or can't be measured; the mixture or the
-            recipe has what proxy runs can't have.
+        UserError: a corpus is not ingested, has no validation split or can't be evaluated, or the mixture or the
+            recipe has settings that proxy runs don't support.
     """
     _check(mixture, recipe)
     store = Store(root.absolute())
@@ -83,7 +83,7 @@ def setup(
 
 
 def proxy_recipe(given: str | None, mixture: str, specs: Path) -> Recipe:
-    """The recipe that a user named, else the one with the mixture's name, else one of defaults.
+    """Return the recipe that a user named, else the one with the mixture's name, else one of defaults.
 
     Raises:
         UserError: there is no such recipe, or it has errors.
@@ -111,7 +111,7 @@ def _check(mixture: Mixture, recipe: Recipe) -> None:
 
 
 def _why_not(manifest: CorpusManifest, trained: set[str]) -> str:
-    """Why the loss of a corpus can't be measured."""
+    """Say why the loss of a corpus can't be measured; an empty string if it can."""
     if manifest.task in UNLABELLED:
         return f"is of task {manifest.task}, which has no labels to measure the loss of"
     if not any(counts.kept for counts in manifest.splits if counts.split == "validation"):

@@ -1,4 +1,4 @@
-"""The weights that the sources of a mixture may have, and draws of them.
+"""Define the shares that the sources of a mixture may have, and draw them at random.
 
 Shapes: K sources.
 """
@@ -17,14 +17,17 @@ from ubert.schema.manifest import MixtureManifest, RealisedSource
 from ubert.schema.mixture import Mixture, MixtureSource
 
 Floats = npt.NDArray[np.float64]
-LEAST, MOST = 0.25, 4.0  # concentration of a Dirichlet draw, by K: from a few sources to nearly all alike
+LEAST, MOST = 0.25, 4.0  # range of a Dirichlet's concentration / K: from few sources to nearly equal shares
 
-_FAR = 60.0  # the logarithm of a factor that takes every share to its bound
+_FAR = 60.0  # the logarithm of a factor that moves every share to its bound
 
 
 class Space(NamedTuple):
-    """Shares of draws [K] of a mixture's sources: `own`, those of the mixture as it is written; `natural`, in
-    proportion to records; and the bounds that `cap` and `max_copies` leave. `size`: draws of the mixture."""
+    """Shares of draws [K] of a mixture's sources.
+
+    `own_K` are the shares of the mixture as written, and `natural_K` those in proportion to records. `least_K` and
+    `most_K` are the bounds that follow from `cap` and `max_copies`. `size` is the mixture's number of draws.
+    """
 
     names: list[str]
     own_K: Floats
@@ -35,7 +38,7 @@ class Space(NamedTuple):
 
 
 def space(mixture: Mixture, drawn: MixtureManifest) -> Space:
-    """The shares that the sources of a mixture may have in as many draws as it has now."""
+    """Return the shares that the sources of a mixture may have, at its present number of draws."""
     size = sum(source.draws for source in drawn.sources)
     realised = dict(zip((leaf.name for leaf in mixture.leaves), drawn.sources, strict=True))
     draws, records, least, most = [], [], [], []
@@ -46,8 +49,8 @@ def space(mixture: Mixture, drawn: MixtureManifest) -> Space:
         pools = {leaf.name: pool_of(leaf, realised[leaf.name]) for leaf in leaves}
         draws.append(inside)
         records.append(sum(pools.values()))
-        # each leaf has a fixed part of what its source gets: one draw at least, and one fewer than its copies at
-        # most, as shares are rounded to draws
+        # each leaf gets a fixed part of its source's draws: at least one draw, and at most one fewer than its
+        # copies allow, because shares are rounded to draws
         least.append(max(inside / taken[leaf.name] for leaf in leaves))
         most.append(min((pools[leaf.name] * leaf.max_copies - 1) * inside / taken[leaf.name] for leaf in leaves))
     own_K = np.array(draws) / size
@@ -56,23 +59,23 @@ def space(mixture: Mixture, drawn: MixtureManifest) -> Space:
         own_K,
         np.array(records) / sum(records),
         np.minimum(np.array(least) / size, own_K),
-        np.clip(np.array(most) / size, own_K, 1.0),  # what it has now it may have
+        np.clip(np.array(most) / size, own_K, 1.0),  # the present share is always allowed
         size,
     )
 
 
 def pool_of(leaf: MixtureSource, source: RealisedSource) -> int:
-    """How many records of a corpus may be drawn."""
+    """Return the number of records of a source that may be drawn."""
     dropped = source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out + source.dropped_suspects
     left = source.available - dropped
     return min(left, leaf.cap or left)
 
 
 def drawn_shares(space: Space, *key: int) -> Floats:
-    """Shares [K] drawn around the natural ones, within the bounds: a function of the key.
+    """Draw shares [K] around the natural ones, within the bounds. The key determines the draw.
 
-    As in RegMix's code, the centre of the Dirichlet distribution is the square root of the natural shares, or
-    small sources would hardly be tried, and its concentration varies from draw to draw.
+    As in RegMix's code, the centre of the Dirichlet distribution is the square root of the natural shares, because
+    otherwise small sources would hardly be tried. Its concentration varies from draw to draw.
     """
     random = np.random.default_rng(key)
     centre_K = np.sqrt(space.natural_K)
@@ -81,7 +84,7 @@ def drawn_shares(space: Space, *key: int) -> Floats:
 
 
 def within(space: Space, shares_K: Floats) -> Floats:
-    """The shares, scaled alike as far as the bounds allow, so that they sum to 1."""
+    """Scale all shares by one factor and clip them to the bounds, so that they sum to 1."""
     positive_K = np.maximum(shares_K, 1e-12)
 
     def scaled(log: float) -> Floats:
@@ -94,7 +97,7 @@ def within(space: Space, shares_K: Floats) -> Floats:
 
 
 def weighted(mixture: Mixture, size: int, shares: Iterable[float], **changed: str) -> Mixture:
-    """The mixture with these shares of draws in place of its policy; `changed` are its name and description."""
+    """Return the mixture with these shares in place of its policy. `changed` has a new name or description."""
     policy = {"policy", "temperature", "scale", "maximum", "by", "sources"}
     sources = [
         source.model_copy(update={"weight": float(f"{share:.6g}")})

@@ -1,4 +1,4 @@
-"""Find the weights of a mixture: trials of drawn weights, a regression, and runs that confirm what it predicts.
+"""Find the weights of a mixture by trials of random weights, a regression, and runs that confirm its prediction.
 
 Shapes: N trials, K sources, C corpora.
 """
@@ -24,13 +24,15 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.mixture import Mixture
 
-LEAST = 2 * FOLDS * HELD_BACK // (HELD_BACK - 1)  # trials: two in each fold, beside those that are held back
+LEAST = 2 * FOLDS * HELD_BACK // (HELD_BACK - 1)  # trials: two in each fold, plus those that are held back
 
 
 class Confirmed(NamedTuple):
-    """Validation losses by corpus, averaged over seeds, of the mixture as it is written and of the found one.
-    `change` is the logarithm of the ratio of both, averaged over targets and seeds; `chance`: the probability of
-    one as low if both were alike (paired t-test over seeds)."""
+    """Validation losses by corpus, averaged over seeds, of the mixture as written and of the found one.
+
+    `change` is the mean log ratio of both over targets and seeds. `chance` is its p-value (paired t-test over
+    seeds).
+    """
 
     own: dict[str, float]
     found: dict[str, float]
@@ -40,7 +42,7 @@ class Confirmed(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """What a search has found. `died`: why runs died, by key."""
+    """The result of a search. `died` has the error messages of failed runs by key."""
 
     setup: Setup
     space: Space
@@ -53,11 +55,11 @@ class Tuned(NamedTuple):
 
     @property
     def is_better(self) -> bool:
-        """Whether the found mixture is better than the written one, by more than chance."""
+        """Return whether the found mixture is significantly better than the written one."""
         return self.confirmed.change < 0 and self.confirmed.chance < CHANCE
 
     def mixture(self, name: str) -> Mixture:
-        """The found mixture, called so."""
+        """Return the found mixture under a name."""
         setup = self.setup
         description = (
             f"{setup.mixture.name} with the weights that `ubert tune` found for {', '.join(setup.targets)}: "
@@ -67,15 +69,15 @@ class Tuned(NamedTuple):
 
 
 def tune(setup: Setup, *, trials: int, seeds: int, seed: int, root: Place, address: str | None = None) -> Tuned:
-    """Search the weights of a mixture. Finished runs are kept in the store, so that a search that was interrupted
-    goes on, and one with more trials adds to them.
+    """Search the weights of a mixture. Finished runs stay in the store, so that an interrupted search resumes, and
+    a later one with more trials reuses them.
 
     Args:
-        seeds: of the runs that confirm; their seeds are others than that of the trials.
-        seed: of the draws and of the trials.
+        seeds: number of seeds of the confirming runs, which differ from the seed of the trials.
+        seed: seed of the draws and of the trials.
 
     Raises:
-        UserError: too few trials are asked for or finish, or all confirming runs of a mixture die.
+        UserError: too few trials are asked for or finish, or all confirming runs of a mixture fail.
     """
     bounds = space(setup.mixture, setup.drawn)
     if len(bounds.names) == 1:
@@ -117,7 +119,7 @@ def tune(setup: Setup, *, trials: int, seeds: int, seed: int, root: Place, addre
 
 
 def verdict(tuned: Tuned) -> str:
-    """What the search has shown, in a sentence."""
+    """Describe the result of the search in a sentence."""
     change, name = float(np.expm1(tuned.confirmed.change)), tuned.setup.mixture.name
     if tuned.is_better:
         return f"Its mean loss is {-change:.1%} lower than that of {name} (p = {tuned.confirmed.chance:.2g})."
@@ -130,7 +132,7 @@ def verdict(tuned: Tuned) -> str:
 def _confirm(
     setup: Setup, winner: Mixture, seeds: Sequence[int], root: Place, address: str | None
 ) -> tuple[Confirmed, dict[str, str]]:
-    """Train both mixtures with seeds that no trial had, and compare them; also what died."""
+    """Train both mixtures with seeds that no trial had. Return the comparison, and the errors of failed runs."""
     pairs = [(setup.proxy(setup.mixture, seed), setup.proxy(winner, seed)) for seed in seeds]
     finished = run_all([proxy for pair in pairs for proxy in pair], root, address, "confirm")
     losses = finished.losses
@@ -152,7 +154,7 @@ def _target(setup: Setup, losses: Mapping[str, float]) -> float:
 
 
 def _keep(tuned: Tuned, keys: Sequence[str], store: Store) -> None:
-    """Write the evidence of a search: its trials by key, what was fitted and what was confirmed."""
+    """Write the evidence of a search: the keys of its trials, the fit and the confirmation."""
     content: dict[str, Any] = {
         "mixture": tuned.setup.mixture.name,
         "mixture_fingerprint": tuned.setup.drawn.fingerprint,
