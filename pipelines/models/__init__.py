@@ -1,1 +1,1 @@
-"""Trained models: predict, generate, evaluate, fit thresholds, write model cards."""
+"""Use trained models: predict, generate, evaluate, fit thresholds, write model cards."""

@@ -1,4 +1,4 @@
-"""A model card: what a checkpoint was trained on, under which licences, for how long, and what it reaches."""
+"""Write a model card: a checkpoint's training data with licences, its training, and its results."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _PROBES = "SELECT corpus, metric, shots, seed, value FROM probes WHERE weights =
 
 
 def model_card(checkpoint: Path, name: str, root: Place) -> str:
-    """The card of a checkpoint as Markdown, from its state and from the store that it was trained in.
+    """Return the card of a checkpoint as Markdown, from its state and from the store that it was trained in.
 
     Args:
         checkpoint: a checkpoint's folder or a run's.
-        name: what the card calls the model.
+        name: the model's name on the card.
 
     Raises:
-        UserError: there is no such checkpoint, or its mixture or a corpus of it isn't in the store.
+        UserError: there is no such checkpoint, or its mixture or one of its corpora isn't in the store.
     """
     directory = ubert.checkpoint(checkpoint)
     state, store = read_state(directory), Store(root.absolute())
@@ -65,7 +65,7 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
 
 
 def _front(corpora: Iterable[CorpusManifest], name: str) -> str:
-    """The metadata that model hubs read."""
+    """Return the metadata that model hubs read."""
     strictest = max((corpus.licence_class for corpus in corpora), key=CLASSES.index)
     lines = ["language: en", "library_name: ubert", f"model_name: {name}", "license: other"]
     return "\n".join(["---", *lines, f"license_name: {strictest}", "---", ""])
@@ -82,7 +82,7 @@ def _summary(state: State, mixture: MixtureManifest, corpora: dict[str, CorpusMa
 
 
 def _results(directory: Path, root: Place) -> str:
-    """Means over seeds of the probes of these weights, and the thresholds."""
+    """Return a table of the probes of these weights, averaged over seeds, and one of the thresholds."""
     found = sql(root, _PROBES.format(weights=weights_of(directory))).to_pylist()
     lines = ["No probe of these weights is in the store.\n"]
     if found:
@@ -127,7 +127,7 @@ def _training(state: State) -> str:
 
 
 def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], before: Sequence[str]) -> str:
-    """A row for each split that was trained on: those of the mixture, then those of earlier runs alone."""
+    """Return a row for each training split: those of the mixture, then those that only earlier runs used."""
     classes = Counter(corpus.licence_class for corpus in corpora.values())
     counted = ", ".join(f"{kind} {classes[kind]}" for kind in CLASSES if classes[kind])
     drawn = [[source.corpus, str(source.split), f"{source.records:,}"] for source in mixture.sources]

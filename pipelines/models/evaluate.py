@@ -1,4 +1,4 @@
-"""Measure a checkpoint on a split of a corpus."""
+"""Evaluate a checkpoint on a split of a corpus."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ubert.schema.names import is_name
 from ubert.schema.recipe import Precision
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
 
-ROWS = 1024  # of one record batch that is read
+ROWS = 1024  # rows of one record batch that is read
 
 
 class Evaluation(TypedDict):
@@ -43,7 +43,7 @@ class Evaluation(TypedDict):
     split: str
     task: str
     records: int
-    seconds: float  # loading the model left out
+    seconds: float  # without loading the model
     metrics: dict[str, float]
 
 
@@ -60,23 +60,23 @@ def evaluate(
     verify: bool = True,
     root: Place,
 ) -> Evaluation:
-    """Predict a split's records from their texts and candidate categories, and compare.
+    """Predict a split's records from their texts and candidate categories, and compare with the annotations.
 
     Args:
         checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
-        limit: the first so many records by sampling key: a sample that stays the same.
+        limit: number of records, the first by sampling key, so that the sample stays the same.
         threshold: a probability; default: the one fitted for the task, else 0.5.
-        overlap: of predicted mentions; see `ubert.inference.predictor.Predictor.predict`.
-        search: of texts to be written; see `ubert.inference.predictor.Predictor.generate_records`.
-        precision: of matrix products; see `ubert.load`.
+        overlap: policy for overlapping mentions; see `ubert.inference.predictor.Predictor.predict`.
+        search: settings of generation; see `ubert.inference.predictor.Predictor.generate_records`.
+        precision: precision of matrix products; see `ubert.load`.
         root: the store.
 
     Raises:
-        UserError: no such checkpoint, corpus or split; a task that can't be predicted or measured yet; a search
-            for a task that writes nothing.
+        UserError: there is no such checkpoint, corpus or split, the task can't be predicted or measured yet, or
+            `search` is given for a task that doesn't generate text.
     """
     _, manifest = Store(root).current("corpora", corpus)
-    records_of(manifest, split)  # refuses what can't be measured before it loads a model
+    records_of(manifest, split)  # fails before a model is loaded
     if search and not objective(manifest.task).generates:
         raise UserError(
             f"beams and longest are of texts to be written, and corpus {corpus} is of task {manifest.task}; "
@@ -107,7 +107,7 @@ def measure(
     search: Search | None = None,
     root: Place,
 ) -> Evaluation:
-    """`evaluate` of a model that is loaded."""
+    """Evaluate a model that is already loaded. The arguments are those of `evaluate`."""
     directory, manifest = Store(root).current("corpora", corpus)
     available = records_of(manifest, split)
     total = available if limit is None else min(available, limit)
@@ -135,7 +135,7 @@ def measure(
 
 
 def find_checkpoint(given: Path, root: Place) -> Path:
-    """The folder of a checkpoint or run: `given`, the run of that name in the store, or the model of ours.
+    """Find the folder of a checkpoint or run: `given` itself, a run of the store, or a packaged model.
 
     Raises:
         UserError: there is none of these.
@@ -154,7 +154,7 @@ def find_checkpoint(given: Path, root: Place) -> Path:
 
 
 def records_of(manifest: CorpusManifest, split: Split) -> int:
-    """How many records a split has.
+    """Return the number of records of a split.
 
     Raises:
         UserError: it has none.
@@ -167,7 +167,7 @@ def records_of(manifest: CorpusManifest, split: Split) -> int:
 
 
 def read_records(directory: Place, manifest: CorpusManifest, split: Split, limit: int | None) -> Iterator[Record]:
-    """Records of a split, or the first `limit` of them by sampling key, in the order of the files."""
+    """Yield the records of a split, or the first `limit` of them by sampling key, in the order of the files."""
     corpus = parquet([directory / part for part in manifest.parts], RECORD_SCHEMA)
     chosen = ds.field("split") == split
     if limit is not None:

@@ -1,4 +1,4 @@
-"""Write texts from texts as they come, one JSON object each, in their order."""
+"""Generate texts from a stream of texts, with one JSON object for each, in order."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def generate(
     verify: bool = True,
     chunk: int = CHUNK,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Write from `chunk` texts at a time; see `ubert.inference.predictor.Predictor.generate` for the arguments.
+    """Generate from `chunk` texts at a time; see `ubert.inference.predictor.Predictor.generate` for the arguments.
 
     Args:
-        best: so many texts for each one.
+        best: number of generated texts for each input.
 
     Yields:
-        For each text the fields of its row and {"predictions": [{"text", "score"}, ...]}, best first, in the order
-        of the texts; for chunk after chunk of them.
+        The rows of a chunk, in the order of the texts: the fields of each row and {"predictions": [{"text",
+        "score"}, ...]}, best first.
 
     Raises:
-        UserError: whatever is wrong with the checkpoint, the texts or the arguments.
+        UserError: there is an error in the checkpoint, the texts or the arguments.
     """
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)

@@ -1,4 +1,4 @@
-"""Texts that a person gives: a file of JSON lines, CSV or Parquet, or plain lines; read as they are needed."""
+"""Read a user's texts lazily: a file of JSON lines, CSV or Parquet, or plain lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 from ubert.inference.candidates import check_string, short
 from ubert.schema.errors import UserError
 
-ROWS = 512  # of Parquet that are read at a time
+ROWS = 512  # rows of Parquet that are read at a time
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ANSWERS = "predictions"  # the field that is added to a row
 
 
 class Input(NamedTuple):
-    """A text, the second one of a pair, and all fields of its row, which go into the output."""
+    """A text, the second text if there is a pair, and all fields of its row, which go into the output."""
 
     text: str
     pair: str | None
@@ -31,7 +31,7 @@ class Input(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The texts of a file, once. `done` says how much of `size` has been read: rows, or bytes."""
+    """The texts of a file, to be read once. `done` returns how much of `size` has been read, in rows or bytes."""
 
     texts: Iterator[Input]
     size: int
@@ -41,10 +41,10 @@ class Inputs(NamedTuple):
 def read_inputs(path: Path) -> Inputs:
     """Open a file of texts: CSV (.csv, .tsv) with a header, Parquet (.parquet), or JSON lines.
 
-    Each row has a field `text` that is not empty, and may have a string `pair`.
+    Each row has a non-empty field `text`, and may have a string `pair`.
 
     Raises:
-        UserError: there is no such file, it can't be read, or (as the texts are read) a row is wrong.
+        UserError: there is no such file, it can't be read, or (while the texts are read) a row is wrong.
     """
     kind = path.suffix.lower()
     try:
@@ -63,7 +63,7 @@ def read_inputs(path: Path) -> Inputs:
 
 
 def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
-    """A text a line, as on the standard input.
+    """Yield a text for each line, as on the standard input.
 
     Raises:
         UserError: a line is empty, or not UTF-8.
@@ -79,10 +79,10 @@ def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
 
 
 def to_input(where: str, row: object) -> Input:
-    """The text of one row, by its fields.
+    """Convert one row to an `Input`.
 
     Raises:
-        UserError: `text` or `pair` is missing, empty or no text, or a field stands in the way of the predictions.
+        UserError: `text` is missing or empty, `text` or `pair` is no string, or the row has a field `predictions`.
     """
     if isinstance(row, dict) and isinstance(text := row.get("text"), str) and text.strip():
         pair = row.get("pair")
@@ -112,7 +112,7 @@ def _no_number(name: str) -> float:
 
 
 def _csv_rows(path: Path, lines: Iterable[str], separator: str) -> Iterator[Input]:
-    csv.field_size_limit(sys.maxsize)  # a text may be long, and its line is in memory already
+    csv.field_size_limit(sys.maxsize)  # texts may be long
     reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
         header = next(reader, [])
@@ -121,7 +121,7 @@ def _csv_rows(path: Path, lines: Iterable[str], separator: str) -> Iterator[Inpu
                 f"{path}: its first line is {short(separator.join(header))}; expected the names of its columns, "
                 'each once, with "text" among them'
             )
-        for fields in filter(None, reader):  # a blank line has none
+        for fields in filter(None, reader):  # skips blank lines
             where = f"{path}:{reader.line_num}"
             if len(fields) != len(header):
                 raise UserError(f"{where}: {len(fields)} fields, expected {len(header)} as in the first line")
@@ -148,7 +148,7 @@ def _parquet(path: Path) -> Inputs:
 
 
 def _as_json(value: Any) -> Any:
-    """A value of Arrow as JSON has it: dates and decimals as strings, what is no number as null."""
+    """Convert a value of Arrow to JSON. Dates and decimals become strings, and non-finite numbers null."""
     match value:
         case None | str() | bool() | int():
             return value

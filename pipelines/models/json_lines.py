@@ -1,4 +1,4 @@
-"""Rows as JSON lines: their form, and a file of them that may be stopped at any time and gone on with."""
+"""Write rows as JSON lines, also to a file whose writing can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def utf8_line(row: Row) -> str:
-    """A row as one line. Characters are written as they are; only halves of surrogate pairs are escaped."""
+    """Format a row as one line of JSON. Only lone surrogates are escaped."""
     line = json_line(row)
     return (line if is_utf8(line) else json.dumps(json.loads(line))) + "\n"
 
 
 @contextmanager
 def resumable(path: Path, made_of: Mapping[str, Any], *, every: int) -> Iterator[tuple[int, Write]]:
-    """A file of JSON lines that appears under its name when all of them are written.
+    """Open a file of JSON lines that gets its name when all lines are written.
 
-    Until then they are in `path` + ".part", beside a file that says what they are made of. If that is there
-    already, the same work goes on behind it.
+    Until then the lines are in `path` + ".part", beside a file that records `made_of`. If they exist, writing
+    resumes after the last complete chunk.
 
     Args:
-        made_of: what the lines depend on.
-        every: rows that are made together. A number of lines that is no multiple of it is cut down to one.
+        made_of: everything that the lines depend on.
+        every: rows of a chunk. An incomplete chunk at the end of the part is cut off.
 
     Yields:
-        How many lines are there already, and what writes more.
+        The number of existing lines, and a function that writes more.
 
     Raises:
-        UserError: the file exists, its part is made of something else or is being written, or it can't be written.
+        UserError: the file exists or can't be written, or its part is of other work or is being written.
     """
     part, note = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
     if path.suffix not in SUFFIXES:
@@ -76,7 +76,7 @@ def _hold(file: IO[bytes], part: Path) -> None:
 
 
 def _check_note(note: Path, part: Path, made_of: str) -> None:
-    """Write what the lines are made of, or compare it with what is written."""
+    """Write `made_of`, or compare it with what an earlier run wrote."""
     if part.stat().st_size and note.exists():
         there, wanted = json.loads(note.read_text(encoding="utf-8")), json.loads(made_of)
         different = [name for name in {**there, **wanted} if there.get(name) != wanted.get(name)]
@@ -92,7 +92,7 @@ def _check_note(note: Path, part: Path, made_of: str) -> None:
 
 
 def _cut(file: IO[bytes], every: int) -> int:
-    """Cut off the last lines unless they are `every` whole ones; returns how many lines are left."""
+    """Cut off an incomplete chunk of `every` lines at the end. Return the number of remaining lines."""
     file.seek(0)
     lines = kept = at = end = 0
     for line in file:

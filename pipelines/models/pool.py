@@ -1,4 +1,4 @@
-"""Predict a large file on several processes: Ray Data reads it in one, and answers chunks of it in the others."""
+"""Predict a large file with several processes: Ray Data reads it in one, and predicts its chunks in the others."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def predict_on_workers(
     workers: int,
     address: str | None,
 ) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    """Predict the texts behind the first `skip` by workers on Ray, in chunks as one process predicts them.
+    """Predict the texts after the first `skip` with Ray workers, in the same chunks as a single process.
 
     Yields:
-        The rows of each chunk, in the order of the texts, and how much of the source has been read with them.
+        The rows of each chunk, in the order of the texts, and how much of the source has been read up to them.
 
     Raises:
-        UserError: whatever is wrong with the checkpoint, the texts or the arguments.
+        UserError: there is an error in the checkpoint, the texts or the arguments.
     """
     import ray
     from ray.exceptions import RayTaskError
@@ -50,7 +50,7 @@ def predict_on_workers(
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
-        context.target_max_block_size = 1  # a chunk is a block: it goes to the worker that is free
+        context.target_max_block_size = 1  # each chunk is a block, which goes to the next free worker
         chunks = ray.data.from_items([{"source": str(source.resolve())}]).map_batches(
             partial(_read, skip=skip), batch_size=1, num_cpus=0
         )
@@ -69,13 +69,13 @@ def predict_on_workers(
 
 
 def _read(batch: Batch, skip: int) -> Iterator[Batch]:
-    """The chunks of a source, one by one."""
+    """Yield the chunks of a source."""
     for texts, done in chunks_of(read_inputs(Path(str(batch["source"][0]))), skip):
         yield {"texts": ["".join(utf8_line(one.row) for one in texts)], "done": [done]}
 
 
 class _Worker:
-    """A process with a model, which answers chunk after chunk."""
+    """A process with a model, which predicts chunks."""
 
     def __init__(self, checkpoint: Path, precision: Precision, ask: Ask, verify: bool) -> None:
         self.predictor, self.ask = ubert.load(checkpoint, precision=precision, verify=verify), ask

@@ -1,4 +1,4 @@
-"""Predict texts as they come, one JSON object each, in their order."""
+"""Predict a stream of texts, with one JSON object for each, in order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
-CHUNK = 512  # texts that are sorted by length together; their predictions come out together
+CHUNK = 512  # texts that are sorted by length and predicted together
 
 
 class Ask(TypedDict, total=False):
-    """What is asked of texts: arguments of `ubert.inference.predictor.Predictor.predict`."""
+    """Arguments of `ubert.inference.predictor.Predictor.predict`, without the texts."""
 
     task: Required[str]
     categories: Sequence[str]
@@ -36,7 +36,7 @@ class Ask(TypedDict, total=False):
 
 
 class Chunk(NamedTuple):
-    """Texts that are predicted together. `done`: how much of the input has been read with them."""
+    """Texts that are predicted together. `done` is how much of the input has been read up to them."""
 
     texts: list[Input]
     done: int
@@ -54,13 +54,13 @@ def predict(
     """Predict `chunk` texts at a time.
 
     Yields:
-        For each text the fields of its row and {"predictions": [...]}, in the order of the texts; for chunk after
-        chunk of them. A prediction has the fields of its class in `ubert.objectives`: {"category", "score"},
-        {"value"}, {"start", "end", "category", "text", "score"}, {"category", "fragments", "score"},
-        {"category", "head", "tail", "score"}, {"category", "trigger", "arguments"} or {"mentions"}.
+        The rows of a chunk, in the order of the texts: the fields of each row and {"predictions": [...]}. A
+        prediction has the fields of its class in `ubert.objectives`: {"category", "score"}, {"value"}, {"start",
+        "end", "category", "text", "score"}, {"category", "fragments", "score"}, {"category", "head", "tail",
+        "score"}, {"category", "trigger", "arguments"} or {"mentions"}.
 
     Raises:
-        UserError: whatever is wrong with the checkpoint, the texts or the arguments.
+        UserError: there is an error in the checkpoint, the texts or the arguments.
     """
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)
@@ -79,18 +79,18 @@ def predict_file(
     address: str | None = None,
     **ask: Unpack[Ask],
 ) -> int:
-    """Predict the texts of a file into a file of JSON lines. What was written before it was stopped stays: the
-    same call goes on behind it, and the output is the same as if it had not been stopped.
+    """Predict the texts of a file, and write a file of JSON lines. After an interruption, the same call resumes,
+    and the output is the same as without an interruption.
 
     Args:
-        workers: processes that predict; more than one are Ray's, and write the same output.
-        address: a Ray cluster whose machines see `source`; None: a local Ray.
+        workers: number of predicting processes. More than one use Ray; the output is the same.
+        address: a Ray cluster whose machines can read `source`; None: a local Ray.
 
     Returns:
-        How many texts the output has.
+        The number of texts in the output.
 
     Raises:
-        UserError: `output` exists, was begun with other arguments or can't be written, or whatever is wrong with
+        UserError: `output` exists, was begun with other arguments or can't be written, or there is an error in
             the checkpoint, the texts or the arguments.
     """
     checkpoint = ubert.checkpoint(checkpoint)
@@ -131,23 +131,23 @@ def predict_file(
 
 
 def chunks_of(inputs: Inputs, skip: int) -> Iterator[Chunk]:
-    """The texts behind the first `skip`, `CHUNK` at a time."""
+    """Yield the texts after the first `skip`, `CHUNK` at a time."""
     remaining = islice(inputs.texts, skip, None)
     while texts := list(islice(remaining, CHUNK)):
         yield Chunk(texts, inputs.done())
 
 
 def answered(predictor: Predictor, asked: Sequence[Input], ask: Ask) -> list[dict[str, Any]]:
-    """The rows of texts with their predictions."""
+    """Return the rows of texts with their predictions."""
     found = predictor.predict([one.text for one in asked], pairs=pairs_of(asked), **ask)
     return [{**one.row, **result.to_dict()} for one, result in zip(asked, found, strict=True)]
 
 
 def pairs_of(asked: Sequence[Input]) -> list[str] | None:
-    """The second texts, where all texts have one; none where none has.
+    """Return the second texts if all texts have one, or None if no text has.
 
     Raises:
-        UserError: some have one.
+        UserError: only some texts have one.
     """
     pairs = [one.pair for one in asked if one.pair is not None]
     if pairs and len(pairs) < len(asked):
@@ -156,16 +156,16 @@ def pairs_of(asked: Sequence[Input]) -> list[str] | None:
 
 
 def comma_separated(given: str) -> list[str]:
-    """Categories with commas between; one that has a comma itself stands in double quotes."""
+    """Parse a comma-separated list of categories. A name with a comma must be in double quotes."""
     [row] = csv.reader([" ".join(given.splitlines())], skipinitialspace=True) if given.strip() else [[]]
     return [name for name in map(str.strip, row) if name]
 
 
 def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
-    """Relations written as "name" or "name:head type:tail type".
+    """Parse relations written as "name" or "name:head type:tail type".
 
     Raises:
-        UserError: one is written in another way, or is given twice.
+        UserError: one has another form, or is given twice.
     """
     found: dict[str, tuple[str, str] | None] = {}
     for one in given:
@@ -183,7 +183,7 @@ def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
 
 
 def event_types(given: Iterable[str]) -> dict[str, list[str]]:
-    """Events written as "type:role,role,...", or "type" where only its triggers are wanted.
+    """Parse events written as "type:role,role,...", or "type" for triggers only.
 
     Raises:
         UserError: one has no type, or is given twice.
@@ -198,11 +198,11 @@ def event_types(given: Iterable[str]) -> dict[str, list[str]]:
 
 
 def overlap_policies(given: Sequence[str]) -> Overlaps:
-    """Policies of overlap written as "nested", or as "category=nested" for each category that differs from
+    """Parse overlap policies written as "nested", or as "category=nested" for each category that differs from
     "highest".
 
     Raises:
-        UserError: one is written in another way, or is given twice.
+        UserError: one has another form, or is given twice.
     """
     found: dict[str, Overlap] = {}
     for one in given:

@@ -25,7 +25,7 @@ from ubert.schema.record import Split
 
 
 class Fit(NamedTuple):
-    """The threshold that was chosen for a task, and the metrics at each that was tried."""
+    """The threshold that was chosen for a task, and the metrics at each threshold that was tried."""
 
     task: str
     chosen: Fitted
@@ -43,18 +43,20 @@ def fit(
     verify: bool = True,
     root: Place,
 ) -> Fit:
-    """Choose the threshold with the best metrics over the records of a split, of those in `GRID`; of equal ones
-    the one nearest to 0.5. The texts are scored once, and decoded at each. The checkpoint keeps it in
-    `thresholds.json`, in the place of the task's last one.
+    """Choose the threshold of `GRID` with the best metrics on a split, and write it to the checkpoint.
+
+    If several are equally good, the one nearest to 0.5 wins. The texts are scored once, and decoded at each
+    threshold. The result replaces the task's entry in the checkpoint's `thresholds.json`.
 
     Args:
         checkpoint: a checkpoint's directory, or a run's (its latest checkpoint).
-        corpora: one or several, of one task.
-        limit: the first so many records of each corpus by sampling key.
+        corpora: one or several corpora of one task.
+        limit: number of records of each corpus, the first by sampling key.
         overlap, precision, root: see `pipelines.models.evaluate.evaluate`.
 
     Raises:
-        UserError: no such checkpoint, corpus or split; corpora of several tasks, or of one without a threshold.
+        UserError: there is no such checkpoint, corpus or split, or the corpora have several tasks or one without a
+            threshold.
     """
     directory = ubert.checkpoint(checkpoint)
     sources = [Store(root).current("corpora", name) for name in corpora]
@@ -81,8 +83,8 @@ def fit(
 
 
 def measurable(mixture: Mixture, split: Split, root: Place) -> dict[str, list[str]]:
-    """The corpora of a mixture that thresholds can be fitted on, by task: those with records of the split, of
-    which the mixture draws none.
+    """Return the corpora of a mixture on which thresholds can be fitted, by task. They have records of the split,
+    and the mixture doesn't draw from it.
 
     Raises:
         UserError: a corpus of the mixture is not ingested, or no corpus fits.
@@ -103,7 +105,7 @@ def measurable(mixture: Mixture, split: Split, root: Place) -> dict[str, list[st
 
 
 def _task(tasks: Sequence[str]) -> str:
-    """The one task of the corpora."""
+    """Return the single task of the corpora."""
     distinct = sorted(set(tasks))
     if len(distinct) != 1:
         raise UserError(f"corpora of several tasks ({', '.join(distinct)}); fit the threshold of each task alone")
