@@ -1,8 +1,8 @@
-"""The mirror of raw sources: one folder a dataset, filled by the downloads that its spec names.
+"""The mirror of raw sources: one folder for each dataset, filled by the downloads that its spec names.
 
-A download comes to a folder of its own beside the files (`.fetching`), is checked against its pin, and only then
-takes its place. `.fetched.json` holds what was fetched; a folder without it that has all files of the spec was
-filled by someone else, and is used as it is.
+A download goes to a staging folder (`.fetching`), is checked against its pin, and is then moved into place.
+`.fetched.json` records finished downloads. A folder without this record that has all files of the spec was filled
+by hand, and is used as it is.
 """
 
 from __future__ import annotations
@@ -31,19 +31,24 @@ from ubert.schema.spec import DatasetSpec
 STAGING, LOCK = f"{OWN}ing", f"{OWN}ing.lock"
 
 
-Show = Callable[[str, int, int | None], None]  # what is being fetched, its bytes that are here, its bytes in all
+Show = Callable[[str, int, int | None], None]  # name of a download, bytes so far, total bytes
 
 
 def mirror_folder(data: Path | None, root: Path) -> Path:
-    """The mirror: the one that is given, else one in the store."""
+    """Return the folder of the mirror: the given one, else `raw` in the store."""
     return data or root / "raw"
 
 
 def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bool = False) -> dict[str, Fetched]:
-    """Fetch what is missing in a dataset's folder; what was fetched, by `Fetch.source` (empty: filled by others).
+    """Download the missing files of a dataset's folder.
 
-    `hashed` holds all that is there against its hashes; else files whose size and time are as they were are taken
-    to be unchanged. Nothing is written where nothing is missing.
+    Args:
+        hashed: verify the hashes of all existing files. Otherwise, files with the same size and time count as
+            unchanged.
+
+    Returns:
+        The downloads by `Fetch.source`; empty if the folder was filled by hand. If nothing is missing, nothing is
+        written.
 
     Raises:
         UserError: a source fails, has changed, or is refused; a file has changed; the folder cannot be written.
@@ -56,7 +61,7 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
         if missing:
             with _only_writer(folder):
                 record = read_record(folder) or {}
-                write_record(folder, record)  # from now on, files alone don't make it complete
+                write_record(folder, record)  # the folder no longer counts as filled by hand
                 try:
                     for fetch in missing:
                         if not _is_here(fetch, folder, record, hashed):
@@ -73,7 +78,7 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
 def check_upstream(
     spec: DatasetSpec, folder: Path, specs: Path, fetched: Mapping[str, Fetched], show: Show
 ) -> None:
-    """Fetch once more what was `fetched`, beside it, and hold the two against each other; nothing is replaced.
+    """Download the sources again to a staging folder, and compare them with `fetched`. Nothing is replaced.
 
     Raises:
         UserError: a source fails or has changed, or the folder cannot be written.
@@ -91,7 +96,7 @@ def check_upstream(
 
 @contextmanager
 def _needed(spec: DatasetSpec, folder: Path) -> Iterator[None]:
-    """A disk that fails is one sentence."""
+    """Convert errors of the disk to a `UserError`."""
     try:
         yield
     except OSError as error:
@@ -103,7 +108,7 @@ def _needed(spec: DatasetSpec, folder: Path) -> Iterator[None]:
 
 
 def _staging(fetch: Fetch, folder: Path) -> Path:
-    """Where a download comes to, and is gone on with after a break."""
+    """Return the folder of an unfinished download, where it can be resumed."""
     return folder / STAGING / blake3(f"{fetch.source} {fetch.revision}".encode()).hexdigest(8)
 
 
@@ -125,7 +130,7 @@ def _is_here(fetch: Fetch, folder: Path, record: dict[str, Fetched], hashed: boo
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Remove a dataset's folder that has no file yet, nor the beginning of one to go on with."""
+    """Remove a dataset's folder if it has no file and no partial download to resume."""
     ours = (folder / LOCK, folder / RECORD)
     if not any(path.is_file() and path not in ours for path in folder.rglob("*")):
         shutil.rmtree(folder, ignore_errors=True)
@@ -145,7 +150,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
 
 
 def _bring(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], show: resume.Show) -> Fetched:
-    """One download, checked, unpacked and in its place."""
+    """Download one entry, check it, unpack it and move it into place."""
     staging = _staging(fetch, folder)
     then = record.get(fetch.source)
     expected = fetch.blake3 or (then.blake3 if then and then.revision == fetch.revision else None)
@@ -158,7 +163,7 @@ def _bring(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], 
         if fetch.unpack:
             files |= members(fetch, files[fetch.name].path, staging / "members")
         _place(fetch, folder, files, record)
-        os.sync()  # once, where a thousand members would each wait for the disk
+        os.sync()  # faster than syncing each of thousands of members
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Fetched(
@@ -174,7 +179,7 @@ def _bring(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], 
 
 
 def _place(fetch: Fetch, folder: Path, files: dict[str, Staged], record: dict[str, Fetched]) -> None:
-    """Give files their names; those that an earlier state of the download had and this one hasn't are removed."""
+    """Move files into place, and remove files of an earlier version of the download that it no longer has."""
     old = record[fetch.source].files if fetch.source in record else {}
     of_others = {name for source, other in record.items() if source != fetch.source for name in other.files}
     moving = {name: staged for name, staged in files.items() if staged.path != folder / name}

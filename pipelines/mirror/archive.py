@@ -1,4 +1,4 @@
-"""Archives taken apart: every member lies in the given folder, none is a link, and a bomb is a refusal."""
+"""Unpack untrusted archives safely. No member may lie outside the folder or be a link, and sizes are limited."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from pipelines.mirror.names import Places
 from ubert.schema.errors import UserError
 
 MEMBERS = 500_000
-BYTES = 256 << 30  # of all members together
-RATIO, FLOOR = 250, 64 << 20  # unpacked, at most RATIO times the archive's size + FLOOR; text reaches 30 to 50
+BYTES = 256 << 30  # limit of all members together
+RATIO, FLOOR = 250, 64 << 20  # unpacked limit: RATIO times the archive's size + FLOOR; text reaches 30 to 50 times
 CHUNK = 1 << 20
 
 Member = tuple[str, IO[bytes] | None]  # name and content; None: a folder
-Part = Callable[[str], str | None]  # the path that a member of this name gets; None: it is left out
+Part = Callable[[str], str | None]  # returns the path of a member by its name; None: it is left out
 
 
 class _RefusedError(Exception):
-    """A member, and why an archive with it is not unpacked."""
+    """The name of a refused member, and the reason."""
 
 
 def unpack(archive: Path, called: str, folder: Path, part: Part = lambda name: name) -> dict[str, str]:
-    """Write the members of a zip, tar (.gz, .bz2, .xz) or .gz into a new `folder`; their hex blake3 by their path.
-    The end of what it is `called` says what it is.
+    """Unpack a zip, tar (.gz, .bz2, .xz) or .gz into a new `folder`. Return the hex blake3 of each member by path.
+
+    Args:
+        called: the archive's name, whose ending tells its type.
+        part: returns the path of a member by its name, or None to leave it out.
 
     Raises:
-        UserError: the archive is broken, or a member is refused: it would lie outside, is a link or a device, has
-            a name like another's, or they are too many or too large; the message names it. What was written of the
-            others is for the caller to remove. Members that are left out are no reason to refuse.
+        UserError: the archive is broken, or a member is refused; the message names it. A member is refused if it
+            would lie outside, is a link or a device, has a name like another's, or if members are too many or too
+            large. Members that are left out are not checked. The caller removes files that were written before.
     """
     room = min(BYTES, FLOOR + RATIO * archive.stat().st_size)
     hashes: dict[str, str] = {}
@@ -62,7 +65,7 @@ def unpack(archive: Path, called: str, folder: Path, part: Part = lambda name: n
         raise UserError(f"{called}: member {name!r} {why}; nothing was unpacked: do not trust it") from None
     except _BROKEN as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # of the disk; EINVAL: a place before the beginning of the archive
+            raise  # an error of the disk; EINVAL instead means an offset before the start of the archive
         where = f" after member {done!r}" if done else ""
         raise UserError(f"{called}: a broken archive{where}: {error or type(error).__name__}") from None
     return hashes
@@ -76,8 +79,8 @@ _BROKEN = (
     OSError,
     EOFError,
     ValueError,
-    NotImplementedError,  # a compression that zipfile doesn't know
-    RecursionError,  # a chain of headers
+    NotImplementedError,  # zipfile doesn't know the compression
+    RecursionError,  # headers are chained too deeply
 )
 
 
@@ -101,7 +104,7 @@ def _place(places: Places, name: str, path: str, *, folder: bool) -> str:
 
 
 def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int, str]:
-    """Size and hash of what was written."""
+    """Write a member, and return its size and hash."""
     whole, size = blake3(), 0
     with target.open("xb") as file:
         while data := content.read(CHUNK):
@@ -116,7 +119,7 @@ def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int,
 def _zip(archive: Path, part: Part) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
-            # zipfile ends a name at a NUL.
+            # zipfile cuts a name at a NUL.
             name = info.orig_filename if "\0" in info.orig_filename else info.filename
             if part(name) is None:
                 continue
@@ -140,7 +143,7 @@ def _tar(archive: Path, kind: str, room: int, part: Part) -> Iterator[Member]:
                     continue
                 if not info.isdir() and info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
                     raise _RefusedError(info.name, "is a link or a device")
-                try:  # a second wall: Python's own opinion of the member
+                try:  # Python's own check, as a second defence
                     tarfile.data_filter(info, str(archive.parent))
                 except tarfile.FilterError:
                     raise _RefusedError(info.name, "leads out of its folder") from None
@@ -150,7 +153,7 @@ def _tar(archive: Path, kind: str, room: int, part: Part) -> Iterator[Member]:
                 yield info.name, content
                 if content is not None and content.tell() != info.size:
                     raise _RefusedError(info.name, "is cut off")
-        # tarfile takes a broken header for the end: behind the end there may be nothing but zeros.
+        # tarfile takes a broken header for the end, so everything after the end must be zeros.
         rest = bounded.last
         while not rest.strip(b"\0"):
             if not (rest := bounded.read(CHUNK)):
@@ -164,14 +167,14 @@ def _decompressed(archive: Path, kind: str) -> IO[bytes]:
 
 
 class _Bounded:
-    """A stream that ends in a refusal at `room` bytes, headers and gaps between members included."""
+    """A stream that raises an error after `room` bytes, including headers and gaps between members."""
 
     def __init__(self, stream: IO[bytes], room: int) -> None:
         self.stream, self.room = stream, room
-        self.last = b""  # what was read last
+        self.last = b""  # result of the last read
 
     def read(self, size: int) -> bytes:
-        if size > CHUNK:  # tarfile reads an extended header at once, whatever it says that its size is
+        if size > CHUNK:  # tarfile reads an extended header at once, whatever size it claims
             raise tarfile.ReadError(f"a header says that it has {size:,} bytes")
         if self.stream.tell() > self.room:
             raise tarfile.ReadError(f"it unpacks to more than {self.room:,} bytes")

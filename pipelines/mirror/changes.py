@@ -1,4 +1,4 @@
-"""What a source that isn't what it was is told with."""
+"""Describe how a source differs from its pin or from an earlier download."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ubert.schema.fetch import Fetch
 def changed(
     fetch: Fetch, got: str, download: Download, then: Fetched | None, place: Path, *, here: bool = False
 ) -> str:
-    """What is wrong with a download, what changed since the last one, and what to do. `here`: the earlier content
-    is at its `place`."""
+    """Describe what is wrong with a download, what changed since the last one, and what to do. `here` means that
+    the earlier content is still at `place`."""
     now = f"got {got}{_described(download.origins)}"
     words = [f"{fetch.source}: not the content that is pinned: expected blake3 {fetch.blake3}, {now}"]
     if not fetch.blake3 and then:
@@ -38,7 +38,7 @@ def _differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _described(origins: dict[str, Origin]) -> str:
-    """The state of a single file, as its source tells it."""
+    """Describe the size, ETag and time of a single file, as its source reports them."""
     if len(origins) != 1:
         return ""
     [origin] = origins.values()

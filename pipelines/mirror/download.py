@@ -1,4 +1,4 @@
-"""One entry of `fetch` from its source to a staging folder."""
+"""Download one entry of `fetch` from its source to a staging folder."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ubert.schema.fetch import Fetch
 
 
 class Staged(NamedTuple):
-    """A file that waits for its place, and its hex blake3."""
+    """A file in the staging folder, and its hex blake3."""
 
     path: Path
     blake3: str
 
 
 class Download(NamedTuple):
-    """What came. `parts` are what is pinned, by name: hashes of files, or of the rows of a split; `files` are by
-    their path in the dataset's folder."""
+    """A finished download. `parts` are the hashes that a pin covers, by name: of files, or of the rows of a split.
+    `files` are staged files by their path in the dataset's folder."""
 
     parts: dict[str, str]
     origins: dict[str, Origin]
@@ -36,10 +36,10 @@ class Download(NamedTuple):
 
 
 def download(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
-    """Bring the files of `fetch` to `staging`, where broken ones of an earlier run are gone on with.
+    """Download the files of `fetch` to `staging`, and resume partial files of an earlier run there.
 
     Raises:
-        UserError: the source refuses, fails again and again, or has a file that cannot lie in a folder.
+        UserError: the source refuses, fails repeatedly, or has a file whose name is not allowed in the mirror.
     """
     staging.mkdir(parents=True, exist_ok=True)
     if fetch.scheme == "hf":
@@ -65,10 +65,11 @@ def download(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
 
 
 def _folder_of_archive(fetch: Fetch, specs: Path, staging: Path, show: Show) -> Download:
-    """The files of an archive. They are what is pinned: GitHub may pack a commit into other bytes."""
+    """Download an archive and unpack its files. The pin covers the files, because GitHub may pack the same commit
+    into different bytes."""
     [(name, open_at)] = _sources(fetch, specs).items()
     archive, folder = staging / "archive", staging / "members"
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
     origin = save(fetch.url, open_at, archive, show)
     try:
         hashes = unpack(archive, name, folder, partial(_below, fetch))
@@ -84,7 +85,7 @@ def _folder_of_archive(fetch: Fetch, specs: Path, staging: Path, show: Show) -> 
 
 
 def _below(fetch: Fetch, name: str) -> str | None:
-    """The path of a member of an archive below the folder that is kept, if it is kept."""
+    """Return the path of an archive's member below the folder that is kept, or None if it isn't kept."""
     above, parts = PurePosixPath(fetch.folder or "").parts, PurePosixPath(name).parts
     path = "/".join(parts[len(above) :])
     inside = path and all(fnmatchcase(part, wanted) for part, wanted in zip(parts, above, strict=False))
@@ -92,7 +93,8 @@ def _below(fetch: Fetch, name: str) -> str | None:
 
 
 def at_hand(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
-    """The file of `fetch`, if it is in its place already: put there by hand, or only its members are missing."""
+    """Return the file of `fetch` if it is in place already. It was put there by hand, or only its members are
+    missing."""
     path = folder / fetch.name
     if fetch.many or not path.is_file():
         return None
@@ -101,7 +103,8 @@ def at_hand(fetch: Fetch, folder: Path, expected: str | None) -> Download | None
 
 
 def members(fetch: Fetch, archive: Path, folder: Path) -> dict[str, Staged]:
-    """Unpack into `folder`; the members by their path in the dataset's folder, beside the archive.
+    """Unpack an archive into `folder`. Return the members by their future path, next to the archive in the
+    dataset's folder.
 
     Raises:
         UserError: the archive is refused, see `unpack`.
@@ -115,7 +118,7 @@ def members(fetch: Fetch, archive: Path, folder: Path) -> dict[str, Staged]:
 
 
 def _sources(fetch: Fetch, specs: Path) -> dict[str, Open]:
-    """What opens each file of a download, by its name."""
+    """Return a function that opens each file of a download, by the file's name."""
     match fetch.scheme:
         case "http" | "https":
             name = fetch.file_name if fetch.many else PurePosixPath(fetch.name).name

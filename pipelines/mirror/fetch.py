@@ -1,4 +1,4 @@
-"""Fill the mirror of raw sources, and check what is there against what was fetched."""
+"""Fill the mirror of raw sources, and verify its files against their hashes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ubert.schema.spec import DatasetSpec
 def fetch(
     names: Sequence[str], *, specs: Path, data: Path | None, root: Place, upstream: bool = False
 ) -> Iterator[str]:
-    """Fetch what is missing of these datasets, and hold all that is there against its hashes, with `upstream` also
-    against its sources as they are now; yields what there is to say of each.
+    """Download the missing files of datasets, and verify all hashes. Yield lines of output for each dataset.
 
-    What fails for one dataset doesn't keep the others from being fetched.
+    With `upstream`, also compare the files with their sources as they are now. A failure in one dataset doesn't
+    stop the others.
 
     Raises:
-        UserError: what went wrong, a line for each dataset; at the end.
+        UserError: at the end, with a line for each dataset that failed.
     """
     mirror = mirror_folder(data, on_disk(root))
     problems = []

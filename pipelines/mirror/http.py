@@ -1,5 +1,8 @@
-"""Files of web servers. UBERT_FETCH_VIA names a server that is asked instead of all others, such as a company's
-cache of the web: for https://host/path it is asked for <server>/host/path."""
+"""Download files from web servers.
+
+If UBERT_FETCH_VIA names a server, such as a company's cache, all requests go there: <server>/host/path instead of
+https://host/path.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from pipelines.mirror import resume
 from pipelines.mirror.resume import CHUNK, BrokenError, Opened, Origin
 from ubert.schema.errors import UserError
 
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that may pass
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that are worth a retry
 VIA = "UBERT_FETCH_VIA"
-SLOWEST = 1024  # bytes a second over READ seconds; a slower answer is a broken one
+SLOWEST = 1024  # bytes per second over READ seconds; a slower response counts as broken
 
 
 def open_at(url: str, have: int, known: Origin | None) -> Opened:
-    """Open a file at byte `have`, or at 0 where it is no longer as `known`, or the server cannot do so.
+    """Open a file at byte `have`, or at 0 if it differs from `known` or the server doesn't support ranges.
 
     Raises:
-        BrokenError: no answer, or one that may be another the next time.
-        UserError: the server refuses it, or sends on to an address that is less safe.
+        BrokenError: there is no response, or one that is worth a retry.
+        UserError: the server refuses the request, or redirects from https to http.
     """
     headers = {"Accept-Encoding": "identity", "User-Agent": "ubert"}
     unchanged = known and _condition(known)
@@ -47,7 +50,7 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
         raise BrokenError(_status(response), _retry_after(response))
     if response.status_code == 206 and _continues(response, have, known):
         return Opened(have, _origin(response), _chunks(response))
-    if response.status_code in (206, 416):  # not the range that was asked for: from the beginning
+    if response.status_code in (206, 416):  # not the requested range: start from the beginning
         response.close()
         if not have:
             raise BrokenError(_status(response))
@@ -62,13 +65,14 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
 
 
 def _asked(url: str) -> str:
-    """Where a file is asked for."""
+    """Return the URL to request, which is on the server of UBERT_FETCH_VIA if that is set."""
     via = os.environ.get(VIA)
     return f"{via.rstrip('/')}/{url.partition('://')[2]}" if via else url
 
 
 def _condition(origin: Origin) -> str | None:
-    """By what the server can tell that a file is unchanged; a weak tag doesn't speak of bytes."""
+    """Return the value of If-Range: a strong ETag or the modification time. A weak ETag doesn't guarantee equal
+    bytes."""
     if origin.etag and not origin.etag.startswith("W/"):
         return origin.etag
     return origin.last_modified
@@ -86,7 +90,7 @@ def _origin(response: requests.Response) -> Origin:
 
 
 def _continues(response: requests.Response, have: int, known: Origin | None) -> bool:
-    """Whether it is the range from byte `have` of the same file: some servers don't look at the condition."""
+    """Return whether a response is the range from byte `have` of the same file. Some servers ignore If-Range."""
     begins_there = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
     return begins_there and _origin(response) == known
 
@@ -112,7 +116,7 @@ def _retry_after(response: requests.Response) -> float | None:
         return float(said)
     try:
         return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):  # no date, or one without a time zone
+    except (ValueError, TypeError):  # not a date, or a date without a time zone
         return None
 
 
@@ -121,7 +125,7 @@ def _status(response: requests.Response) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The innermost reason, without the names of those that wrap it."""
+    """Return the innermost reason of an error, without the names of wrapping exceptions."""
     while isinstance(inner := getattr(error, "reason", None) or (error.args or [None])[0], Exception):
         error = inner
     return (inner if isinstance(inner, str) else str(error)).rpartition(": ")[2]

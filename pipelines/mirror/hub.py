@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face hub: their rows, as the `datasets` library gives them, one parquet file a split."""
+"""Download datasets of the Hugging Face hub with the `datasets` library, as one Parquet file for each split."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from ubert.schema.fetch import Fetch
 if TYPE_CHECKING:
     from datasets import Dataset
 
-ROWS = 1000  # of a batch
+ROWS = 1000  # rows of a batch
 
 
 def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
-    """Write the splits into `folder`; the hex blake3 of their rows by the name of their file.
+    """Write the splits into `folder`. Return the hex blake3 of their rows by file name.
 
-    It is that of the rows as JSON lines, after the names of their classes, because the bytes of a Parquet file
-    differ from one version of its library to the next. The library runs no code of a dataset, and tries again by
-    itself when the hub fails.
+    The hash covers the names of classes and the rows as JSON lines, because the bytes of a Parquet file depend on
+    the version of its library. The `datasets` library runs no code of a dataset, and retries failed requests.
 
     Raises:
         UserError: there is no such dataset, config, revision or split, or the hub cannot be reached.
@@ -35,7 +34,7 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    # Without this beginning a local folder of the dataset's name would be taken instead.
+    # The prefix keeps the library from using a local folder of the dataset's name.
     remote = fetch.url.replace("hf://", "hf://datasets/") if fetch.url.startswith("hf://") else None
     path = remote or str(place(fetch, specs).absolute())
     try:

@@ -1,4 +1,4 @@
-"""Files and folders of this machine."""
+"""Copy files and folders of this machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ubert.schema.fetch import Fetch
 
 
 def files(fetch: Fetch, specs: Path) -> dict[str, Open]:
-    """The file, or the files of the folder, by their name below it; a relative path begins at `specs`.
+    """Return functions that open the file, or the files of the folder, by their path below it. Relative addresses
+    start at `specs`.
 
     Raises:
-        UserError: there are none, or a file is a folder or the reverse.
+        UserError: there are no files, a file is a folder, or the reverse.
     """
     path = place(fetch, specs)
     if not fetch.of_prefix:
@@ -30,7 +31,7 @@ def files(fetch: Fetch, specs: Path) -> dict[str, Open]:
 
 
 def place(fetch: Fetch, specs: Path) -> Path:
-    """Where a local address leads."""
+    """Return the path of a local address."""
     return specs / fetch.url.removeprefix(f"{fetch.scheme}:").removeprefix("//")
 
 

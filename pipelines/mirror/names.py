@@ -1,26 +1,26 @@
-"""Names that others chose, as paths in a folder of ours: archive members, keys of an object store, local files."""
+"""Convert untrusted names to safe paths: of archive members, keys of an object store and local files."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-LONGEST = 255  # bytes of one part of a path, as file systems have it
-OWN = ".fetch"  # what begins with this in a dataset's folder is the mirror's own
+LONGEST = 255  # limit of file systems for one part of a path, in bytes
+OWN = ".fetch"  # prefix of the mirror's own files in a dataset's folder
 
 
 class Places:
-    """The paths that files have taken in a folder: each is one that no file system confuses with another."""
+    """The paths that are taken in a folder. They are distinct even in file systems that ignore case."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, str] = {}  # a path without its case: the path
+        self._taken: dict[str, str] = {}  # paths by their case-folded form
         self._files: set[str] = set()
 
     def take(self, name: str, *, folder: bool = False) -> str:
-        """The path of a file (or folder) of that name, relative, its parts joined by `/`.
+        """Take the relative path of a file or folder of that name, with `/` as separator.
 
         Raises:
-            ValueError: it would lie outside, cannot be the name of a file, or is taken; says why.
+            ValueError: the path would lie outside, is not allowed as a name, or is taken; the message says why.
         """
         parts = _parts(name)
         path = "/".join(parts)

@@ -1,4 +1,4 @@
-"""What a mirror knows of the downloads in a dataset's folder: `.fetched.json`, beside the files."""
+"""Read and write the record of the downloads in a dataset's folder, `.fetched.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD = ".fetched.json"
 
 
 class Stamp(Strict):
-    """A file as it was written. One of the same size and time is taken to be unchanged; any other is hashed."""
+    """A file as it was written. It counts as unchanged if size and time are the same; otherwise it is hashed."""
 
     blake3: str
     size: int
@@ -26,8 +26,8 @@ class Stamp(Strict):
 class Fetched(Strict):
     """One finished download.
 
-    `blake3` is of the whole, `parts` of what it is made of: the file, all files of a folder, or the rows of each
-    split. `files` are what lies in the dataset's folder because of it, members of its archive included.
+    `blake3` is the hash of the whole download. `parts` are the hashes of its parts: the file, all files of a
+    folder, or the rows of each split. `files` are its files in the dataset's folder, including archive members.
     """
 
     revision: str | None
@@ -44,7 +44,7 @@ _RECORD = TypeAdapter(dict[str, Fetched])  # by `Fetch.source`
 
 
 def read_record(folder: Path) -> dict[str, Fetched] | None:
-    """The finished downloads of a folder; none, where the mirror didn't make it.
+    """Read the finished downloads of a folder; None if the mirror didn't fill it.
 
     Raises:
         UserError: the record is broken.
@@ -63,21 +63,22 @@ def read_record(folder: Path) -> dict[str, Fetched] | None:
 
 
 def write_record(folder: Path, record: dict[str, Fetched]) -> None:
-    """Write it whole."""
+    """Write the record atomically."""
     write_whole(folder / RECORD, _RECORD.dump_json(record, indent=1).decode() + "\n")
 
 
 def stamp(path: Path, blake3: str | None = None) -> Stamp:
-    """The stamp of a file, hashed unless its hash is known."""
+    """Return the stamp of a file, which is hashed unless its hash is known."""
     stat = path.stat()
     return Stamp(blake3=blake3 or file_hash(path), size=stat.st_size, mtime_ns=stat.st_mtime_ns)
 
 
 def whole(folder: Path, fetched: Fetched, *, hashed: bool = False) -> bool:
-    """Whether all its files are there; `hashed` looks at their content even where nothing tells of a change.
+    """Return whether all files of a download exist. `hashed` verifies their content even if size and time are
+    unchanged.
 
     Raises:
-        UserError: one has been changed.
+        UserError: a file has changed.
     """
     for name, then in fetched.files.items():
         path = folder / name

@@ -1,4 +1,4 @@
-"""One file from afar to disk: goes on after a break where it was, as long as the source is still the same."""
+"""Download one file to disk, and resume after an interruption if the source hasn't changed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ubert.schema.errors import UserError
 from ubert.schema.yaml_file import Strict
 
 CHUNK = 1 << 20
-CONNECT, READ = 10.0, 60.0  # seconds that a connection, or its next byte, may take
-ATTEMPTS = 6  # in a row that bring less than GROUND new bytes; waiting doubles from FIRST_WAIT
-SECONDS = 600.0  # since the last such attempt that brought more
+CONNECT, READ = 10.0, 60.0  # timeouts of a connection and of its next byte, in seconds
+ATTEMPTS = 6  # consecutive attempts with less than GROUND new bytes; the wait doubles from FIRST_WAIT
+SECONDS = 600.0  # limit since the last attempt with more
 GROUND = 1 << 20
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
-Show = Callable[[int, int | None], None]  # bytes that are here, bytes in all
+Show = Callable[[int, int | None], None]  # bytes so far, total bytes
 
 
 class Origin(Strict):
-    """What a source says of the state of a file: by this a later state is told from it."""
+    """The state of a file as its source reports it, which differs between versions of the file."""
 
     size: int | None = None
     etag: str | None = None
@@ -42,23 +42,23 @@ class Opened(NamedTuple):
 
 
 class BrokenError(Exception):
-    """A failure that may pass. `wait`: seconds that the source asks to be left alone; `mixed`: what came is not
-    all of one state of the file."""
+    """A failure that is worth a retry. `wait` is the number of seconds that the source asks to wait. `mixed` means
+    that the downloaded bytes come from different versions of the file."""
 
     def __init__(self, why: str, wait: float | None = None, *, mixed: bool = False) -> None:
         super().__init__(why)
         self.wait, self.mixed = wait, mixed
 
 
-# Opens a file at a byte, if the source is still in the state that is given, else at byte 0.
+# Opens a file at a byte if the source is still in the given state, else at byte 0.
 Open = Callable[[int, Origin | None], Opened]
 
 
 def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
-    """Write a file of a source to `path`, which may hold the beginning of it from an earlier run.
+    """Download a file to `path`, which may contain its beginning from an earlier run.
 
     Raises:
-        UserError: the source refuses it, or fails again and again.
+        UserError: the source refuses the request, or fails repeatedly.
     """
     ground, mark, failures = 0, time.monotonic(), 0
     while True:
@@ -83,7 +83,7 @@ def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
 
 
 def _go_on(open_at: Open, path: Path, show: Show) -> Origin:
-    """One attempt."""
+    """Make one attempt."""
     said = path.with_name(f"{path.name}.origin")
     known = _read_origin(said) if path.exists() else None
     have = path.stat().st_size if known else 0
@@ -111,6 +111,6 @@ def _read_origin(path: Path) -> Origin | None:
 
 
 def _wait(failures: int) -> float:
-    """Seconds before the next attempt: doubled each time, and not the same for all who wait."""
+    """Return the seconds before the next attempt: exponential backoff with jitter."""
     longest = min(FIRST_WAIT * 2 ** (failures - 1), LONGEST_WAIT)
     return random.SystemRandom().uniform(longest / 2, longest)

@@ -1,5 +1,8 @@
-"""Objects of S3-compatible stores. Where they are and who asks is said by the usual variables: AWS_ENDPOINT_URL,
-AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or by ~/.aws."""
+"""Download objects of S3-compatible stores.
+
+The endpoint and credentials come from the usual variables (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) or from ~/.aws.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from ubert.schema.fetch import Fetch
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
 
-BLOCK = 8 * CHUNK  # of one request
-REQUESTS = 3  # made at once for one; `resume` waits longer
-# What no second attempt will change.
+BLOCK = 8 * CHUNK  # bytes of one request
+REQUESTS = 3  # immediate attempts of a request; `resume` retries with longer waits
+# Errors that a retry can't change.
 _FINAL = re.compile("ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|NO_SUCH|NOT_FOUND|INVALID_(BUCKET|OBJECT)")
 
 
 def objects(fetch: Fetch) -> dict[str, Open]:
-    """The object, or the objects under the prefix, by their name below it.
+    """Return functions that open the object, or the objects under the prefix, by their name below it.
 
     Raises:
-        UserError: there are none, or the store refuses to list them.
+        UserError: there are no objects, or the store refuses to list them.
     """
     from pyarrow.fs import FileSelector, FileType
 
