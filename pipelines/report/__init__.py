@@ -1,1 +1,1 @@
-"""The page of `ubert stats --html`."""
+"""Print tables and records, and write the page of `ubert stats --html`."""

@@ -1,4 +1,4 @@
-"""The matrices of `ubert affinity`, as the rows of a table whose cells have colours."""
+"""Arrange the results of `ubert affinity` as a table of coloured cells."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 
 class Cell(NamedTuple):
-    """How a validation loss changes: `change` relative to itself, None where nothing was measured; `strength` of
-    the colour, in percent of the matrix's largest change; `seeds` that `change` is the mean of."""
+    """The change of a validation loss.
+
+    `change` is relative to the loss, averaged over `seeds` seeds; None if it wasn't measured. `strength` is the
+    strength of the colour, in percent of the matrix's largest change.
+    """
 
     change: float | None
     strength: int
@@ -23,7 +26,7 @@ class Matrix(NamedTuple):
 
 
 def matrices(rows: Sequence[dict[str, Any]]) -> dict[str, Matrix]:
-    """The matrix of each mixture. Columns that help one another are neighbours, as the rows come by cluster."""
+    """Return the matrix of each mixture. Sources of a cluster are neighbours, as rows are sorted by cluster."""
     found: dict[str, Matrix] = {}
     for name in dict.fromkeys(row["mixture"] for row in rows):
         mine = {(row["corpus"], row["added"]): row for row in rows if row["mixture"] == name}

@@ -1,4 +1,4 @@
-"""A record as text that can be read, its mentions marked."""
+"""Show a record as coloured text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLOURS = (
 
 
 def described(record: Record) -> Text:
-    """A record with its spans marked in the text and listed below it."""
+    """Return a record with its spans marked in the text and listed below it."""
     lines = Text()
     for head, value in (
         ("record", record.record_id),
@@ -56,7 +56,7 @@ def described(record: Record) -> Text:
 
 
 def _clusters(record: Record) -> dict[int, list[str]]:
-    """The words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
+    """Return the words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
     found: dict[int, list[str]] = {}
     for span in record.spans:
         if span.group is not None:
@@ -73,11 +73,11 @@ def _marked(record: Record, side: str) -> Text:
 
 
 def colour(category: int | None) -> str:
-    """The style of a category."""
+    """Return the style of a category."""
     return "underline" if category is None else COLOURS[category % len(COLOURS)]
 
 
 def few(names: Sequence[str], most: int = 12) -> str:
-    """The first of some names, and how many more there are."""
+    """Join the first `most` names, and say how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

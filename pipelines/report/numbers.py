@@ -1,6 +1,6 @@
-"""The numbers of the report: SQL over the store's views, as plain rows.
+"""Compute the numbers of the report with SQL over the store's views.
 
-What is grouped by is the content of small columns, so that no query holds more than its own groups.
+Queries group only by columns with few values, so that their memory is limited to their groups.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ubert.schema.arrow import batch_to_records
 from ubert.schema.record import Record
 
 Row = dict[str, Any]
-TOP = 12  # categories of one kind that are shown with their names
-BINS = 30  # of a histogram; whatever lies beyond the 99th percentile shares the last
-STEPS = 25  # of the values of a regression, from the least to the most
+TOP = 12  # categories of one kind that are shown by name
+BINS = 30  # bins of a histogram; values beyond the 99th percentile share the last one
+STEPS = 25  # bins between the least and the greatest value of a regression
 
 _CORPORA = """
 SELECT corpus, min(task) AS task, min(language) AS language, min(licence) AS licence,
@@ -35,7 +35,7 @@ FROM (UNPIVOT (SELECT corpus, task, split, language, licence, licence_class AS c
       ON task, split, language, licence, class INTO NAME aspect VALUE name)
 GROUP BY aspect, name ORDER BY aspect, kept DESC, name
 """
-# Whole numbers of each record. Characters: text and pair. Density: spans in 10,000 of them.
+# Integers for each record. Characters: of text and pair. Density: spans per 10,000 characters.
 _PER_RECORD = """
 SELECT corpus, unnest([
     {'measure': 'characters', 'n': characters}, {'measure': 'labels', 'n': labels},
@@ -48,7 +48,7 @@ _PER_SPAN = """
 SELECT corpus, 'span length' AS measure, span."end" - span.start AS n
 FROM (SELECT corpus, unnest(spans) AS span FROM records)
 """
-# Quantiles are exact: the smallest value that a share of all values doesn't exceed.
+# Quantiles are exact: the smallest value that is not exceeded by the given share of values.
 _MEASURES = f"""
 WITH counted AS MATERIALIZED (
     SELECT corpus, measure, n::BIGINT AS n, count(*) AS times FROM ({{values}}) GROUP BY ALL
@@ -82,8 +82,8 @@ FROM (SELECT corpus, least, most,
       FROM records JOIN ends USING (corpus) WHERE value IS NOT NULL)
 GROUP BY corpus, bin ORDER BY corpus, bin
 """
-# Questions and options differ from record to record: what is balanced is whether, and which place, has the answer.
-# All of it in one reading of the categories, which is what costs time.
+# Questions and options differ between records. So for qa the query counts whether there is an answer, and for
+# choice the position of the answer. One query reads the categories only once, because reading them is slow.
 _CATEGORIES = f"""
 WITH used AS (SELECT corpus, unnest(flatten([
     CASE task
@@ -110,7 +110,7 @@ _REJECTS = """
 SELECT corpus, split, reason, count(*) AS times, min({path: path, line: line, detail: detail[:300]}) AS first
 FROM rejects GROUP BY corpus, split, reason ORDER BY corpus, times DESC, split, reason
 """
-# Mentions that were not where their row says: moved to where their words are, or nowhere.
+# Mentions whose words were not at their offsets: they were moved to their words, or rejected.
 _MISMATCHES = """
 SELECT corpus, split, kind, count(found) AS moved, count(*) - count(found) AS lost,
        min({path: path, line: line, words: words[:200]}) AS first
@@ -127,8 +127,8 @@ UNION ALL SELECT 'contamination', corpus, split, evaluation_corpus, evaluation_s
     FROM contamination GROUP BY ALL
 ORDER BY what, times DESC, corpus, split, other_corpus, other_split, kind
 """
-# Where no search has left its evidence: texts that are equal but for case, width and white space. The
-# keeper is the first by corpus and split.
+# Without an audit: texts that are equal except for case, width and white space. The keeper is the first by corpus
+# and split.
 _EXACT = """
 WITH repeated AS (SELECT content_hash, min({corpus: corpus::VARCHAR, split: split::VARCHAR}) AS keeper
                   FROM records GROUP BY content_hash HAVING count(*) > 1),
@@ -168,7 +168,8 @@ _CHOSEN = "SELECT * FROM records WHERE key IN (SELECT unnest(?)) ORDER BY corpus
 
 
 def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
-    """Rows by the name of what they count. A tail of categories is a row without name, with its `members`.
+    """Return the rows of all queries, by the name of the query. Rare categories share one row, whose name is None
+    and which has their number in `members`.
 
     Raises:
         UserError: a query takes too long or too much memory.
@@ -196,7 +197,7 @@ def numbers(connection: DuckDBPyConnection) -> dict[str, list[Row]]:
 
 
 def records(connection: DuckDBPyConnection, count: int) -> dict[str, list[Record]]:
-    """The first records of each corpus by sampling key: those with annotations, as far as there are enough."""
+    """Return the first `count` records of each corpus by sampling key, preferring those with annotations."""
     keys = [
         key
         for row in _rows(connection, "records", _FIRST.format(count=count))

@@ -1,4 +1,7 @@
-"""The store as one page: numbers from SQL, pictures, a few records of each corpus. It needs no network."""
+"""Write the report of a store as one HTML page: numbers, plots and a few records of each corpus.
+
+The page needs no network.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 
-RECORDS = 3  # of each corpus that are drawn
+RECORDS = 3  # records of each corpus that are shown
 SPLITS = ("train", "validation", "test")
 MEASURES = {
     "characters": "characters of a text",
@@ -40,17 +43,17 @@ KINDS = ("label", "answer", "span", "relation", "event", "role")
 
 
 def html(root: Place) -> str:
-    """The page. The same store gives the same text: its time is that of the newest manifest.
+    """Return the page. The same store gives the same page, because its time is that of the newest manifest.
 
     Raises:
-        UserError: the store holds no corpus, or can't be read.
+        UserError: the store has no corpus, or can't be read.
     """
     found, drawn = _read(root)
     return _template().render(_content(root, found, drawn))
 
 
 def _read(root: Place) -> tuple[dict[str, list[Row]], dict[str, list[Record]]]:
-    """What is counted, and records to show."""
+    """Read the numbers, and the records to show."""
     with connect(root) as connection:
         found = numbers(connection)
         if not found["corpora"]:
@@ -109,7 +112,7 @@ def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Rec
 
 
 def _pictures(found: dict[str, list[Row]]) -> list[list[tuple[str, Markup]]]:
-    """Of each corpus its pictures with what they show."""
+    """Return the plots of each corpus with their titles."""
     categories, values = _grouped(found["categories"], "corpus"), _grouped(found["values"], "corpus")
     measures = _measures(found)
     made = []
@@ -147,7 +150,7 @@ def _measure(row: Row) -> tuple[str, Markup]:
     if row["measure"] == "density":
         scale, whole = scale / 100, False
     elif row["width"] == 1:
-        shift = 0.5  # a bar for each number stands over it
+        shift = 0.5  # centres the bar of each number over it
     edges = [i * scale - shift for i in (*bins, bins[-1] + 1)]
     title = MEASURES[row["measure"]] + (f"; the last bar: {bins[-1] * scale:,g} and more" if beyond else "")
     return title, Markup(histogram([counts.get(i, 0) for i in bins], edges, whole=whole))
@@ -187,14 +190,14 @@ def _totals(found: dict[str, list[Row]]) -> dict[str, int]:
 
 
 def _measures(found: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Of each corpus what is measured, in the order of `MEASURES`, but for what it has none of."""
+    """Return the measures of each corpus in the order of `MEASURES`, without those that are 0 everywhere."""
     order = list(MEASURES)
     rows = [row for row in found["measures"] + found["span lengths"] if row["most"] > 0]
     return _grouped(sorted(rows, key=lambda row: (row["corpus"], order.index(row["measure"]))), "corpus")
 
 
 def _grouped(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
-    """Rows, which are sorted by a column, by its values."""
+    """Group rows by a column, by which they are sorted."""
     return {value: list(group) for value, group in groupby(rows, itemgetter(column))}
 
 
@@ -208,5 +211,5 @@ def _count(number: int | None) -> str:
 
 
 def _digest(script: str) -> str:
-    """How the page's content policy names the one script that may run."""
+    """Return the hash by which the page's content security policy allows its one script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

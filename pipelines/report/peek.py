@@ -1,4 +1,4 @@
-"""One item of each stage of the data, as text that can be read."""
+"""Show single items of each stage of the data: records, mixture entries, shard rows and batches."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ubert.unilm.cloze import ClozeBatch
 
 
 def corpus(name: str, n: int, root: Place) -> Iterator[Text]:
-    """The first records of a corpus."""
+    """Yield the first records of a corpus."""
     directory, manifest = Store(root).current("corpora", name)
     yield from map(described, islice(_records(directory, manifest.parts), n))
 
 
 def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
-    """The records that a mixture draws first, and how often it shows each."""
+    """Yield the records that a mixture draws first, with their number of copies."""
     store = Store(root)
     directory, manifest = store.current("mixtures", name)
     path, filesystem = arrow(directory / "members.parquet")
@@ -50,7 +50,7 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
 
 
 def shard(name: str, n: int, root: Place) -> Iterator[Text]:
-    """The first rows that a mixture draws of its shards: tokens, categories, gold cells and their words."""
+    """Yield the first drawn rows of a mixture's shards: tokens, categories, gold cells and their words."""
     directory, manifest = Store(root).current("shards", name)
     shards, tokenizer = open_shards(shard_files(directory), verify=False), load_tokenizer(manifest.encoder)
     drawn = (
@@ -63,7 +63,7 @@ def shard(name: str, n: int, root: Place) -> Iterator[Text]:
 
 
 def batch(name: str, n: int, root: Place) -> Iterator[Text]:
-    """The first sequences of a recipe's first batch: tokens, and of each table its anchor and its gold cells."""
+    """Yield the first sequences of a recipe's first batch: tokens, and the anchor and gold cells of each table."""
     chosen = recipe(name, specs_folder(None))
     tokenizer = load_tokenizer(chosen.encoder)
     shards = open_shards(shard_files(find_shards(root, chosen, tokenizer.hash)), verify=False)
@@ -109,7 +109,7 @@ def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokeniz
 
 
 def _piece(batch: Batch, piece: int, record_id: str, example: Example, tokenizer: Tokenizer) -> Text:
-    """A sequence of a batch, and its tables: the name of each one's category, and what its gold cells cover."""
+    """Show a sequence of a batch and its tables, each with its category and the words of its gold cells."""
     tokens = tokenizer.tokens(batch.ids_BL[piece].numpy())
     lines = Text(f"sequence {piece} of {len(batch.ids_BL)}, of {record_id}\n", "bold")
     lines.append(" ".join(tokens)).append("\n")
@@ -124,7 +124,7 @@ def _piece(batch: Batch, piece: int, record_id: str, example: Example, tokenizer
 
 
 def _pointed(batch: PointerBatch, sequence: int, tokenizer: Tokenizer) -> Text:
-    """A sequence of a batch, its source, and what is to be pointed at."""
+    """Show a sequence of a batch, its source, and the gold span to point at."""
     ids = batch.ids_BL[sequence][batch.mask_BL[sequence]].numpy().astype(np.int32)
     start, end = batch.gold_B2[sequence].tolist()
     lines = Text()
@@ -145,7 +145,7 @@ def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | 
 
 
 def _masked(batch: MaskedBatch | ClozeBatch, text: int, record_id: str, tokenizer: Tokenizer) -> Text:
-    """A text with masks: what the model sees, and the tokens that it predicts."""
+    """Show a text with masks as the model reads it, and the tokens to predict."""
     position_M, target_M = (
         (batch.hidden_H, batch.answer_H) if isinstance(batch, ClozeBatch) else (batch.position_M, batch.target_M)
     )

@@ -1,4 +1,4 @@
-"""Pictures as SVG that stands inside a page: no address, font or style of its own; the same bytes each time."""
+"""Draw plots as SVG to embed in a page, without URLs, fonts or styles. The output is deterministic."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rich.cells import cell_len
 
 from pipelines.report.visible import fitted
 
-# Okabe and Ito's colours, which colour-blind people tell apart.
+# Okabe and Ito's colours, which colour-blind people can distinguish.
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"
 _ROW, _WIDTH, _TOP, _BOTTOM = 0.21, 4.3, 0.1, 0.22  # inches
-_SPREAD = 50  # from this ratio of the largest to the smallest on, bars have a logarithmic axis
+_SPREAD = 50  # if the ratio of the largest to the smallest value is higher, bars have a logarithmic axis
 _STYLE: dict[Any, object] = {
-    "svg.fonttype": "none",  # letters stay letters: the browser has a font for every script
+    "svg.fonttype": "none",  # keeps text as text, because the browser has a font for every script
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8,
-    "text.parse_math": False,  # a $ of a category's name is a $
+    "text.parse_math": False,  # a category's name may contain a $
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -40,7 +40,7 @@ _STYLE: dict[Any, object] = {
     "ytick.major.size": 0,
     "ytick.minor.size": 0,
 }
-# Nothing is drawn outside its axes, so nothing needs clipping.
+# Clip paths are removed, because nothing is drawn outside the axes.
 _SUPERFLUOUS = [
     re.compile(pattern, re.DOTALL)
     for pattern in (
@@ -56,8 +56,8 @@ _SUPERFLUOUS = [
 
 
 def bars(names: Sequence[str], series: dict[str, Sequence[int]], tail: str | None = None) -> str:
-    """Horizontal bars, for each name one of each series; `tail` says what the last value sums, whose bar is grey.
-    The axis is logarithmic where most bars would vanish otherwise."""
+    """Draw horizontal bars, one of each series for each name. `tail` is the label of a last, grey bar. The axis is
+    logarithmic if many bars would be invisible otherwise."""
     labels = [fitted(name, 28) for name in [*names, *([tail] if tail else [])]]
     positive = [value for values in series.values() for value in values if value] or [1]
     logarithmic = max(positive) > _SPREAD * min(positive)
@@ -91,7 +91,7 @@ def bars(names: Sequence[str], series: dict[str, Sequence[int]], tail: str | Non
 
 
 def histogram(counts: Sequence[int], edges: Sequence[float], *, whole: bool = True) -> str:
-    """How many items lie between each two edges, of whole numbers or of others."""
+    """Draw the number of items between each two edges. `whole` means that the values are integers."""
 
     def draw(axes: Axes) -> None:
         axes.stairs(counts, edges, fill=True, color=BLUE)
@@ -105,8 +105,8 @@ def histogram(counts: Sequence[int], edges: Sequence[float], *, whole: bool = Tr
 
 
 def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]]) -> str:
-    """Of each name a line from the 5th to the 95th percentile, a bar from the 25th to the 75th, a dot at the
-    median; the axis is logarithmic."""
+    """Draw for each name a line from the 5th to the 95th percentile, a bar from the 25th to the 75th, and a dot at
+    the median. The axis is logarithmic."""
     labels = [fitted(name, 34) for name in names]
 
     def draw(axes: Axes) -> None:
@@ -124,7 +124,7 @@ def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]]) -> str:
 
 
 def _short(number: float, _: float) -> str:
-    """A number of an axis, in thousands or millions where that is shorter."""
+    """Format a number of an axis, with k, M or G for thousands, millions or billions."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:g}{unit}"
@@ -143,10 +143,10 @@ def _svg(
     bottom: float = _BOTTOM,
     right: float = 0.1,
 ) -> str:
-    """Draw on axes with margins of so many inches."""
+    """Draw on axes with the given margins in inches."""
     width, height = size
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has the glyph
         figure = Figure(figsize=size)
         axes = figure.add_axes(
             (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
@@ -156,7 +156,7 @@ def _svg(
 
 
 def _inline(figure: Figure) -> str:
-    """The SVG of a figure without what only a file needs: prologue, namespaces, ids that nothing refers to."""
+    """Return the SVG of a figure without prologue, namespaces and unused ids, which only a file needs."""
     file = StringIO()
     nothing: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.hashsalt": "ubert"}):

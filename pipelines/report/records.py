@@ -1,4 +1,4 @@
-"""A record as a person reads it: its text in pieces with marks around mentions, and what else is known of it."""
+"""Prepare a record for a page: its text in pieces with marks around mentions, and facts below it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipelines.report.visible import shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Event, Record, Side, Span
 
-BEFORE = 200  # characters that are shown before the first mention, where that one lies further on
-WORDS = 160  # characters of one item
-HEIGHTS = 4  # of nested marks that are drawn
-COLOURS, STYLES = 7, 4  # what tells categories apart: a colour, and the style of the line under the words
+BEFORE = 200  # characters that are shown before the first mention if it is far into the text
+WORDS = 160  # limit of one item in characters
+HEIGHTS = 4  # greatest height of nested marks
+COLOURS, STYLES = 7, 4  # colours, and styles of underlining, that distinguish categories
 
 
 class Most(NamedTuple):
@@ -28,8 +28,11 @@ FEW, ALL = Most(), Most(200_000, 5_000)
 
 @dataclass(frozen=True)
 class Mark:
-    """A mention, or a part of one that crosses another. `span` is its index in the record; `height` how many marks
-    lie inside it; `label` is empty but at the mention's end."""
+    """A mention, or a part of one that crosses another.
+
+    `span` is its index in the record, and `height` the depth of the marks inside it. `label` is empty except at
+    the last part of the mention.
+    """
 
     span: int
     colour: int
@@ -40,7 +43,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Piece:
-    """Words of a text, or the beginning (`mark`) or end (`closes`) of a mark."""
+    """Words of a text, or the start (`mark`) or end (`closes`) of a mark."""
 
     words: str = ""
     mark: Mark | None = None
@@ -49,7 +52,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Passage:
-    """The part of a text that is shown, and how many characters and mentions there are before and after it."""
+    """The part of a text that is shown. `before` and `after` count the characters around it, and `elsewhere` the
+    mentions outside it."""
 
     side: Side
     pieces: list[Piece]
@@ -60,7 +64,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Fact:
-    """One line under the text. `parts` are (role, words): role is `words`, `category` or `chosen`."""
+    """One line below the text. `parts` are pairs (role, words); a role is `words`, `category` or `chosen`."""
 
     name: str
     parts: list[tuple[str, str]]
@@ -68,7 +72,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Shown:
-    """A record for the page."""
+    """A record as the page shows it."""
 
     record_id: str
     place: str
@@ -80,7 +84,7 @@ class Shown:
 
 
 def shown(record: Record, most: Most = FEW) -> Shown:
-    """What the page shows of a record."""
+    """Prepare a record for the page."""
     sides: list[Side] = ["text"] if record.pair is None else ["text", "pair"]
     return Shown(
         record_id=visible(record.record_id),
@@ -94,7 +98,7 @@ def shown(record: Record, most: Most = FEW) -> Shown:
 
 
 def _legend(record: Record) -> list[Mark]:
-    """A mark for each category of the mentions, in the order of the record's categories."""
+    """Return a mark for each category of the mentions, in the order of the record's categories."""
     if record.task == "qa":
         return []
     first = {span.category: i for i, span in reversed([*enumerate(record.spans)]) if span.category is not None}
@@ -117,8 +121,8 @@ def _passage(record: Record, side: Side, characters: int) -> Passage:
 
 
 def _pieces(record: Record, text: str, mentions: Sequence[int], start: int, end: int) -> list[Piece]:
-    """The text from start to end with a mark around each mention, outer ones first. A mark that would cross
-    another is closed before it and opened again after it."""
+    """Return the text from `start` to `end` with a mark around each mention, outer ones first. A mark that crosses
+    another is split at its boundary."""
     pieces: list[Piece] = []
     opened: list[int] = []
     spans = record.spans
@@ -143,7 +147,7 @@ def _pieces(record: Record, text: str, mentions: Sequence[int], start: int, end:
 
 
 def _finished(pieces: list[Piece]) -> list[Piece]:
-    """Marks with their heights, and with a label at the last part of each mention alone."""
+    """Set the heights of marks, and keep the label only at the last part of each mention."""
     last = {piece.mark.span: i for i, piece in enumerate(pieces) if piece.mark}
     heights = [0] * len(pieces)
     opened: list[int] = []
@@ -164,7 +168,7 @@ def _finished(pieces: list[Piece]) -> list[Piece]:
 
 
 def _look(record: Record, span: Span) -> int:
-    """What mentions of one look share: their category, else (clusters) their group."""
+    """Return the number that decides a mention's look: its category, or its group if it has none (clusters)."""
     return (span.group or 0) if span.category is None else span.category
 
 

@@ -1,4 +1,4 @@
-"""Print the rows of a result: as a table for people, or as CSV or JSON for programs."""
+"""Print the rows of a result as a table for people, or as CSV or JSON for programs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def show(
     formats: Mapping[str, str] | None = None,
     optional: Collection[str] = (),
 ) -> None:
-    """Print one table, or several by title: for people, or as a JSON array, or object of arrays.
+    """Print one table, or several by title, for people or as JSON (an array, or an object of arrays).
 
     Args:
-        wide: all columns, and all of each text, however wide the terminal is.
-        formats: how a table writes the numbers of a column (`{"share": ".1%"}`); default: with thousands.
-        optional: columns that a narrow table leaves out before others.
+        wide: show all columns and full texts, however wide the terminal is.
+        formats: number formats by column (`{"share": ".1%"}`); default: with thousands separators.
+        optional: columns that a narrow table omits before others.
     """
     if as_json:
         write_out(_array(tables) if isinstance(tables, pa.Table) else _arrays(tables))
@@ -63,7 +63,7 @@ def table(
 
 
 def csv_lines(rows: pa.Table) -> None:
-    """Comma-separated values with a header."""
+    """Print comma-separated values with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n" if sys.stdout.isatty() else "\r\n")
     writer.writerow(rows.column_names)
@@ -72,7 +72,7 @@ def csv_lines(rows: pa.Table) -> None:
 
 
 def json_array(rows: pa.Table) -> None:
-    """An array, one row a line."""
+    """Print a JSON array, one row on each line."""
     write_out(_array(rows))
 
 
@@ -82,7 +82,7 @@ def _arrays(tables: Mapping[str, pa.Table]) -> str:
 
 
 def _array(rows: pa.Table) -> str:
-    """Of columns that share a name, the second has `_1` behind it, and so on."""
+    """Format rows as a JSON array. If columns share a name, the second gets the suffix `_1`, and so on."""
     names: list[str] = []
     for name in rows.column_names:
         numbered = (f"{name}_{number}" for number in count(1))
@@ -92,7 +92,7 @@ def _array(rows: pa.Table) -> str:
 
 
 def json_line(row: object) -> str:
-    """A row as JSON. What JSON has no number for is a string: NaN, Infinity, and fractions beyond a double."""
+    """Format a row as JSON. Numbers that JSON lacks become strings: NaN, Infinity, decimals beyond a double."""
     try:
         return json.dumps(row, ensure_ascii=False, default=_as_json, allow_nan=False)
     except ValueError:
@@ -100,12 +100,12 @@ def json_line(row: object) -> str:
 
 
 def write_out(text: str) -> None:
-    """Write to the standard output; on a terminal without characters that steer it."""
+    """Write to the standard output. Control characters are replaced on a terminal."""
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
 
 
 def _rows(rows: pa.Table) -> Iterable[tuple[object, ...]]:
-    """By place: columns may share a name."""
+    """Yield rows as tuples, because columns may share a name."""
     return zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
 
@@ -120,7 +120,7 @@ def _without_nan(value: object) -> object:
 
 
 def _as_json(value: object) -> object:
-    """What JSON has no word for. A sum of integers comes from SQL as a decimal."""
+    """Convert values that JSON lacks. SQL returns a sum of integers as a decimal."""
     if isinstance(value, Decimal):
         if value == int(value):
             return int(value)

@@ -1,4 +1,4 @@
-"""The store at a glance, as tables."""
+"""Summarise the store in tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
 
-# No table has more columns than a terminal of 80 characters can show.
+# Each table fits a terminal of 80 characters.
 _RECORDS = """
 SELECT corpus, task, (sum(kept) FILTER (split = 'train'))::BIGINT AS train,
        (sum(kept) FILTER (split = 'validation'))::BIGINT AS validation,
@@ -27,8 +27,8 @@ SELECT corpus, max(len(categories)) AS categories, sum(len(labels))::BIGINT AS l
        sum(len(events))::BIGINT AS events
 FROM records GROUP BY corpus ORDER BY corpus
 """
-# Lengths are in characters. Repeated: the same text, but for case, width and white space, as an earlier record of
-# the corpus.
+# Lengths are in characters. Repeated: records whose text equals an earlier one of the corpus, except for case,
+# width and white space.
 _TEXTS = """
 SELECT corpus, min(length(text)) AS shortest, quantile_disc(length(text), 0.5) AS median,
        round(avg(length(text)), 1) AS mean, max(length(text)) AS longest,
@@ -54,7 +54,7 @@ _SPECS = pa.schema(
 
 
 def overview(root: Place) -> dict[str, pa.Table]:
-    """Tables by title: a row for each corpus, for each licence and language, and for each reason of rejects."""
+    """Return tables by title, with a row for each corpus, each licence and language, or each reason of rejects."""
     queries = {
         "records": _RECORDS,
         "annotations": _ANNOTATIONS,
@@ -66,8 +66,8 @@ def overview(root: Place) -> dict[str, pa.Table]:
 
 
 def refused(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
-    """The reasons why rows of a corpus were refused, and the first `limit` rows of each; by its last ingest, even
-    if that was not published.
+    """Return the reasons of a corpus's rejects, and the first `limit` rows of each. They come from its last
+    ingest, even if that was not published.
 
     Raises:
         UserError: there is no such corpus.
@@ -77,7 +77,7 @@ def refused(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
 
 
 def catalogue(root: Place, specs: Path) -> pa.Table:
-    """All specs and what is ingested of them: one row a spec; counts are null where nothing is.
+    """Return one row for each spec with the counts of its corpus, which are null if it is not ingested.
 
     Raises:
         UserError: a spec is wrong.

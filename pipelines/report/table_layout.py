@@ -1,7 +1,7 @@
-"""A table as lines of text: which columns fit a terminal, and how wide each of them is.
+"""Lay out a table as lines of text that fit a terminal.
 
-A number, a short value and a name are shown whole or not at all. A text that is too long ends in an ellipsis. A
-column that still does not fit is left out.
+Numbers, short values and names are never cut. Texts that are too long end in an ellipsis. A column that still does
+not fit is left out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from rich.cells import cell_len, set_cell_size
 from pipelines.report.visible import visible
 
 GAP = 2  # cells of the terminal between two columns
-SHORT = 20  # cells: a column that is no wider is never cut, and a longer text keeps so many
+SHORT = 20  # a column of at most this number of cells is never cut, and longer texts keep at least as many
 _ONE_LINE = str.maketrans({"\n": "␊", "\t": "␉"})
 
 
 @dataclass(slots=True, frozen=True)
 class Column:
-    """The head and the cells of a column, each a line of text. `least`: the fewest cells that it can be cut to."""
+    """The head and the cells of a column, each a line of text. `full` is its full width, and `least` the smallest
+    width to which it can be cut."""
 
     head: str
     cells: list[str]
@@ -33,7 +34,7 @@ class Column:
 
 
 class Laid(NamedTuple):
-    """The lines of a table, the head first, and the names of columns that have no place in it."""
+    """The lines of a table, the head first, and the names of columns that were left out."""
 
     lines: list[str]
     left_out: list[str]
@@ -42,11 +43,11 @@ class Laid(NamedTuple):
 def laid_out(
     rows: pa.Table, width: int | None, formats: Mapping[str, str] | None = None, optional: Collection[str] = ()
 ) -> Laid:
-    """Arrange rows in so many cells of a terminal, or at full width.
+    """Lay out rows in `width` terminal cells, or at full width if it is None.
 
     Args:
-        formats: how the numbers of a column are written (`{"share": ".1%"}`); default: with thousands.
-        optional: columns that are left out before any other. Of the rest, the last goes first.
+        formats: number formats by column (`{"share": ".1%"}`); default: with thousands separators.
+        optional: columns that are left out before any other. Otherwise the last columns are left out first.
     """
     columns = [
         _column(field, values.to_pylist(), (formats or {}).get(field.name, ","), width, first=place == 0)
@@ -76,15 +77,15 @@ def _column(field: pa.Field, values: Sequence[object], form: str, width: int | N
         least = full
     elif any(" " in cell for cell in cells):
         least = max(SHORT, cell_len(head))
-    else:  # names, unless they are so long that they would leave no place for others
+    else:  # names are cut only if they would leave no space for other columns
         longest = width if first else width // 2
         least = full if full <= longest else max(SHORT, cell_len(head))
     return Column(head, cells, number, full, least if width is None else min(least, width))
 
 
 def _widths(columns: Sequence[Column], optional: Collection[str], width: int) -> dict[int, int]:
-    """The width of each column that is shown, by its place. A narrow column is shown even where one before it does
-    not fit."""
+    """Return the width of each column that is shown, by its index. A narrow column is shown even if one before it
+    does not fit."""
     widths: dict[int, int] = {}
     left = width + GAP
     for place in sorted(range(len(columns)), key=lambda place: place > 0 and columns[place].head in optional):
@@ -92,7 +93,7 @@ def _widths(columns: Sequence[Column], optional: Collection[str], width: int) ->
             widths[place] = columns[place].least
             left -= columns[place].least + GAP
     cut = {place: columns[place].full - cells for place, cells in widths.items()}
-    for sharing, place in enumerate(sorted(cut, key=lambda place: cut[place])):  # what is free, in equal parts
+    for sharing, place in enumerate(sorted(cut, key=lambda place: cut[place])):  # share free cells equally
         more = min(cut[place], left // (len(cut) - sharing))
         widths[place] += more
         left -= more
