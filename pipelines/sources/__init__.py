@@ -1,6 +1,6 @@
-"""Source formats, one file each: `read` turns a slice of a source file into raw rows with their place.
+"""Readers of source formats, one module each. They turn slices of source files into raw rows with their location.
 
-A format is found by its file name. Its module has:
+The name of a format is the name of its module, which has:
 
     class Options(FormatOptions)                the format's options in a spec, each with a docstring
     split_at(options) -> Cut                    where a file may be cut into byte ranges; None: nowhere
@@ -8,7 +8,7 @@ A format is found by its file name. Its module has:
     read(piece, options) -> Iterator[RawRow | Reject]
     EXAMPLE: Example                            a small file, for docs/formats.md
 
-Paths of files are strings, relative to the folder of their dataset: there may be very many.
+Paths of files are strings relative to the folder of their dataset, because there may be very many.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
 BLOCK_BYTES = 1 << 20
-END = sys.maxsize  # of a file of any size
+END = sys.maxsize  # `stop` of a slice that goes to the end of its file
 
 
 class Quoted(NamedTuple):
-    """After a record of CSV, in whose quoted fields there may be line ends."""
+    """A cut after a record of CSV, whose quoted fields may contain line ends."""
 
     separator: str
 
@@ -48,13 +48,14 @@ Cut = Literal["line", "blank line"] | Quoted | None
 
 
 class Slice(Struct, frozen=True, gc=False, array_like=True):
-    """A byte range of a source file: whole records of it.
+    """A byte range of a source file that contains whole records.
 
-    `path` is relative to `folder`, `line` the 1-based number of the first line at `start`, `sha` the hex blake3
-    of these bytes (of the whole file and its companions, where the file is not cut), `beside` the paths of these
-    companions. `too_long`: one row, which is refused and not read. `problem`: why the file cannot be read, and is
-    refused. `hashes`: of the bytes that were read, by
-    path: they need not be read again to be held against `sha`.
+    - `path` is relative to `folder`; `line` is the 1-based number of the first line.
+    - `sha` is the hex blake3 of the range or, if the file is not cut, of the whole file and its companions.
+    - `beside` has the paths of the companions.
+    - `too_long` marks a single row that is rejected without being read.
+    - `problem` says why the file cannot be read; then it is one reject.
+    - `hashes` has the hashes of bytes that were read, by path, to verify `sha` without reading them again.
     """
 
     folder: str
@@ -71,12 +72,12 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def place(self) -> Path:
-        """Where the file is."""
+        """Return the path of the file."""
         return Path(self.folder, self.path)
 
     def read_bytes(self) -> bytes:
-        """The bytes of the range."""
-        file = os.open(f"{self.folder}/{self.path}", os.O_RDONLY)  # files may be many: a file object is slower
+        """Read the bytes of the range."""
+        file = os.open(f"{self.folder}/{self.path}", os.O_RDONLY)  # faster than a file object, for many files
         try:
             size = (os.fstat(file).st_size if self.stop == END else self.stop) - self.start
             data = os.pread(file, size, self.start)
@@ -88,7 +89,7 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
         return data
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes of the range in blocks of whole lines: `BLOCK_BYTES` and what it takes to end a line."""
+        """Yield the bytes of the range in blocks of about `BLOCK_BYTES`, which end at line ends."""
         digest, left = blake3(), self.stop - self.start
         with open(f"{self.folder}/{self.path}", "rb") as file:
             file.seek(self.start)
@@ -100,13 +101,15 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
         self.hashes[self.path] = digest.hexdigest()
 
     def whole(self, path: str) -> Slice:
-        """The whole of a file of the same dataset, such as a companion, if there is one."""
+        """Return a slice of a whole file of the same dataset, such as a companion."""
         return replace(self, path=path, start=0, stop=END, line=1)
 
 
 class RawRow(Struct, frozen=True, gc=False):
-    """One raw record: where it is, a locator unique in its dataset and split (`path:line`, with `#n` where a line
-    or a file holds several), and its content as the format names it."""
+    """One raw record: its line, its locator and its content as the format names it.
+
+    The locator is unique in the dataset and split: `path:line`, with `#n` if a line or file has several records.
+    """
 
     line: int
     locator: str
@@ -120,15 +123,15 @@ class FormatOptions(Strict):
 
 
 class Example(NamedTuple):
-    """Files of a format as docs/formats.md shows them, and the options that they need. The first file is read, the
-    others lie beside it. A binary file is given by its rows, as JSON Lines, and written from them."""
+    """Example files of a format for docs/formats.md, and the options that they need. The first file is read; the
+    others are its companions. A binary file is written from rows, which are given as JSON Lines."""
 
     files: dict[str, str]
     options: Mapping[str, Any] = MappingProxyType({})
 
 
 class Reader(Protocol):
-    """What the module of a format offers."""
+    """The interface of a format's module."""
 
     Options: type[FormatOptions]
     EXAMPLE: Example
@@ -141,13 +144,13 @@ class Reader(Protocol):
 
 
 def formats() -> list[str]:
-    """Names of all formats: the files beside this one."""
+    """Return the names of all formats, which are the public modules of this package."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 @cache
 def reader(name: str) -> Reader:
-    """The reader of a format.
+    """Import the reader of a format.
 
     Raises:
         UserError: there is no such format.
@@ -158,11 +161,11 @@ def reader(name: str) -> Reader:
 
 
 def matches(folder: Path, pattern: str) -> list[str]:
-    """Files of a dataset's folder that a path or glob of a spec names, relative to it and sorted. A glob finds no
-    name that begins with a dot.
+    """Return the files of a dataset's folder that match a path or glob of a spec, as sorted relative paths. A glob
+    doesn't match names that begin with a dot.
 
     Raises:
-        UserError: there are none, a folder cannot be listed, or a name is too long or not UTF-8.
+        UserError: no file matches, a folder cannot be listed, or a name is too long or not UTF-8.
     """
     try:
         if (folder / pattern).is_file():
@@ -181,12 +184,12 @@ def matches(folder: Path, pattern: str) -> list[str]:
 
 
 def sibling(path: str, name: str) -> str:
-    """The path of another file in the folder of a file."""
+    """Return the path of another file in the same folder."""
     return posixpath.join(posixpath.dirname(path), name)
 
 
 def content_hash(folder: Path, paths: Sequence[str]) -> str:
-    """Hex blake3 of a file; of several files, the blake3 of their sorted "hash  path" lines (`b3sum` prints them).
+    """Return the hex blake3 of a file, or for several files of their sorted "hash  path" lines, as `b3sum` prints.
 
     Raises:
         UserError: a file is missing or cannot be read.
@@ -195,7 +198,7 @@ def content_hash(folder: Path, paths: Sequence[str]) -> str:
 
 
 def joined_hash(hashes: Mapping[str, str]) -> str:
-    """What `content_hash` makes of the hashes of files, by path."""
+    """Return the `content_hash` of files from their hashes by path."""
     if len(hashes) == 1:
         return next(iter(hashes.values()))
     listing = "".join([f"{hashes[path]}  {path}\n" for path in sorted(hashes)])
@@ -203,10 +206,10 @@ def joined_hash(hashes: Mapping[str, str]) -> str:
 
 
 def check_inside(folder: str, path: str) -> None:
-    """Refuse a file of a dataset whose links lead out of the mirror, which is the folder above the dataset's.
+    """Check that a file's links stay in the mirror, which is the folder above the dataset's.
 
     Raises:
-        UserError: where it leads.
+        UserError: a link leads out of the mirror; the message says where.
     """
     file = f"{folder}/{path}"
     real = _real(posixpath.dirname(file))
@@ -222,7 +225,7 @@ def _real(folder: str) -> str:
 
 
 def file_hash(path: Path | str) -> str:
-    """Hex blake3 of a file. Raises `UserError` where it cannot be read."""
+    """Return the hex blake3 of a file. Raises `UserError` if it cannot be read."""
     try:
         return blake3().update_mmap(path).hexdigest()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Rows of columnar files: Arrow batches to raw rows, with the names of their classes where they have some."""
+"""Convert Arrow batches of columnar files to raw rows, with class names for class numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipelines.sources import FormatOptions, RawRow, Slice
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
-ROWS = 1000  # of a batch
+ROWS = 1000  # rows of a batch
 ITEMS = "[]"  # the step from a list to its items
 
-Classes = list[tuple[tuple[str, ...], list[str]]]  # where class numbers are, as steps from the row; their names
+Classes = list[tuple[tuple[str, ...], list[str]]]  # paths of class numbers, as steps from the row, and their names
 
 
 class Options(FormatOptions):
@@ -30,7 +30,7 @@ class Options(FormatOptions):
 
 
 def classes(feature: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Where features, as the `datasets` library writes them, have named classes."""
+    """Yield the paths of named classes in features of the `datasets` library, and the names."""
     match feature:
         case {"_type": "ClassLabel", "names": list(names)}:
             yield steps, names
@@ -44,10 +44,10 @@ def classes(feature: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def chosen(piece: Slice, schema: pa.Schema, options: Options) -> list[str]:
-    """The columns to read.
+    """Return the columns to read.
 
     Raises:
-        UserError: there is no such column, or two of one name.
+        UserError: there is no such column, or two columns have the name.
     """
     wanted = options.columns or schema.names
     wrong = [name for name in wanted if schema.names.count(name) != 1]
@@ -60,10 +60,10 @@ def chosen(piece: Slice, schema: pa.Schema, options: Options) -> list[str]:
 
 
 def named_classes(piece: Slice, description: bytes, options: Options) -> Classes:
-    """The classes that are to be named; `description` is what the `datasets` library writes of a file, as JSON.
+    """Return the classes to name. `description` is the JSON metadata that the `datasets` library writes to a file.
 
     Raises:
-        UserError: none of the columns has any.
+        UserError: none of the columns has classes.
     """
     if not options.class_names:
         return []
@@ -82,7 +82,7 @@ def named_classes(piece: Slice, description: bytes, options: Options) -> Classes
 
 
 def rows(piece: Slice, batches: Iterable[pa.RecordBatch], found: Classes) -> Iterator[RawRow | Reject]:
-    """One row each, numbered from 1; one whose values no text can hold is a reject."""
+    """Yield a raw row for each row, numbered from 1, or a reject if its values can't be converted."""
     number = 0
     for batch in batches:
         plain = all(_is_plain(field.type) for field in batch.schema)
@@ -105,12 +105,12 @@ def _contents(batch: pa.RecordBatch) -> list[dict[str, Any]] | list[None]:
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
-    except (ValueError, OverflowError, pa.ArrowException):  # of one of its rows
+    except (ValueError, OverflowError, pa.ArrowException):  # one of the rows can't be converted
         return [None] * len(batch)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether JSON has values of this type."""
+    """Return whether JSON has values of this type."""
     types = pa.types
     if types.is_dictionary(kind):
         return _is_plain(kind.value_type)
@@ -128,12 +128,12 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _text(value: Any, encoding: str) -> str:
-    """What JSON has no type for: bytes are text of the file's encoding, dates and decimals as they are written."""
+    """Convert a value that JSON lacks to text: bytes by the file's encoding, others (dates, decimals) by `str`."""
     return value.decode(encoding) if isinstance(value, bytes) else str(value)
 
 
 def _raw(row: pa.RecordBatch) -> str:
-    """A row that cannot be read, as far as it can be shown."""
+    """Format a row that cannot be read, as far as possible."""
     shown = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         try:
@@ -145,12 +145,12 @@ def _raw(row: pa.RecordBatch) -> str:
 
 
 def _named(value: Any, steps: tuple[str, ...], names: list[str]) -> Any:
-    """A value with class numbers at `steps` replaced by their names."""
+    """Replace the class numbers at `steps` by their names."""
     if not steps:
         known = isinstance(value, int) and 0 <= value < len(names)
         return names[value] if known else None if value == -1 else value
     step, rest = steps[0], steps[1:]
-    if step == ITEMS and isinstance(value, dict):  # a list of structs that is kept as a struct of lists
+    if step == ITEMS and isinstance(value, dict):  # a list of structs, stored as a struct of lists
         step, rest = rest[0], (ITEMS, *rest[1:])
     if isinstance(value, dict) and step in value:
         return {**value, step: _named(value[step], rest, names)}

@@ -1,4 +1,4 @@
-"""CSV whose fields may be quoted and then hold line ends: its records, and where one of them ends."""
+"""Read the records of CSV with quoted fields, which may contain line ends, and find where a record ends."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-LONGEST = 4 << 20  # bytes that a record goes on for at most, beyond the line in which a file is to be cut
+LONGEST = 4 << 20  # limit of a record's bytes after the line in which a file is cut
 
 
 class Stray(NamedTuple):
-    """Why no record begins with a line, and how many more were read to see that."""
+    """The reason why no record begins with a line, and the number of further lines that were read."""
 
     reason: str
     lines: int
 
 
 def records(lines: Iterable[str], separator: str) -> Iterator[tuple[list[str], list[str] | Stray]]:
-    """The lines of each record, and its fields (none of a blank line); of what is no record the first line alone.
+    """Yield the lines and the fields of each record. A blank line has no fields.
 
-    A stray quote would take all that follows with it, so reading goes on at the next line. What such a quote was
-    read over, is read again line by line: a quote that is opened there comes to the same end. So no line is read
-    more than twice.
+    A stray quote would swallow all following lines. So its line alone is yielded as `Stray`, and reading continues
+    at the next line. The lines after the stray quote are read again one by one, because another quote that opens
+    there would fail at the same place. So no line is read more than twice.
     """
-    csv.field_size_limit(sys.maxsize)  # the limit guards no memory: the line is there already
+    csv.field_size_limit(sys.maxsize)  # the line is in memory already, so a limit would save nothing
     source, again, taken = iter(lines), list[str](), list[str]()
 
     def following() -> Iterator[str]:
@@ -52,9 +52,9 @@ def records(lines: Iterable[str], separator: str) -> Iterator[tuple[list[str], l
 
 
 def rest_of_record(file: BinaryIO, data: bytes, separator: str) -> bytes:
-    """What `data`, whole lines of which the first begins a record, lacks of its last record; `file` is read from
-    there on. Nothing, where a quote is stray: where nothing closes it for long."""
-    if data.count(b'"') % 2 == 0:  # all are closed, unless stray ones make up for one that is not
+    """Read from `file` the rest of the last record of `data`. `data` has whole lines and begins with a record. The
+    result is empty if a quote is stray, that is, not closed within `LONGEST` bytes."""
+    if data.count(b'"') % 2 == 0:  # all quotes are closed, unless a stray quote hides an open one
         return b""
     start = file.tell()
 
@@ -77,5 +77,6 @@ def rest_of_record(file: BinaryIO, data: bytes, separator: str) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[str]:
-    """The lines of bytes as characters, one each: of what parts records no byte is that of another character."""
+    """Yield lines with one character for each byte. This is safe, as no byte of a quote, separator or line end is
+    part of another character."""
     return io.StringIO(data.decode("latin-1"), newline="")

@@ -1,4 +1,4 @@
-"""The files that a glob finds, of which there may be very many: `Path.glob` takes five times as long."""
+"""Find files by a glob, five times as fast as `Path.glob`, because there may be very many."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 
 def glob(folder: Path, pattern: str) -> Iterator[str]:
-    """Paths, relative to the folder, of what matches and is no folder, in no order and maybe twice. No name that
-    begins with a dot is found, and `**` follows no links, as with `Path.glob`.
+    """Yield the relative paths of matching files, unsorted and possibly repeated. Names that begin with a dot
+    don't match. As in `Path.glob`, `**` doesn't follow links.
 
     Raises:
         OSError: a folder cannot be listed.
@@ -21,7 +21,7 @@ def glob(folder: Path, pattern: str) -> Iterator[str]:
 
 
 def _found(folder: str, at: str, parts: Sequence[str]) -> Iterator[str]:
-    """What the parts of a pattern find from `at`: "" or the path of a folder, with a slash behind it."""
+    """Yield what the parts of a pattern match below `at`: "" or the path of a folder with a final slash."""
     first, *rest = parts
     deep = first == "**"
     if deep and rest:
@@ -42,5 +42,5 @@ def _found(folder: str, at: str, parts: Sequence[str]) -> Iterator[str]:
 def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
     try:
         return entry.is_dir(follow_symlinks=follow)
-    except OSError:  # a link that leads to itself: a file that cannot be read
+    except OSError:  # a link that leads to itself; it is treated as an unreadable file
         return False

@@ -1,4 +1,4 @@
-"""Rows of two files, joined by a field."""
+"""Join the rows of two files by a field."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Beside(FormatOptions):
     """The field of this file's rows by which they are joined."""
 
     def place(self, path: str) -> str:
-        """Where the file beside `path` is."""
+        """Return the path of the file that belongs to `path`."""
         return (PurePosixPath(path).parent / self.path).as_posix()
 
 
 def joined(
     rows: Iterator[RawRow | Reject], others: Iterator[RawRow | Reject], beside: Beside, path: str
 ) -> Iterator[RawRow | Reject]:
-    """Each row with the one of the others that it belongs to. What of either file has no partner, or more than
-    one, is a reject of the first file."""
+    """Yield each row joined with its partner. Rows of either file without exactly one partner become rejects of
+    the first file."""
     partners: dict[str, RawRow] = {}
     rejects: list[Reject] = []
     for other in others:

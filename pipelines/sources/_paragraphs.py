@@ -1,4 +1,4 @@
-"""Runs of lines with blank lines between."""
+"""Split lines into runs that are separated by blank lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Lines = list[str | Reject]
 
 
 def is_blank(line: str | Reject) -> bool:
-    """Whether a line is there and holds nothing but white space."""
+    """Return whether a line is decoded and contains only white space."""
     return isinstance(line, str) and (not line or line.isspace())
 
 
 def paragraphs(piece: Slice) -> Iterator[tuple[int, Lines]]:
-    """The runs of lines that are not blank, each with the number of its first line."""
+    """Yield the runs of non-blank lines, each with the number of its first line."""
     run: Lines = []
     for number, line in enumerate(lines(piece), piece.line):
         if not is_blank(line):
@@ -30,11 +30,11 @@ def paragraphs(piece: Slice) -> Iterator[tuple[int, Lines]]:
 
 
 def bad_line(piece: Slice, first: int, run: Lines) -> Reject | None:
-    """The reject that a line which could not be decoded makes of the lines around it, if there is one."""
+    """Return a reject for a whole run if one of its lines could not be decoded."""
     bad = next((line for line in run if isinstance(line, Reject)), None)
     return bad and Reject(piece.path, first, bad.reason, f"line {bad.line}: {bad.detail}", raw(run))
 
 
 def raw(run: Lines) -> str:
-    """Lines as they are in the file."""
+    """Return lines as they are in the file."""
     return "\n".join(line if isinstance(line, str) else line.raw for line in run)

@@ -1,4 +1,4 @@
-"""Rows within a JSON-like value: where a route leads, with the fields of what encloses them."""
+"""Find the rows in a JSON-like value by a path, and add fields of the enclosing objects."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ class JsonOptions(RowOptions):
 def rows_of(
     piece: Slice, whole: Any, options: RowOptions, line: int = 1, before: Place = ()
 ) -> Iterator[RawRow | Reject]:
-    """One row for each item that `rows` leads to; its locator is its place, after that of `whole`. Of several rows
-    in one place, as a key that is given twice makes them, those after the first are refused.
+    """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`.
+
+    If a repeated key puts several rows in one place, all but the first are rejected.
 
     Raises:
-        UserError: there is no such place.
+        UserError: a path doesn't exist.
     """
     routes = [steps(route) for route in options.rows]
     found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
@@ -82,14 +83,14 @@ def rows_of(
 
 
 def _escaped(key: str) -> str:
-    """A key as a locator has it: one with a dot in it is not taken for two."""
+    """Escape the dots of a key, which separate the keys of a locator."""
     return key.replace("\\", "\\\\").replace(".", "\\.") if "." in key or "\\" in key else key
 
 
 def _walk(
     piece: Slice, node: Any, route: tuple[Step, ...], place: Place, around: dict[str, Any], wanted: list[str]
 ) -> Iterator[tuple[Place, dict[str, Any], Any]]:
-    """(place, fields of what encloses it, row) of each row under `node`."""
+    """Yield (place, fields of enclosing objects, row) of each row below `node`."""
     if not route:
         yield place, around, node
         return
@@ -119,7 +120,7 @@ def _walk(
 
 
 def _pairs(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str, Any]]:
-    """Keys, or positions, and what is there; of a key that is given twice, both."""
+    """Return pairs of key or position and value, including all values of a repeated key."""
     if isinstance(node, list):
         return ((str(i), item) for i, item in enumerate(node))
     return node.pairs if isinstance(node, Repeated) else node.items()

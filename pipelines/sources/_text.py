@@ -1,4 +1,4 @@
-"""Bytes to text and lines: the one place where encodings, line ends and byte order marks are dealt with."""
+"""Decode bytes to text and lines. Encodings, line ends and byte order marks are handled only here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-LONGEST_RAW = 1 << 20  # characters that a reject keeps of a file which cannot be read at all
+LONGEST_RAW = 1 << 20  # limit of the text in the reject of an unreadable file
 
 
 def lines(piece: Slice) -> Iterator[str | Reject]:
-    """The lines of a slice, without LF or CRLF; one that cannot be decoded is a reject in its place."""
+    """Yield the lines of a slice without LF or CRLF. A line that cannot be decoded is replaced by a reject."""
     start, line = piece.start, piece.line
     for block in piece.blocks():
         data = _unmarked(block) if start == 0 else block
@@ -25,15 +25,15 @@ def lines(piece: Slice) -> Iterator[str | Reject]:
             found: Sequence[str | Reject] = data.decode(piece.encoding).replace("\r\n", "\n").split("\n")
         except UnicodeDecodeError:
             found = _line_by_line(piece, data, start + len(block) - len(data), line)
-        yield from found if found[-1] else found[:-1]  # what follows the last line end is no line
+        yield from found if found[-1] else found[:-1]  # no empty line after the last line end
         start, line = start + len(block), line + block.count(b"\n")
 
 
 def text(piece: Slice) -> str:
-    """The whole text of a slice, line ends as they are.
+    """Decode the whole text of a slice, with its line ends.
 
     Raises:
-        UserError: a byte is not of the encoding; says which byte and line.
+        UserError: a byte is not valid in the encoding; the message has the byte and line.
     """
     data = piece.read_bytes()
     data = _unmarked(data) if piece.start == 0 else data
@@ -46,7 +46,7 @@ def text(piece: Slice) -> str:
 
 
 def whole_text(piece: Slice) -> str | Reject:
-    """The whole text of a slice, or the reject that a file makes which is not of its encoding."""
+    """Decode the whole text of a slice, or return a reject if it has another encoding."""
     try:
         return text(piece)
     except UserError as error:
@@ -55,7 +55,7 @@ def whole_text(piece: Slice) -> str | Reject:
 
 
 def json_value(piece: Slice, strict: bool = True) -> Any | Reject:
-    """The value of a JSON file, or the reject that a file makes which is not of its encoding, or not JSON."""
+    """Parse a JSON file, or return a reject if it has another encoding or is not JSON."""
     whole = whole_text(piece)
     if isinstance(whole, Reject):
         return whole
@@ -66,7 +66,7 @@ def json_value(piece: Slice, strict: bool = True) -> Any | Reject:
 
 
 class Repeated(dict[str, Any]):
-    """An object that has a key more than once: it holds the last value of each, and all in `pairs`."""
+    """A JSON object with a repeated key. It has the last value of each key, and all of them in `pairs`."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -74,13 +74,13 @@ class Repeated(dict[str, Any]):
 
 
 def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values."""
+    """Make an object of keys and values, which keeps repeated keys."""
     found = dict(pairs)
     return found if len(found) == len(pairs) else Repeated(pairs)
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """Why text is not JSON, and where; or that its values cannot be read."""
+    """Say where and why text is not JSON, or that it is nested too deeply."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     return "the values are nested too deeply to be read" if isinstance(error, RecursionError) else str(error)
@@ -91,7 +91,7 @@ def _unmarked(data: bytes) -> bytes:
 
 
 def _line_by_line(piece: Slice, data: bytes, start: int, first: int) -> list[str | Reject]:
-    """The lines of `data`, which begins at byte `start` and line `first` of the file."""
+    """Decode the lines of `data`, which begins at byte `start` and line `first` of the file."""
     found: list[str | Reject] = []
     last = first + data.count(b"\n")  # has no line end
     for number, line in enumerate(data.split(b"\n"), first):

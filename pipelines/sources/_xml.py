@@ -1,4 +1,4 @@
-"""XML files to elements, safely: no entities of the file's own, nothing from outside it, no bottomless nesting."""
+"""Parse XML files safely: entity declarations, external references and deep nesting are errors."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from pipelines.sources import Slice
 from pipelines.sources._text import text
 from ubert.schema.errors import UserError
 
-DEEPEST = 100  # elements within each other
+DEEPEST = 100  # limit of nested elements
 
 
 class Element(NamedTuple):
-    """An element: its name without a namespace, its attributes, and what is in it, text and elements in order."""
+    """An element: its name without a namespace, its attributes, and its content, text and elements in order."""
 
     name: str
     attributes: dict[str, str]
     parts: list[str | Element]
 
     def children(self, *names: str) -> list[Element]:
-        """The elements in it, or those of these names."""
+        """Return the child elements, or those with one of `names`."""
         inner = [part for part in self.parts if isinstance(part, Element)]
         return [child for child in inner if child.name in names] if names else inner
 
 
 def root(piece: Slice) -> Element:
-    """The element that holds all others of a file. The encoding is the spec's, whatever the file declares.
+    """Parse a file and return its root element. The spec's encoding overrides the one that the file declares.
 
     Raises:
-        UserError: the file is not of its encoding, not XML (says line and column), declares entities, or nests
-            too deeply.
+        UserError: the file has another encoding, is not XML (the message has line and column), declares entities,
+            or is nested too deeply.
     """
     builder, file = _Builder(), piece.place
     parser = DefusedXMLParser(target=builder)
@@ -53,7 +53,7 @@ def root(piece: Slice) -> Element:
 
 
 def flat(element: Element) -> tuple[str, list[tuple[int, int, Element]]]:
-    """The text of an element without its tags, and where in it each element within begins and ends, outer ones
+    """Return the text of an element without tags, and the offsets [start, end) of each inner element, outer ones
     first."""
     pieces: list[str] = []
     found: list[tuple[int, int, Element]] = []
@@ -79,7 +79,7 @@ class _TooDeepError(Exception):
 
 
 class _Builder:
-    """What the parser tells of the elements it meets; `open` are those not yet ended, under one of no name."""
+    """Builds elements from the parser's events. `open` is the stack of open elements, below a nameless one."""
 
     def __init__(self) -> None:
         self.open = [Element("", {}, [])]

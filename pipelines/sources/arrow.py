@@ -15,25 +15,25 @@ from ubert.schema.record import Reject
 
 __all__ = ["EXAMPLE", "Options", "companions", "read", "split_at"]
 
-INFO = "dataset_info.json"  # beside the files; says which numbers are classes
+INFO = "dataset_info.json"  # next to the files; names the classes of numbers
 
 
 EXAMPLE = Example({"data-00000-of-00001.arrow": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
 
 
 def split_at(options: Options) -> None:
-    """A file is read whole, a batch of rows at a time."""
+    """A file isn't cut. It is read in batches of rows."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """The names of classes are beside the file."""
+    """Return the file with the names of classes, if it is needed and exists."""
     info = sibling(path, INFO)
     return [info] if options.class_names and (folder / info).exists() else []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a row.
+    """Yield a raw row for each row of the file.
 
     Raises:
         UserError: the file is broken, or has no such column.
@@ -52,7 +52,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 def _batches(opened: ExitStack, file: pa.MemoryMappedFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and record batches of a stream, or of the form with an index at its end."""
+    """Return the schema and record batches of the stream format or the file format."""
     if file.read(6) == b"ARROW1":
         whole = opened.enter_context(pa.ipc.open_file(file))
         return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
@@ -63,14 +63,14 @@ def _batches(opened: ExitStack, file: pa.MemoryMappedFile) -> tuple[pa.Schema, I
 
 def _parts(batch: pa.RecordBatch, columns: list[str]) -> Iterator[pa.RecordBatch]:
     batch = batch.select(columns)
-    for column in batch.columns:  # offsets of a broken file lead anywhere
+    for column in batch.columns:  # a broken file may have invalid offsets
         column.view(_of_bytes(column.type)).validate(full=True)
     for start in range(0, len(batch), ROWS):
         yield batch.slice(start, ROWS)
 
 
 def _of_bytes(kind: pa.DataType) -> pa.DataType:
-    """A type with bytes for its texts: what is not UTF-8 breaks a row, not the file."""
+    """Replace strings by bytes in a type, so that invalid UTF-8 is an error of its row, not of the file."""
     if pa.types.is_string(kind):
         return pa.binary()
     if pa.types.is_large_string(kind):

@@ -17,7 +17,7 @@ from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources._text import lines
 from ubert.schema.record import Reject
 
-# A list of tuples of numbers and plain strings is JSON but for these, so nothing has to be evaluated.
+# With these characters replaced, a Python list of tuples of numbers and plain strings is JSON. So no `eval`.
 _JSON = str.maketrans({"(": "[", ")": "]", "'": '"'})
 
 
@@ -29,17 +29,17 @@ EXAMPLE = Example({"train.txt": "the food is great .####[([1], [3], 'POS')]\n"})
 
 
 def split_at(options: Options) -> Literal["line"]:
-    """A line is a record."""
+    """Each line is a record."""
     return "line"
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a line; blank lines are no rows."""
+    """Yield a row for each line that isn't blank."""
     for number, line in enumerate(lines(piece), piece.line):
         if isinstance(line, Reject):
             yield line

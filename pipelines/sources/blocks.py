@@ -42,12 +42,12 @@ def split_at(options: Options) -> Literal["blank line"]:
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a block."""
+    """Yield a row for each block."""
     for first, block in paragraphs(piece):
         yield bad_line(piece, first, block) or _row(piece, options, first, block)
 

@@ -49,18 +49,18 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> None:
-    """A file is a record."""
+    """Each file is a record."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """The other files of the document that are there."""
+    """Return the other files of the document that exist."""
     document, annotations = _files(path, options)
     return [file for file in (document, *annotations) if file != path and os.path.isfile(f"{folder}/{file}")]
 
 
 def _files(path: str, options: Options) -> tuple[str, list[str]]:
-    """The text file and the annotation files, of which the spec names the one or the first of the others."""
+    """Return the text file and the annotation files. `path` is the text file or the first annotation file."""
     dot = path.rfind(".", path.rfind("/") + 1)
     stem, ending = (path, "") if dot < 0 else (path[:dot], path[dot:])
     document = stem + options.text if ending == options.annotations[0] else path
@@ -68,7 +68,7 @@ def _files(path: str, options: Options) -> tuple[str, list[str]]:
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row: the document."""
+    """Yield one row, the document."""
     standoff: Standoff = {
         kind: [] for kind in ("spans", "relations", "events", "attributes", "equivalences", "notes")
     }
@@ -101,20 +101,20 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 class _BadLineError(Exception):
-    """An annotation line that cannot be read, and why."""
+    """An annotation line that cannot be read, and the reason."""
 
 
 def _annotations(path: str, content: str, standoff: Standoff) -> None:
     spans = standoff["spans"]
     for number, line in enumerate(content.removesuffix("\r").replace("\r\n", "\n").split("\n"), 1):
-        if line[:1] == "T":  # most lines are mentions in one piece: without a call for each
+        if line[:1] == "T":  # most lines are contiguous mentions, so they are parsed here without a function call
             try:
                 name, what, words = line.split("\t", 2)
                 label, start, end = what.split(" ")
                 spans.append({"id": name, "label": label, "fragments": [[int(start), int(end)]], "text": words})
                 continue
             except ValueError:
-                pass  # any other mention
+                pass  # another kind of mention
         try:
             kind, parse = _LINES[line[0]]
             standoff[kind].append(parse(line.split("\t")))
@@ -129,7 +129,7 @@ def _span(fields: list[str]) -> dict[str, Any]:
     label, *ends = what.split(" ")
     places = [place.split(" ") for place in " ".join(ends).split(";")]
     fragments = [[int(start), int(end)] for start, end in places]
-    # Tabs in a mention would have been taken for separators.
+    # A tab in a mention was split as a separator, so it is restored.
     return {"id": name, "label": label, "fragments": fragments, "text": "\t".join(words)}
 
 

@@ -50,17 +50,17 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> Literal["blank line"] | None:
-    """A sentence ends at a blank line; a file with markers is read whole."""
+    """A sentence ends at a blank line. A file with markers isn't cut."""
     return "blank line" if options.begins is None else None
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a sentence, or a record that a marker begins: for each column the list of its values.
+    """Yield a row for each sentence, or each record after a marker, with a list of values for each column.
 
     Raises:
         UserError: no line of the file is a marker.
@@ -82,7 +82,7 @@ def _is_comment(line: str | Reject, skipped: tuple[str, ...]) -> bool:
 
 
 def _marked(piece: Slice, options: Options, begins: str) -> Iterator[RawRow | Reject]:
-    """The records that markers begin; tokens before the first marker are a reject."""
+    """Yield the records after markers. Tokens before the first marker are a reject."""
     skipped, marker, first = tuple(options.comments), "", piece.line
     run: Lines = []
     number, seen = 0, False
@@ -128,6 +128,6 @@ def _tabbed(line: str) -> list[str]:
 
 
 def _words(line: str) -> list[str]:
-    # str.split() would also split at a no-break space, which may be part of a token.
+    # A token may contain a no-break space, at which str.split() would split.
     words = line.replace("\t", " ").split(" ")
     return [word for word in words if word] if "" in words else words

@@ -45,21 +45,21 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> None:
-    """Documents are parted by their own lines, and hold blank ones."""
+    """A file isn't cut, because documents contain blank lines."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a document; lines outside of documents are a reject."""
+    """Yield a row for each document. Lines outside of documents are a reject."""
     document: list[tuple[int, str | Reject]] = []
     for number, line in enumerate(lines(piece), piece.line):
         begins = isinstance(line, str) and line.startswith("#begin document")
-        if begins and document:  # the one before has no end
+        if begins and document:  # the previous document has no end
             yield _document(piece, document)
             document = []
         if document or not isinstance(line, str) or line.strip():
@@ -72,7 +72,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 class _BadDocumentError(Exception):
-    """A document that cannot be read: reason and detail."""
+    """The reason and detail of a document that cannot be read."""
 
 
 def _document(piece: Slice, document: list[tuple[int, str | Reject]]) -> RawRow | Reject:
@@ -116,7 +116,7 @@ def _content(document: list[tuple[int, str | Reject]]) -> dict[str, Any]:
 def _note(
     marks: str, at: int, number: int, opened: dict[str, list[int]], clusters: dict[str, list[list[int]]]
 ) -> None:
-    """Open and close the mentions that the marks of the token `at` begin and end."""
+    """Open and close mentions by the brackets of the token `at`."""
     if marks in ("", "-", "_"):
         return
     if not _BRACKETS.fullmatch(marks):

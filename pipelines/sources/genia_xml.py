@@ -46,17 +46,17 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> None:
-    """A file is a record."""
+    """Each file is a record."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row: the abstract."""
+    """Yield one row, the abstract."""
     try:
         yield RawRow(1, piece.path, _content(root(piece)))
     except (UserError, _BadAnnotationError) as error:
@@ -65,7 +65,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 class _BadAnnotationError(Exception):
-    """An event that cannot be read, and why."""
+    """An annotation that cannot be read, and the reason."""
 
 
 Standoff = dict[str, list[dict[str, Any]]]
@@ -75,7 +75,7 @@ Fragments = list[list[int]]
 def _content(document: Element) -> dict[str, Any]:
     standoff: Standoff = {"spans": [], "events": [], "attributes": []}
     sentences: list[str] = []
-    start = after = 0  # of the last sentence in the text, and of the one after it
+    start = after = 0  # offsets in the text of the last sentence, and of the next one
     for _, _, element in flat(document)[1]:
         if element.name == "sentence":
             sentence, inner = flat(element)
@@ -89,7 +89,7 @@ def _content(document: Element) -> dict[str, Any]:
         elif element.name == "event":
             _event(element, sentences[-1] if sentences else "", start, standoff)
     known: dict[str, dict[str, Any]] = {}
-    for span in standoff["spans"]:  # what several events say of the same words is one mention
+    for span in standoff["spans"]:  # events may share a mention
         if known.setdefault(span["id"], span) != span:
             raise _BadAnnotationError(f"two mentions have the same id {span['id']}")
     standoff["spans"] = list(known.values())
@@ -97,7 +97,7 @@ def _content(document: Element) -> dict[str, Any]:
 
 
 def _event(event: Element, sentence: str, start: int, standoff: Standoff) -> None:
-    """Add an event, its attributes, and the mentions in its clue, a copy of the sentence at `start`."""
+    """Add an event, its attributes, and the mentions in its clue, which is a copy of the sentence at `start`."""
     name = _id(event)
     kinds, clues = event.children("type"), [flat(clue) for clue in event.children("clue")]
     if len(kinds) != 1 or len(clues) != 1 or clues[0][0] != sentence:

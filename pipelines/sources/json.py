@@ -41,20 +41,21 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> None:
-    """A file is read whole."""
+    """A file isn't cut."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """The files that list rows."""
+    """Return the files that list rows."""
     return sorted({sibling(path, listed.file) for listed in (options.only, options.without) if listed})
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row for each item that `rows` leads to; a file that is not JSON is one reject.
+    """Yield a row for each item at the paths `rows`. A file that is not JSON is one reject.
 
     Raises:
-        UserError: the file has no such place, or one that lists rows cannot be read or holds no object or list.
+        UserError: a path doesn't exist in the file, or a file that lists rows can't be read or is neither an
+            object nor a list.
     """
     whole = json_value(piece, strict=not options.control_characters)
     if isinstance(whole, Reject):
@@ -72,7 +73,7 @@ def _chosen(
 ) -> Iterator[RawRow | Reject]:
     for row in rows:
         if isinstance(row, RawRow) and key not in row.content:
-            # As one that is not listed it could bring a row of the test split into training.
+            # If it counted as not listed, a row of the test split could get into training.
             detail = f"{row.locator}: no {key!r}, by which rows are listed"
             yield Reject(path, row.line, "missing field", detail, as_json(row.content))
         elif isinstance(row, Reject) or (as_label(row.content[key]) in names) == wanted:

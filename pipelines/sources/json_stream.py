@@ -33,17 +33,17 @@ EXAMPLE = Example({"reviews.json": '{\n  "text": "Fine.",\n  "stars": 5\n}\n{"te
 
 
 def split_at(options: Options) -> None:
-    """A file is read whole."""
+    """A file isn't cut."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """The rows of each value; their locators begin with the value's number, from 0."""
+    """Yield the rows of each value. Their locators begin with the number of the value, from 0."""
     whole = whole_text(piece)
     if isinstance(whole, Reject):
         yield whole

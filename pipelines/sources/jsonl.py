@@ -32,17 +32,17 @@ EXAMPLE = Example({"reviews.jsonl": '{"text": "Fine.", "stars": 5}\n{"text": "Ba
 
 
 def split_at(options: Options) -> Literal["line"]:
-    """A line is a record."""
+    """Each line is a record."""
     return "line"
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """The file beside it, if the spec names one."""
+    """Return the file to join, if the spec names one."""
     return [options.beside.place(path)] if options.beside else []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a line; blank lines are no rows."""
+    """Yield a row for each line that isn't blank, joined and decoded as the options say."""
     rows = _rows(piece)
     if options.beside:
         other = piece.whole(options.beside.place(piece.path))
@@ -51,7 +51,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
-    """One row a line; blank lines are no rows."""
+    """Yield a row for each line that isn't blank."""
     path, decode = piece.path, Decoder(dict).decode
     for number, line in enumerate(lines(piece), piece.line):
         if isinstance(line, Reject):
@@ -65,8 +65,8 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
 
 
 def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
-    """A line that the fast parser refuses: it may hold what JSON does not allow but Python reads (NaN, half of a
-    surrogate pair), and if not, this parser says where it is wrong."""
+    """Parse a line again that the fast parser refuses. Python accepts some invalid JSON (NaN, lone surrogates);
+    for the rest it says where the error is."""
     try:
         content = jsonlines.Reader([line], loads=json.loads).read(type=dict)
     except jsonlines.InvalidLineError as error:

@@ -43,12 +43,12 @@ def split_at(options: Options) -> Literal["blank line"]:
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a block of lines."""
+    """Yield a row for each block of lines."""
     for first, block in paragraphs(piece):
         yield bad_line(piece, first, block) or _row(piece, first, block)
 
@@ -79,7 +79,7 @@ def _row(piece: Slice, first: int, block: Lines) -> RawRow | Reject:
 
 
 def _unmarked(sentence: str) -> tuple[str, list[dict[str, Any]] | None]:
-    """The sentence without its marks, and where they were: None unless each of the four is there once."""
+    """Return the sentence without marks, and the mentions; None unless each of the four marks occurs once."""
     parts: list[str] = []
     places: dict[tuple[str, str], int] = {}
     at = done = 0

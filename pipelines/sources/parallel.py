@@ -27,17 +27,17 @@ EXAMPLE = Example({"train.text": "Fine.\nBad.\n", "train.label": "5\n1\n"}, {"be
 
 
 def split_at(options: Options) -> None:
-    """Files are read whole, side by side."""
+    """Files aren't cut, as they are read in parallel."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """The files beside it."""
+    """Return the other files."""
     return [sibling(path, name) for name in options.beside.values()]
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a line.
+    """Yield a row for each line.
 
     Raises:
         UserError: the files differ in their number of lines.

@@ -20,24 +20,24 @@ EXAMPLE = Example({"train.parquet": '{"text": "Fine.", "stars": 5}\n{"text": "Ba
 
 
 def split_at(options: Options) -> None:
-    """A file is read whole, a batch of rows at a time."""
+    """A file isn't cut. It is read in batches of rows."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a row.
+    """Yield a raw row for each row of the file.
 
     Raises:
         UserError: the file is broken, or has no such column.
     """
     path = piece.place
     try:
-        # A buffer: or else a column of a whole row group is in memory.
+        # Without a buffer, a column of a whole row group would be in memory.
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             schema = file.schema_arrow
             found = named_classes(piece, (schema.metadata or {}).get(b"huggingface", b""), options)

@@ -30,17 +30,17 @@ EXAMPLE = Example({"train.txt": "il-4 inhibits ap-1 .\n0,1 G#protein|2,3 G#prote
 
 
 def split_at(options: Options) -> None:
-    """A blank line need not be the end of a block."""
+    """A file isn't cut, because a block may contain a blank line."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a block; a block of more lines, up to a blank one, is a reject."""
+    """Yield a row for each block. A block with more lines, up to a blank one, is a reject."""
     block: Lines = []
     for number, line in enumerate([*lines(piece), "", ""], piece.line):
         if is_blank(line) and len(block) >= 2:

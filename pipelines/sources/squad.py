@@ -40,21 +40,21 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> None:
-    """A file is read whole."""
+    """A file isn't cut."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a question: its own keys, with `title` and `context`; `is_impossible` is false where absent.
-    A file that is not JSON is one reject.
+    """Yield a row for each question: its keys, `title` and `context`. `is_impossible` is false if it is absent. A
+    file that is not JSON is one reject.
 
     Raises:
-        UserError: the file is not SQuAD's.
+        UserError: the file does not have SQuAD's structure.
     """
     whole = json_value(piece)
     if isinstance(whole, Reject):

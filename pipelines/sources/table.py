@@ -61,25 +61,25 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> Cut:
-    """A line is a record, unless a quoted field may hold a line end, or lines are gathered or counted."""
+    """Return where records end. A file isn't cut if `group` or `only` needs all of its lines."""
     if options.group is not None or options.only is not None:
         return None
     if options.quoting == "none":
         return "line"
-    return Quoted(options.separator) if options.separator < "@" else None  # may be a byte of another character
+    return Quoted(options.separator) if options.separator < "@" else None  # else maybe a byte of another character
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a line (or a CSV record, or a group of lines) with its fields by column; blank lines are no rows.
+    """Yield a row for each line that isn't blank, each CSV record or each group of lines, with fields by column.
 
     Raises:
-        UserError: the header is blank, names a column twice or lacks one of `group`, or cannot be decoded; nor can
-            a file with quotes.
+        UserError: the header is blank, has a column twice or lacks a column of `group`, or the header or a file
+            with quotes cannot be decoded.
     """
     rows = _by_column(piece, options)
     rows = rows if options.group is None else _grouped(rows, options.group)
@@ -125,7 +125,7 @@ def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             yield Reject(piece.path, number, "wrong column count", detail, raw)
 
 
-Row = tuple[int, list[str], str]  # line, fields, the row as it is in the file
+Row = tuple[int, list[str], str]  # line number, fields, raw text
 
 
 def _by_line(piece: Slice, options: Options) -> Iterator[Row | Reject]:
@@ -153,7 +153,7 @@ def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 
 
 def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
-    """The fields of the file's first line, taken from `rows` where they begin with it; none in an empty file."""
+    """Return the fields of the file's first line, from `rows` if these begin with it. An empty file has none."""
     if piece.start > 0:
         with piece.place.open("rb") as file:
             stop = len(file.readline(1 << 20))

@@ -45,18 +45,18 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> Cut:
-    """A file is cut where paragraphs or lines are records."""
+    """Cut a file between paragraphs or lines, if these are the records."""
     cuts: dict[str, Cut] = {"paragraph": "blank line", "line": "line"}
     return cuts.get(options.record)
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row a record, with its `text`; blank ones are none."""
+    """Yield a row with `text` for each record that isn't blank."""
     for first, run in _records(piece, options):
         yield bad_line(piece, first, run) or _row(piece, options, first, raw(run))
 

@@ -35,20 +35,20 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> None:
-    """A file is read whole."""
+    """A file isn't cut."""
     return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """None."""
+    """There are none."""
     return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """One row for each element that `rows` leads to.
+    """Yield a row for each element at the paths `rows`.
 
     Raises:
-        UserError: the file is not of its encoding, is not XML that can be read safely, or has no such place.
+        UserError: the file has another encoding, is not XML that can be read safely, or lacks a path.
     """
     yield from rows_of(piece, _value(root(piece)), options)
 
