@@ -1,4 +1,4 @@
-"""An invented world in five original formats, at any size: what the system runs on without any download.
+"""Generate synthetic datasets of any size in five formats, so that the system runs without downloads.
 
-Names and templates are dealt to the splits: validation and test use names and templates that no other split has.
+Each split has its own names and templates, so validation and test use ones that no other split has.
 """

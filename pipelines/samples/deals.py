@@ -14,7 +14,7 @@ ENTITIES = {
     "person": "Person", "firm": "Organization", "place": "Place", "role": "Role", "money": "Money", "day": "Date",
     "month": "Date", "year": "Date",
 }  # fmt: skip
-# What the slots of an event's templates are: role -> slots, of which a sentence has at most one.
+# The roles of an event -> slots of its templates. A sentence has at most one of a role's slots.
 _ACQUISITION = {"Buyer": ("firm1",), "Target": ("firm2",), "Price": ("money1",), "Time": ("day1", "month1")}
 _HIRING = {"Employer": ("firm1",), "Employee": ("person1",), "Role": ("role1",), "Time": ("day1", "month1")}
 _INVESTMENT = {
@@ -30,7 +30,8 @@ RELATIONS = {
     "Based": ("located_in", "firm1", "place1"),
 }  # fmt: skip
 _OPENINGS = ("Bought", "Agreed", "Hired", "Hired", "Invested", "Invested")
-# What may follow: a rule, and which of its slots is a firm of the opening. All its other names are new.
+# Sentences that may follow: a rule, its slot for a firm of the opening, and that firm's slot in the opening. All
+# other names are new.
 _SEQUELS = (
     ("Based", "firm1", "firm1"), ("Based", "firm1", "firm2"),
     ("Works", "firm1", "firm1"), ("Works", "firm1", "firm2"),
@@ -48,7 +49,7 @@ class Document(NamedTuple):
 
 
 def writer(split: Split) -> Callable[[Scene], Document]:
-    """Function that writes one document of two to five sentences."""
+    """Return a function that writes one document of two to five sentences."""
     rules: Rules = read("deals")
     grammar = compile_rules(rules, makers(split), split)
     aliases = [_alias(i, inner, outer) for i, (_, inner, outer) in enumerate(_SEQUELS, start=1)]
@@ -69,13 +70,13 @@ def writer(split: Split) -> Callable[[Scene], Document]:
 
 
 def _alias(step: int, inner: str, outer: str) -> dict[str, str]:
-    """New names for a sequel's slots, but for the one that is a firm of the opening."""
+    """Return new slots for the names of a sequel, except for the one that is a firm of the opening."""
     alias = {f"{kind}{i}": f"{kind}{10 * step + i}" for kind in ENTITIES for i in range(1, 5)}
     return {**alias, inner: outer}
 
 
 def annotate(sentences: list[tuple[str, Text]]) -> Document:
-    """Join (rule, text) to a document; every name is a T, triggers are Ts of their event's type."""
+    """Join (rule, text) pairs to a document. Each name is a T, and each trigger is a T of its event's type."""
     entities: list[str] = []
     relations: list[str] = []
     events: list[str] = []

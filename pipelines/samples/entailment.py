@@ -1,4 +1,4 @@
-"""sample_entailment: does the premise entail the hypothesis, contradict it, or neither?"""
+"""sample_entailment: whether a premise entails a hypothesis, contradicts it, or neither."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = ("entailment", "neutral", "contradiction")
 
 
 def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
-    """Function that writes one row: id, premise, hypothesis, label."""
+    """Return a function that writes one row: id, premise, hypothesis, label."""
     texts: list[dict[str, str]] = read("entailment")
     names = makers(split)
     situations = [compile_rules(rules, names, split) for rules in deal(texts, split)]

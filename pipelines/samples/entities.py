@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"'s\b|\d[\d.,]*\d|\w+(?:[-'](?!s\b)\w+)*|[^\w\s]")
 
 
 def writer(split: Split) -> Callable[[Scene], list[tuple[str, str]]]:
-    """Function that writes one text as (token, tag) pairs."""
+    """Return a function that writes one text as (token, tag) pairs."""
     rules: Rules = read("entities")
     grammar = compile_rules(rules, makers(split), split)
 
@@ -30,7 +30,7 @@ def writer(split: Split) -> Callable[[Scene], list[tuple[str, str]]]:
 
 
 def tagged(text: Text) -> list[tuple[str, str]]:
-    """Tokens and their tags. Names are cut apart from the words around them first, so every boundary is exact."""
+    """Return tokens and their tags. Names are separated from other words first, so that boundaries are exact."""
     tokens: list[tuple[str, str]] = []
     at = 0
     for mark in text.marks:

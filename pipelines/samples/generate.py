@@ -1,4 +1,4 @@
-"""Write the whole invented world: one folder a dataset, in the format that it would have been published in."""
+"""Write all sample datasets, each in a folder of its own and in a format of published datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ubert.schema.record import SPLITS, Split
 
 
 class Dataset(NamedTuple):
-    """How a dataset's records are made, and how they are written."""
+    """The functions that make a dataset's records, and that write them."""
 
     writer: Callable[[Split], Callable[[Scene], Any]]
     format: writers.Format
@@ -37,15 +37,16 @@ USELESS = {"sample_useless": Dataset(useless.writer, writers.comma_separated(use
 def generate(
     records: int, seed: int, out: Path, *, noise: float = 0.0, with_useless: bool = False
 ) -> dict[str, int]:
-    """Write every dataset under `out`, `records` of each. Gives the records of each file (or folder of documents).
+    """Write `records` records of each dataset under `out`. Return the number of records by file (or by folder of
+    documents).
 
     Args:
-        noise: the share of training records, of datasets with labels or mentions alone, that get an annotation
-            error; `truth.jsonl` in the dataset's folder has what is right.
+        noise: the share of training records that get an annotation error, in datasets that have only labels or
+            mentions. `truth.jsonl` in the dataset's folder has the correct annotations.
         with_useless: also write a dataset from which nothing can be learnt.
 
     Raises:
-        UserError: `records` is too small, a dataset's folder is there already, or `out` cannot be written.
+        UserError: `records` is too small, a dataset's folder exists already, or `out` cannot be written.
     """
     return dict(generate_files(records, seed, out, noise=noise, with_useless=with_useless))
 
@@ -53,7 +54,7 @@ def generate(
 def generate_files(
     records: int, seed: int, out: Path, *, noise: float = 0.0, with_useless: bool = False
 ) -> Iterator[tuple[str, int]]:
-    """As `generate`, file by file as they are written: for a progress bar."""
+    """Like `generate`, but yield each file when it is written, for a progress bar."""
     sizes = split_sizes(records)
     datasets = DATASETS | (USELESS if with_useless else {})
     for name in datasets:
@@ -61,7 +62,7 @@ def generate_files(
             raise UserError(f"{out / name} is there already; remove it or choose another folder")
     try:
         for name, dataset in datasets.items():
-            # Whole or absent: a folder gets its name when all its files are written.
+            # A folder is renamed to its final name when all its files are written.
             partial = out / f".{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -69,7 +70,7 @@ def generate_files(
                 stream = stream_of(name, split, seed)
                 if noise and split == "train":
                     stream = with_noise(stream, name, seed, noise, partial)
-                with closing(stream):  # what is written beside it is whole
+                with closing(stream):  # closes the file of correct annotations
                     for file, size in dataset.format(stream, sizes[split], partial, split):
                         yield f"{name}/{file}", size
             partial.rename(out / name)
@@ -78,13 +79,13 @@ def generate_files(
 
 
 def stream_of(name: str, split: Split, seed: int) -> Generator[Any, None, None]:
-    """The endless stream of a dataset's records. Record i depends on (seed, dataset, split, i) only."""
+    """Yield a dataset's records without end. Record i depends only on (seed, dataset, split, i)."""
     write = (DATASETS | USELESS)[name].writer(split)
     return (write(Scene(seed, name, split, i)) for i in count())
 
 
 def split_sizes(records: int) -> dict[Split, int]:
-    """A tenth, and at least one, for validation and for test; the rest for training.
+    """Return a tenth of the records, at least one, for validation and for test each, and the rest for training.
 
     Raises:
         UserError: there are not enough records for three splits.

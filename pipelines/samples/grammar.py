@@ -1,14 +1,14 @@
-"""A small template grammar: rules expand with keyed draws, and the place of every name is kept.
+"""A small template grammar. Rules are expanded with a seeded generator, and the offsets of names are kept.
 
     (a|b|)         one of the alternatives
-    {rule}         an alternative of the rule, drawn anew at every use
-    {rule1}        the same alternative wherever the text says rule1; rule2 is a different one
+    {rule}         a random alternative of the rule, drawn again at each use
+    {rule1}        the same alternative at each use of rule1; rule2 is a different one
     {rule1.form}   a form of it: of a rule whose alternatives have forms, or of a name (`{person1.last}`)
     {^rule}        capitalised; {a rule} with its indefinite article; {^a rule} both
     <words>        an event's trigger
 
-A rule whose name is capitalised holds templates: its alternatives are dealt to the splits, so that no two splits
-share one. The other rules are vocabulary that all splits share.
+A rule with a capitalised name contains templates. Its alternatives are divided among the splits, so that no two
+splits share one. The other rules are vocabulary that all splits share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 from pipelines.samples.scene import Item, Name, Scene
 from ubert.schema.record import Split
 
-Rules: TypeAlias = Mapping[str, str | list[dict[str, str]]]  # one alternative a line, or alternatives with forms
+Rules: TypeAlias = Mapping[str, str | list[dict[str, str]]]  # alternatives as lines, or alternatives with forms
 
 TRIGGER = "trigger"
 MARKED = frozenset({"full", "short", "last", "first"})  # forms that name; pronouns do not
@@ -34,12 +34,12 @@ _AN = re.compile(r"(?!(?:uni|use|eu|one))[aeiou]|hon(?:est|our)|hour|8|11 |18 ",
 
 
 Writer: TypeAlias = Callable[[Scene], None]
-Maker: TypeAlias = Callable[[Scene, int], Name]  # scene, the number of the slot -> a name
+Maker: TypeAlias = Callable[[Scene, int], Name]  # (scene, number of the slot) -> a name
 Grammar: TypeAlias = dict[str, list[Writer]]  # "rule" or "rule.form" -> its alternatives
 
 
 def deal(items: Sequence[Item], split: Split) -> list[Item]:
-    """The items of a split: of every five, three for training, one for validation, one for test."""
+    """Return the items of a split. Of every five items, training gets three, validation one and test one."""
     return [item for i, item in enumerate(items) if _DEAL[i % len(_DEAL)] == split]
 
 
@@ -50,7 +50,7 @@ def read(name: str) -> Any:
 
 
 def compile_rules(rules: Rules, makers: Mapping[str, Maker], split: Split) -> Grammar:
-    """Turn rules into functions that write into a scene; a capitalised rule keeps the split's alternatives only.
+    """Compile rules to functions that write to a scene. A capitalised rule keeps only the split's alternatives.
 
     Raises:
         ValueError: a template does not parse, or refers to a rule that does not exist.
@@ -62,7 +62,7 @@ def compile_rules(rules: Rules, makers: Mapping[str, Maker], split: Split) -> Gr
             for form, template in forms.items():
                 key = f"{name}.{form}" if form else name
                 grammar.setdefault(key, []).append(_template(template, grammar, makers))
-    # References are bound late, so that rules may stand in any order; all of them are checked here.
+    # References are bound late, so that rules may have any order. All of them are checked here.
     missing = {key for key in _references(rules) if key.partition(".")[0] not in makers and key not in grammar}
     if missing:
         raise ValueError(f"rules {sorted(missing)} are used and not defined")
@@ -85,7 +85,7 @@ def _template(source: str, grammar: Grammar, makers: Mapping[str, Maker]) -> Wri
 
 
 def _choice(source: str, at: int, grammar: Grammar, makers: Mapping[str, Maker]) -> tuple[Writer, int]:
-    """Alternatives up to a closing bracket or the end."""
+    """Parse alternatives up to a closing bracket or the end."""
     alternatives = []
     while True:
         writer, at = _sequence(source, at, grammar, makers)
@@ -103,7 +103,7 @@ def _choice(source: str, at: int, grammar: Grammar, makers: Mapping[str, Maker])
 
 
 def _sequence(source: str, at: int, grammar: Grammar, makers: Mapping[str, Maker]) -> tuple[Writer, int]:
-    """Words, references and groups, up to a bar, a closing bracket or the end."""
+    """Parse words, references and groups up to a bar, a closing bracket or the end."""
     steps: list[Writer] = []
     while at < len(source) and source[at] not in "|)>":
         if source[at] == "{":
@@ -178,7 +178,7 @@ def _name(kind: str, number: int, form: str, maker: Maker) -> Writer:
 
 
 def _new(scene: Scene, kind: str, slot: str, maker: Maker) -> Name:
-    """A name that differs in every part from the others of its kind in this scene."""
+    """Make a name whose forms all differ from those of the other names of its kind in the scene."""
     others = {
         name[form] for other, name in scene.cast.items() if other.startswith(kind) for form in MARKED & name.keys()
     }

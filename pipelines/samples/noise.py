@@ -1,4 +1,4 @@
-"""Planted annotation errors: wrong labels, and mentions that are missed or shifted. The truth is kept beside."""
+"""Add annotation errors (wrong labels, missing or shifted mentions), and record the correct annotations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pipelines.samples import entailment, reviews
 from pipelines.samples.grammar import read
 from pipelines.samples.scene import Scene
 
-TRUTH = "truth.jsonl"  # in the folder of a dataset: a line for each record that was changed
+TRUTH = "truth.jsonl"  # in the folder of a dataset; one line for each record that was changed
 Tagged = list[tuple[str, str]]
 
 
 class Planted(NamedTuple):
-    """An error. `number`: of the record among those of the training split; `said` and `true`: the label, or the
-    words and type of the mention, none where there is no mention."""
+    """An error. `number` is the record's index in the training split. `said` and `true` are the wrong and the
+    correct annotation: a label, or the words and type of a mention. None means no mention."""
 
     number: int
     text: str
@@ -32,8 +32,8 @@ Changed = tuple[Any, str, str, str | None, str | None]  # the record, its text, 
 def with_noise(
     stream: Iterator[Any], name: str, seed: int, noise: float, folder: Path
 ) -> Generator[Any, None, None]:
-    """The records of a training split, of which a share of `noise` has an error. Which, and what error, depends on
-    the seed, the dataset and the record's number alone."""
+    """Yield the records of a training split, a share `noise` of them with an error. The error depends only on the
+    seed, the dataset and the record's index."""
     change = CHANGES.get(name)
     if change is None:
         yield from stream
@@ -55,7 +55,8 @@ def _review(record: dict[str, Any], scene: Scene) -> Changed:
 
 
 def _row(labels: tuple[str, ...], text: int) -> Callable[[tuple[str, ...], Scene], Changed]:
-    """Of a dataset whose rows end with their label, and have their text in this column."""
+    """Return a function that changes the label of a row. The label is the last column, and `text` the text's
+    column."""
 
     def change(record: tuple[str, ...], scene: Scene) -> Changed:
         true, said = record[-1], _other(record[-1], labels, scene)
@@ -69,7 +70,7 @@ def _other(label: str, labels: tuple[str, ...], scene: Scene) -> str:
 
 
 def _entities(record: Tagged, scene: Scene) -> Changed | None:
-    """One mention is missed, or is a token longer or shorter at its end. None where there is no mention."""
+    """Remove one mention, or move its end by a token. Return None if there is no mention."""
     starts = [i for i, (_, tag) in enumerate(record) if tag.startswith("B-")]
     if not starts:
         return None

@@ -1,4 +1,4 @@
-"""sample_questions: paragraphs with questions, some of which they do not answer, in the manner of SQuAD 2.0."""
+"""sample_questions: paragraphs with questions, some of them unanswerable, as in SQuAD 2.0."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipelines.samples.scene import Scene
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
 
-QUESTIONS = 5  # of one paragraph
+QUESTIONS = 5  # questions of one paragraph
 _TOLD = 3  # facts between the opening and the rival
 
-Ask = tuple[str, str]  # fact, slot that it is asked for
+Ask = tuple[str, str]  # fact, slot of the answer
 
 
 class Subject(NamedTuple):
-    """What a paragraph can be about: its slot, its facts' templates, and what each fact can be asked for."""
+    """A subject of paragraphs: its slot, the templates of its facts, and the questions about each fact."""
 
     slot: str
     grammar: Grammar
@@ -25,12 +25,12 @@ class Subject(NamedTuple):
 
     @property
     def rival(self) -> str:
-        """Slot of the second subject of the same kind, of which nothing is told."""
+        """Return the slot of a second subject of the same kind, about which the paragraph has no facts."""
         return self.slot[:-1] + "2"
 
 
 class Paragraph(NamedTuple):
-    """A text and where it names what can be asked for."""
+    """A text, its facts, and the words and offsets of possible answers."""
 
     text: str
     told: list[str]
@@ -38,7 +38,7 @@ class Paragraph(NamedTuple):
 
 
 def writer(split: Split) -> Callable[[Scene], dict[str, Any]]:
-    """Function that writes one paragraph with `QUESTIONS` questions, in SQuAD's form."""
+    """Return a function that writes one paragraph with `QUESTIONS` questions, in SQuAD's format."""
     texts: dict[str, Any] = read("questions")
     words = texts.pop("words")
     subjects = [_subject(slot, facts, words, split) for slot, facts in texts.items()]
@@ -77,7 +77,7 @@ def _paragraph(scene: Scene, subject: Subject) -> Paragraph:
 
 
 def _questions(scene: Scene, subject: Subject, paragraph: Paragraph) -> list[dict[str, Any]]:
-    """Two in three are answered. The others ask for a fact that is left out, or for one of the rival's."""
+    """Write questions. Two in three are answerable; the others are about a missing fact or about the rival."""
     told = [ask for fact in paragraph.told for ask in subject.asks[fact]]
     untold = [ask for fact, asks in subject.asks.items() if fact not in paragraph.told for ask in asks]
     foreign = list(told)
@@ -99,7 +99,8 @@ def _questions(scene: Scene, subject: Subject, paragraph: Paragraph) -> list[dic
 
 
 def _plausible(paragraph: Paragraph, fact: str, slot: str, subject: str) -> list[dict[str, Any]]:
-    """The rival's question has the subject's answer; another has a name of the right kind, where there is one."""
+    """Return a plausible wrong answer. A question about the rival gets the subject's answer, and another one a
+    name of the right kind, if there is one."""
     kind = slot[:-1]
     same = [name for (_, other), name in paragraph.names.items() if other[:-1] == kind and other != subject]
     found = paragraph.names.get((fact, slot)) or next(iter(same), None)

@@ -14,7 +14,7 @@ _STARS = {"negative": (1, 2), "neutral": (3,), "positive": (4, 5)}
 
 
 def writer(split: Split) -> Callable[[Scene], dict[str, object]]:
-    """Function that writes one review."""
+    """Return a function that writes one review."""
     texts: dict[str, Rules] = read("reviews")
     shared = texts.pop("shared")
     names = makers(split)

@@ -1,4 +1,4 @@
-"""One record being written: its keyed draws, its cast of names, its words so far and where the names are."""
+"""The state of one record while it is written: random draws, names, words so far, and the offsets of names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xxhash
 
 from ubert.schema.record import Split
 
-Name: TypeAlias = dict[str, str]  # form -> words; `full` is the form that a bare reference takes
+Name: TypeAlias = dict[str, str]  # form -> words; a reference without a form uses `full`
 Item = TypeVar("Item")
 
 
@@ -30,10 +30,10 @@ class Text(NamedTuple):
 
 
 class Scene:
-    """One record being written: its draws, the names that it speaks of, the words so far.
+    """The state of one record while it is written: its random draws, its names and its words so far.
 
-    `alias` renames slots (own -> the cast's), so that one template can speak of different members of the cast;
-    marks keep a template's own slots.
+    `alias` maps a template's slots to slots of `cast`, so that one template can use different names. Marks keep
+    the template's own slots.
     """
 
     __slots__ = ("alias", "cast", "id", "marks", "parts", "state")
@@ -47,16 +47,16 @@ class Scene:
         self.marks: list[tuple[str, int, int]] = []  # slot, first part, part after the last
 
     def draw(self, n: int) -> int:
-        """A draw from 0..n-1: the high half of a 64-bit linear congruential generator (Knuth's MMIX)."""
+        """Draw from 0..n-1, by the high half of a 64-bit linear congruential generator (Knuth's MMIX)."""
         self.state = (self.state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
         return (self.state >> 32) * n >> 32
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """One of the items."""
+        """Draw one of the items."""
         return items[self.draw(len(items))]
 
     def take(self) -> Text:
-        """The text so far, with its marks; the next one starts empty, with the same cast."""
+        """Return the text so far with its marks, and start an empty one with the same names."""
         text = "".join(self.parts)
         offsets = [0, *accumulate(map(len, self.parts))] if self.marks else []
         marks = [Mark(slot, offsets[first], offsets[last]) for slot, first, last in self.marks]

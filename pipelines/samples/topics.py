@@ -13,7 +13,7 @@ COLUMNS = ("id", "text", "topic")
 
 
 def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
-    """Function that writes one row: id, text, topic."""
+    """Return a function that writes one row: id, text, topic."""
     texts: dict[str, Rules] = read("topics")
     shared = texts.pop("shared")
     names = makers(split)

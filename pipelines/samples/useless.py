@@ -1,4 +1,4 @@
-"""sample_useless: pieces of news with a colour that was drawn by lot, from which nothing can be learnt."""
+"""sample_useless: news with a random colour as the label, from which nothing can be learnt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LABELS = ("amber", "cobalt", "ochre", "teal")
 
 
 def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
-    """Function that writes one row: id, text, colour."""
+    """Return a function that writes one row: id, text, colour."""
     news = topics.writer(split)
 
     def write(scene: Scene) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The people, firms, places, products, dates and sums of the invented world: names composed from parts."""
+"""Compose the names of people, firms, places, products, dates and sums from parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pipelines.samples.grammar import Maker, deal, read
 from pipelines.samples.scene import Name, Scene
 from ubert.schema.record import Split
 
-_ERAS = {1: (1870, 60), 2: (1955, 30), 3: (1990, 25)}  # year1 < year2 < year3, so that stories stay in order
+_ERAS = {1: (1870, 60), 2: (1955, 30), 3: (1990, 25)}  # first year and range, so that year1 < year2 < year3
 
 
 def makers(split: Split) -> dict[str, Maker]:
-    """Kind of slot -> function that makes one name of the split's own parts."""
+    """Return for each kind of slot a function that makes a name from the split's own parts."""
     parts = _parts(split)
     return {
         "person": lambda scene, number: _person(scene, parts),
@@ -54,7 +54,7 @@ def _surname(scene: Scene, parts: Mapping[str, list[str]]) -> str:
 
 
 def _firm(scene: Scene, parts: Mapping[str, list[str]]) -> Name:
-    """Some firms bear the name of a person or of a place, so that a name alone does not tell its type."""
+    """Make the name of a firm. Some contain a surname or place, so that a name alone does not tell its type."""
     shape = scene.draw(8)
     if shape == 0:
         full = short = f"{_surname(scene, parts)} & {scene.pick(('Sons', 'Daughters', 'Partners', 'Company'))}"
@@ -78,7 +78,7 @@ def _product(scene: Scene, parts: Mapping[str, list[str]]) -> Name:
 
 
 def _day(scene: Scene, parts: Mapping[str, list[str]]) -> str:
-    """A date that follows "on"."""
+    """Make a date that can follow "on"."""
     day, month = 1 + scene.draw(28), scene.pick(parts["months"])
     shape = scene.draw(4)
     if shape == 0:
@@ -89,7 +89,7 @@ def _day(scene: Scene, parts: Mapping[str, list[str]]) -> str:
 
 
 def _month(scene: Scene, parts: Mapping[str, list[str]]) -> str:
-    """A date that follows "in"."""
+    """Make a date that can follow "in"."""
     front = scene.pick(parts["seasons"] if scene.draw(4) == 0 else parts["months"])
     return f"{front} {2005 + scene.draw(21)}"
 
@@ -101,7 +101,7 @@ def _year(scene: Scene, number: int) -> Name:
 
 
 def _money(scene: Scene) -> str:
-    """What a firm is worth."""
+    """Make the price of a firm."""
     fraction = f"{1 + scene.draw(90)}.{1 + scene.draw(9)}"
     amount = fraction if scene.draw(2) else f"{2 + scene.draw(900)}"
     shape = scene.draw(10)
@@ -111,17 +111,17 @@ def _money(scene: Scene) -> str:
 
 
 def _sum(scene: Scene) -> str:
-    """What a prize or a year's work is worth."""
+    """Make the amount of a prize or a yearly salary."""
     amount = f"{2 + scene.draw(98)},{scene.pick(('000', '500'))}"
     return f"{amount} {scene.pick(('dollars', 'euros'))}" if scene.draw(5) == 0 else f"{scene.pick('$€£')}{amount}"
 
 
 def _price(scene: Scene, least: int, spread: int) -> str:
-    """What one thing costs."""
+    """Make the price of a single product."""
     return f"{scene.pick('$€£')}{least + scene.draw(spread)}{scene.pick(('', '.50', '.99', '.95'))}"
 
 
 def _number(scene: Scene) -> Name:
-    """A count, with one that is surely lower and one that is surely higher."""
+    """Make a count, with a lower one and a higher one."""
     value = 25 + scene.draw((80, 800, 8000)[scene.draw(3)])
     return {"full": f"{value:,}", "less": f"{value * 4 // 5:,}", "more": f"{value * 5 // 4 + 5:,}"}

@@ -1,5 +1,8 @@
-"""Records into files, in five original formats. A writer takes as many records as it needs from an endless stream,
-and gives (file, records in it) for each file that it has written."""
+"""Write records to files in five formats.
+
+A writer takes as many records as it needs from an endless stream. It yields (file, number of records) for each
+file.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ from pipelines.samples.deals import Document
 from ubert.schema.record import Split
 
 Written: TypeAlias = Iterator[tuple[str, int]]
-Format: TypeAlias = Callable[[Iterator[Any], int, Path, Split], Written]  # records, how many, folder, split
+Format: TypeAlias = Callable[[Iterator[Any], int, Path, Split], Written]  # records, their number, folder, split
 
 LINES = 100_000  # records of one file of lines
-QUESTIONS = 20_000  # records of one file of questions: whole paragraphs, and small enough to be parsed at once
+QUESTIONS = 20_000  # records of one file of questions, which must be small enough to parse at once
 DOCUMENTS = 1_000  # records of one folder of documents
 
 
 def jsonl(records: Iterator[dict[str, Any]], count: int, folder: Path, split: Split) -> Written:
-    """One JSON object a line."""
+    """Write one JSON object on each line."""
     for number, size in _files(count, LINES):
         lines = (f"{json.dumps(record, ensure_ascii=False)}\n" for record in islice(records, size))
         yield _write(folder / f"{split}-{number:03d}.jsonl", lines), size
 
 
 def comma_separated(columns: Sequence[str]) -> Format:
-    """A header, then rows with quotes where a cell needs them."""
+    """Return a writer of a header and rows, with quotes for cells that need them."""
 
     def write(records: Iterator[Sequence[str]], count: int, folder: Path, split: Split) -> Written:
         for number, size in _files(count, LINES):
@@ -44,7 +47,7 @@ def comma_separated(columns: Sequence[str]) -> Format:
 
 
 def tab_separated(columns: Sequence[str]) -> Format:
-    """A header, then rows as they are: no cell holds a tab, and a quote is a quote."""
+    """Return a writer of a header and rows without quoting. No cell contains a tab."""
 
     def write(records: Iterator[Sequence[str]], count: int, folder: Path, split: Split) -> Written:
         for number, size in _files(count, LINES):
@@ -55,14 +58,14 @@ def tab_separated(columns: Sequence[str]) -> Format:
 
 
 def conll(records: Iterator[list[tuple[str, str]]], count: int, folder: Path, split: Split) -> Written:
-    """A token, a tab and its tag a line; a blank line after each text."""
+    """Write a token, a tab and its tag on each line, and a blank line after each text."""
     for number, size in _files(count, LINES):
         texts = ("".join(f"{token}\t{tag}\n" for token, tag in text) + "\n" for text in islice(records, size))
         yield _write(folder / f"{split}-{number:03d}.conll", texts), size
 
 
 def brat(records: Iterator[Document], count: int, folder: Path, split: Split) -> Written:
-    """A text and its annotations in a file each, a thousand documents a folder."""
+    """Write a text and its annotations to a file each, with a thousand documents in a folder."""
     for number, size in _files(count, DOCUMENTS):
         inner = folder / split / f"{number:03d}"
         inner.mkdir(parents=True)
@@ -73,7 +76,7 @@ def brat(records: Iterator[Document], count: int, folder: Path, split: Split) ->
 
 
 def squad(records: Iterator[dict[str, Any]], count: int, folder: Path, split: Split) -> Written:
-    """SQuAD 2.0. A record is a question; the stream has paragraphs, of which the last one is cut to `count`."""
+    """Write SQuAD 2.0. Records are questions, but the stream has paragraphs; the last is cut to fit `count`."""
     for number, size in _files(count, QUESTIONS):
         yield _write(folder / f"{split}-{number:03d}.json", _articles(records, size)), size
 
@@ -94,7 +97,7 @@ def _articles(records: Iterator[dict[str, Any]], size: int) -> Iterator[str]:
 
 
 def _files(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """(number, size) of the files that `count` records fill."""
+    """Yield (number, size) of the files that `count` records fill."""
     for number, start in enumerate(range(0, count, most)):
         yield number, min(most, count - start)
 
