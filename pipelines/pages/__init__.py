@@ -1,1 +1,1 @@
-"""Pages of the documentation that are generated when it is built: `make docs`."""
+"""Generate pages of the documentation, mostly when `make docs` builds it."""

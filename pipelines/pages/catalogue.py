@@ -1,6 +1,6 @@
-"""What became of every dataset: `python -m pipelines.pages.catalogue --root store --out docs/datasets.md`.
+"""Write the page of datasets: `python -m pipelines.pages.catalogue --root store --out docs/datasets.md`.
 
-Reads the store and the specs, and ingests nothing.
+It reads only the store and the specs, and ingests nothing.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _COUNTS = """## Counts
 """
 _COLUMNS = ("dataset", "spec", "task", "language", "licence class", "records", "categories", "example")
 _COUNT_COLUMNS = ("spec", "licence", *SPLITS, "rejected", "mismatched mentions")
-_NAMES = 6  # categories that are named
+_NAMES = 6  # number of categories that are listed by name
 
 Rows = list[dict[str, Any]]
 
 
 def markdown(root: Place, specs: Path) -> str:
-    """The page. The same store and specs give the same text.
+    """Return the page. The same store and specs give the same text.
 
     Raises:
-        UserError: the store holds no corpus that has a spec, or a spec is wrong.
+        UserError: the store has no corpus of these specs, or a spec is wrong.
     """
     corpora, rejects, mismatches = (
         _by_corpus(sql(root, query).to_pylist()) for query in (_CORPORA, _REJECTS, _MISMATCHES)
@@ -106,7 +106,7 @@ def _row(spec: DatasetSpec, splits: Rows, record: Record | None) -> list[str]:
 
 
 def _categories(spec: DatasetSpec, record: Record) -> str:
-    """How many categories there are, and the names of the first."""
+    """Return the number of categories, and the names of the first ones."""
     if spec.map.candidates is not None or spec.task in ("choice", "qa"):
         return "of each record"
     names = list(dict.fromkeys(category.name for category in record.categories))
@@ -132,7 +132,7 @@ def _counts(spec: DatasetSpec, splits: Rows, rejects: Rows, mismatches: Rows) ->
 
 
 def _totals(specs: Sequence[DatasetSpec], corpora: dict[str, Rows]) -> str:
-    """By task, by language and of all."""
+    """Return a table of sums by task, by language, and over all."""
     languages = sorted({spec.language for spec in specs})
     groups = [
         *((task, [spec for spec in specs if spec.task == task]) for task in TASKS),
@@ -154,7 +154,7 @@ def main(
     specs: Specs = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file, instead of printing.")] = None,
 ) -> None:
-    """What became of every dataset, as a page of Markdown.
+    """Write the page of datasets as Markdown.
 
     Example: python -m pipelines.pages.catalogue --root store --out docs/datasets.md
     """

@@ -1,4 +1,4 @@
-"""The reference of all commands, from their help."""
+"""Generate the reference of all commands from their help."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ array of rows, or an object of arrays if the command prints several tables. Mess
 
 
 def page() -> str:
-    """The page, as Markdown: Typer's, with the examples as code."""
+    """Return the page as Markdown. It is Typer's output, with the examples as code blocks."""
     command = get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="ubert"), name="ubert")
     _, _, sections = text.partition("\n## ")

@@ -1,4 +1,4 @@
-"""One short example of each corpus, drawn with its mentions, for the page of datasets."""
+"""Show a short example of each corpus with its mentions, for the page of datasets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ubert.schema.record import Event, Record
 from ubert.schema.spec import DatasetSpec
 
 AROUND = 80  # characters of a text that are quoted
-WORDS = 60  # characters of the name of a category, and of an answer
+WORDS = 60  # limit of the name of a category, and of an answer, in characters
 _ABUSE = re.compile(r"\b(hate|offen[cs]|abus|toxic|insult|misogyn|sexis|racis|harass|beleidig)", re.IGNORECASE)
-# One record of each corpus: annotated, of the training split if there is one, about as long as a quotation.
+# One record of each corpus, preferably annotated, from the training split, and about `AROUND` characters long.
 _CHOSEN = f"""
 WITH chosen AS (
     SELECT arg_min(record_id, {{
@@ -31,24 +31,24 @@ WITH chosen AS (
 )
 SELECT * FROM records SEMI JOIN chosen USING (record_id) ORDER BY record_id
 """
-_MARKDOWN = r"\`*_[]|~$^=:#@(){}!"  # what Markdown might read as its own
+_MARKDOWN = r"\`*_[]|~$^=:#@(){}!"  # characters that may have a meaning in Markdown
 
 
 def left_out(spec: DatasetSpec) -> str | None:
-    """Why a dataset has no example on the page; None if it has one."""
-    # The publisher's own words are one whole licence, without a condition beside it, and the spec sees it so.
+    """Return why a dataset has no example on the page, or None if it has one."""
+    # Both the publisher's words, without further conditions, and the spec's class must permit commercial use.
     if not {licence_class(spec.licence), spec.licence_class} <= POLICIES["commercial"]:
         return "licence"
     return "abusive language" if _ABUSE.search(f"{spec.description} {spec.instruction}") else None
 
 
 def one_of_each(root: Place, corpora: Collection[str]) -> dict[str, Record]:
-    """A record of each corpus. The same store gives the same records."""
+    """Return a record of each corpus. The same store gives the same records."""
     return {record.corpus: record for record in batch_to_records(sql(root, _CHOSEN, corpora))}
 
 
 def drawn(record: Record) -> str:
-    """Quote a record with marks around its mentions, and what else is known of it, as HTML in Markdown."""
+    """Quote a record with marks around its mentions and its other facts, as HTML in Markdown."""
     found = shown(quoted(record))
     texts = ("".join(_html(passage.pieces)).strip() for passage in found.passages)
     facts = (" · ".join(words) for fact in found.facts if (words := list(_words(fact))))
@@ -56,7 +56,7 @@ def drawn(record: Record) -> str:
 
 
 def _words(fact: Fact) -> Iterator[str]:
-    """The words of a fact; of labels and options those that are right."""
+    """Yield the words of a fact, but only the right ones of labels and options."""
     for role, words in fact.parts:
         if role == "chosen" or not fact.name.startswith(("label", "option")):
             yield shortened(words, WORDS)
@@ -76,13 +76,13 @@ def _html(pieces: Iterable[Piece]) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Text in one line, in which neither HTML nor Markdown finds anything of its own."""
+    """Return text in one line, escaped for HTML and Markdown."""
     line = re.sub(r"\s+", " ", text)
     return "".join(f"&#{ord(c)};" if c in _MARKDOWN else escape(c) for c in line)
 
 
 def quoted(record: Record) -> Record:
-    """A record of which the text is a short piece, around the first relation, event or mention."""
+    """Cut the text of a record to a short piece around its first relation, event or mention."""
     spans = [record.spans[i] for i in _first(record) if record.spans[i].side == "text"]
     begin = min((span.start for span in spans), default=0)
     end = max((span.end for span in spans), default=0)
@@ -111,7 +111,7 @@ def quoted(record: Record) -> Record:
 
 
 def _first(record: Record) -> list[int]:
-    """The spans of the first relation, else of the first event, else the first span."""
+    """Return the spans of the first relation, else of the first event, else the first span."""
     if record.relations:
         return [record.relations[0].head, record.relations[0].tail]
     if record.events:
@@ -121,7 +121,7 @@ def _first(record: Record) -> list[int]:
 
 
 def _window(text: str, begin: int, end: int) -> tuple[int, int]:
-    """About `AROUND` characters with [begin, end) in their middle, which end at words where there are any."""
+    """Return a range of about `AROUND` characters around [begin, end), at word boundaries if possible."""
     room = max(0, AROUND - (end - begin))
     start = max(0, begin - room // 2)
     stop = min(len(text), max(end, start + AROUND))
@@ -145,6 +145,6 @@ def _events(record: Record, place: dict[int, int]) -> Iterator[Event]:
 
 
 def shortened_end(text: str) -> str:
-    """The beginning of a text."""
+    """Cut a text to about `AROUND` characters."""
     _, stop = _window(text, 0, 0)
     return text[:stop] + "…" * (stop < len(text))

@@ -1,6 +1,6 @@
-"""The page of all formats, from their readers: `python -m pipelines.pages.format_page` writes docs/formats.md.
+"""Write docs/formats.md from the readers: `python -m pipelines.pages.format_page`.
 
-Each format has its module's docstring, its example, the rows that its reader makes of it, and its options.
+The section of a format has its module's docstring, its example, the rows of the example, and its options.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ in its entry of `files`. A reader turns the files into rows; `map` then says whi
 
 
 def page() -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     modules = [sys.modules[f"pipelines.sources.{name}"] for name in formats() if reader(name)]
     names = [module.__name__.rpartition(".")[2] for module in modules]
     rows = [f"| [{name}](#{name}) | {_title(module)} |" for name, module in zip(names, modules, strict=True)]
@@ -46,7 +46,7 @@ def page() -> str:
 
 
 def _title(module: ModuleType) -> str:
-    """The first sentence of a module's docstring, on one line."""
+    """Return the first paragraph of a module's docstring, on one line."""
     first = (module.__doc__ or "").split("\n\n")[0]
     return " ".join(first.split()).rstrip(".:")
 
@@ -74,7 +74,7 @@ def _block(language: str, content: str) -> str:
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    """What the reader of a format makes of its example."""
+    """Return the rows that the reader of a format makes of its example."""
     form = reader(name)
     example = form.EXAMPLE
     with TemporaryDirectory() as folder:

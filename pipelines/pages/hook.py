@@ -1,4 +1,4 @@
-"""What MkDocs asks for when it builds the pages: generated pages, the notebook, and titles of code blocks."""
+"""Hooks of MkDocs: add the generated pages and the notebook, and set titles of code blocks."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write the name after a block's language as its title ("```yaml shop.yaml"), and the lines of symbols."""
+    """Make the name after a block's language its title ("```yaml shop.yaml"), and add the lines of symbols."""
     return _NAMED_BLOCK.sub(r'```\1 title="\2"', with_lines(markdown))
 
 
 def notebook(content: dict[str, Any]) -> str:
-    """A notebook as Markdown, with the outputs that it was saved with."""
+    """Convert a notebook to Markdown, with its saved outputs."""
     return "\n\n".join(part for cell in content["cells"] for part in _cell(cell)) + "\n"
 
 
@@ -67,5 +67,5 @@ def _cell(cell: dict[str, Any]) -> Iterator[str]:
 
 
 def _one_line(html: str) -> str:
-    """HTML without line ends, at a blank one of which Markdown would go on."""
+    """Remove line ends from HTML, because a blank line would end the HTML block in Markdown."""
     return html.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The reference of a YAML file's keys, from its JSON Schema."""
+"""Generate the reference of a YAML file's keys from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def page(title: str, head: str, schema: Schema) -> str:
-    """The page of one schema: its own keys, then those of each object that a key holds."""
+    """Return the page of one schema: its own keys, then those of each nested object."""
     root = schema["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     parts = [f"# {title} {{ #{root['title'].lower()} }}", head, *_section(root)]
     for name in _objects(root, schema["$defs"]):
@@ -25,14 +25,14 @@ def page(title: str, head: str, schema: Schema) -> str:
 def _section(schema: Schema) -> Iterator[str]:
     if described := schema.get("description"):
         yield described
-    # A dataset's spec that extends another needs none of its keys: they are required otherwise.
+    # A dataset's keys are required only if its spec doesn't extend another one.
     required = schema.get("required") or [key for rule in schema.get("allOf", []) for key in _otherwise(rule)]
     columns = ["key", "value", "default", "meaning"]
     rows = []
     for key, value in schema["properties"].items():
         text = " ".join(value.get("description", "").split())
         rows.append([f"`{key}`", _kind(value), _default(value, key in required), text])
-    if not any(row[-1] for row in rows):  # the object's description has them
+    if not any(row[-1] for row in rows):  # the object's description explains its keys
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     yield markdown_table(columns, rows)
 
@@ -43,7 +43,7 @@ def _otherwise(rule: Schema) -> list[str]:
 
 
 def _objects(root: Schema, definitions: Schema) -> list[str]:
-    """Names of the objects that a schema leads to, in the order of its keys. Options of formats have a page."""
+    """Return the names of nested objects, in the order of the keys. Options of formats have their own page."""
     found: dict[str, None] = {}
     left = [root["properties"]]
     while left:
@@ -67,7 +67,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _kind(value: Schema) -> str:
-    """What a value may be, in words; nothing (null) is said by the default."""
+    """Describe the type of a value. Null is not mentioned, because it is the default."""
     if "$ref" in value:
         name = value["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -1,4 +1,4 @@
-"""Tables of Markdown pages."""
+"""Format tables as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with a line for each row; a `|` in a cell is escaped."""
+    """Return a table with a line for each row. A `|` in a cell is escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)

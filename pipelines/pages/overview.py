@@ -1,4 +1,4 @@
-"""Pictures of the README and the results: the pipeline, and how trained models compare."""
+"""Draw the pictures of the README and the results: the pipeline, and comparisons of trained models."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from pipelines.pages.drawing import BLUE, GREEN, GREY, INK, RED, Parts, arrow, box, picture, text
 
-STAGES = (  # what lies in the store, and the command that makes the next one
+STAGES = (  # a stage, its format, and the command that makes the next one
     ("sources", "any format", "ingest"),
     ("corpora", "Parquet", "mix"),
     ("mixture", "drawn by SQL", "shard"),
     ("shards", "Arrow", "pretrain"),
     ("model", "safetensors", "predict"),
 )
-# F1 from docs/results.md, "One recipe, one task": seed 0, the same encoder, the same seconds of one processor.
+# F1 from docs/results.md, "One recipe, one task": seed 0, the same encoder, the same training time on one CPU.
 MODELS = (("ubert", BLUE), ("head for the one task", GREEN), ("GLiNER", RED))
 SCORES = {
     "mit_movie": (0.739, 0.669, 0.191),
@@ -36,7 +36,7 @@ FIVE_SHOTS = {
 
 
 def pipeline() -> str:
-    """The stages from left to right, and the commands between them."""
+    """Draw the stages from left to right, and the commands between them."""
     width, step = 96, 158
 
     def parts() -> Parts:
@@ -54,17 +54,17 @@ def pipeline() -> str:
 
 
 def comparison() -> str:
-    """Three bars for each corpus, one for each way to train."""
+    """Draw three bars for each corpus, one for each way to train."""
     return _bars(MODELS, SCORES, left=110)
 
 
 def few_shot() -> str:
-    """Two bars for each held-out corpus, one for each model to start from."""
+    """Draw two bars for each held-out corpus, one for each model to start from."""
     return _bars(STARTS, FIVE_SHOTS, left=150)
 
 
 def _bars(sides: Sequence[tuple[str, str]], scores: Mapping[str, Sequence[float]], left: int) -> str:
-    """A bar for each side of each corpus, from 0 to 1."""
+    """Draw a bar for each side of each corpus, from 0 to 1."""
     scale, step = 480, 17 + 21 * len(sides)
     bottom = 55 + step * len(scores) - 10
 

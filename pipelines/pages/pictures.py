@@ -1,4 +1,4 @@
-"""The drawn pictures of the pages: `python -m pipelines.pages.pictures` writes them into docs/."""
+"""Draw the pictures of the documentation: `python -m pipelines.pages.pictures` writes them to docs/."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERSON, PLACE = (0, 2), (5, 7)  # first and last token
 
 
 def record() -> str:
-    """A text, the offsets of its mentions, and their categories."""
+    """Draw a text, the offsets of its mentions, and their categories."""
     words, step, left = "Ada Marlow lives in Ostrava.", 20, 20
 
     def parts() -> Parts:
@@ -32,7 +32,7 @@ def record() -> str:
 
 
 def corpus() -> str:
-    """Source files become records, or rejects with their reasons."""
+    """Draw how source files become records, or rejects with their reasons."""
 
     def parts() -> Parts:
         yield from box(10, 50, 110, "source files")
@@ -50,7 +50,7 @@ def corpus() -> str:
 
 
 def mixture() -> str:
-    """What three policies draw from 10,000 and 100 records."""
+    """Draw how many records three policies draw from corpora of 10,000 and 100 records."""
     policies = (("proportional", 1000, 10), ("temperature 2", 918, 92), ("equal", 505, 505))
 
     def parts() -> Parts:
@@ -66,7 +66,7 @@ def mixture() -> str:
 
 
 def shard() -> str:
-    """A text once, its prompts apart, its annotations as cells."""
+    """Draw a text, its prompts in a separate file, and its annotations as cells."""
 
     def parts() -> Parts:
         yield text(10, 25, "shard-*.arrow: each text once", anchor="start")
@@ -84,7 +84,7 @@ def shard() -> str:
 
 
 def structure_table() -> str:
-    """The tables of two categories over the tokens of a text."""
+    """Draw the tables of two categories over the tokens of a text."""
 
     def parts() -> Parts:
         yield from _table(80, "person", PERSON, BLUE)
@@ -107,7 +107,7 @@ def _table(left: float, name: str, gold: tuple[int, int], colour: str) -> Parts:
 
 
 def layouts() -> str:
-    """The sequences of two categories in both layouts."""
+    """Draw the sequences of two categories in both layouts."""
     words = ("ada", "…", ".", "[SEP]")
 
     def parts() -> Parts:
@@ -123,7 +123,7 @@ def layouts() -> str:
 
 
 def objectives() -> str:
-    """Which objective has each of twenty steps."""
+    """Draw which objective each of twenty steps trains."""
     shares: dict[Trained, float] = {"structure": 0.6, "spanbert": 0.3, "seq2seq": 0.1}
     colours = dict(zip(shares, (BLUE, RED, GREEN), strict=True))
 

@@ -1,4 +1,4 @@
-"""Lines of the functions and classes that a page names as `path/file.py::name`."""
+"""Find the lines of functions and classes that a page names as `path/file.py::name`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NAMED = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 
 
 def with_lines(markdown: str) -> str:
-    """Write the line of each named symbol: `path/file.py::name` becomes `path/file.py:12` `name`."""
+    """Add the line of each named symbol: `path/file.py::name` becomes `path/file.py:12` `name`."""
     return _NAMED.sub(lambda found: f"`{found[1]}:{line(found[1], found[2])}` `{found[2]}`", markdown)
 
 
 def line(path: str, symbol: str) -> int:
-    """The line where a function, a class or a method (`Class.method`) of a file begins.
+    """Return the line where a function, class or method (`Class.method`) of a file begins.
 
     Raises:
         UserError: there is no such file or symbol.
