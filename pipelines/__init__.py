@@ -1,1 +1,1 @@
-"""The jobs: the only place that imports ray or duckdb."""
+"""The jobs behind the commands. Only this package imports ray and duckdb."""

@@ -1,8 +1,8 @@
-"""Commands of `ubert` as jobs on a Ray cluster: submit one, watch it, list all, stop one.
+"""Run commands of `ubert` as jobs on a Ray cluster: submit, follow, list and stop them.
 
-A job runs the code and the specs of whoever submits it: both are sent along, so that a cluster needs the installed
-libraries alone. Stores and raw sources are never sent: a job works on those that the cluster's machines see. The
-command runs on the head, and its tasks and training workers wherever there is room.
+The submitter's code and specs are sent with the job, so that the cluster needs only the installed libraries.
+Stores and raw sources are not sent: a job uses those that the cluster's machines can reach. The command runs on
+the head node, and its tasks and training workers on any node with free resources.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 CODE = Path(__file__).resolve().parents[1]
 PACKAGES = ("pipelines", "ubert")
 SPECS = ("datasets", "mixtures", "recipes", "samples")
-STOP_SECONDS = 120  # that a job has to end once it is asked to, before it is killed: to write a checkpoint
-POLL = 0.2  # seconds between two looks at how a job ended
-JOB = re.compile(r"(?!\.+$)[\w.-]+")  # the id of one, ours or another's
+STOP_SECONDS = 120  # seconds between stopping and killing a job, so that it can write a checkpoint
+POLL = 0.2  # seconds between queries of a job's status
+JOB = re.compile(r"(?!\.+$)[\w.-]+")  # the id of a job, which others may have submitted
 FOREIGN = "the token here is another's or has expired"
 
 
 def connect(address: str) -> JobSubmissionClient:
-    """A client of the cluster whose dashboard is at `address`, with the token of RAY_AUTH_TOKEN, of the file
-    RAY_AUTH_TOKEN_PATH or of ~/.ray/auth_token.
+    """Connect to the cluster whose dashboard is at `address`. The token comes from RAY_AUTH_TOKEN, from the file
+    RAY_AUTH_TOKEN_PATH or from ~/.ray/auth_token.
 
     Raises:
-        UserError: no cluster there, no token here, or another cluster's.
+        UserError: there is no cluster at the address, or the token is missing or wrong.
     """
     if not address.startswith(("http://", "https://")):
         raise UserError(
             f"{address}: expected the address of a cluster's dashboard, such as http://127.0.0.1:8265; give it "
             "with --address, or in RAY_API_SERVER_ADDRESS"
         )
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # or Ray shows no token; read when it is first imported
-    os.environ["RAY_API_SERVER_ADDRESS"] = address  # which Ray prefers to what it is given
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # makes Ray send the token; read at its first import
+    os.environ["RAY_API_SERVER_ADDRESS"] = address  # Ray prefers this variable to its argument
     from ray.job_submission import JobSubmissionClient
 
-    for handler in logging.getLogger("ray").handlers:  # its client tells of each request
+    for handler in logging.getLogger("ray").handlers:  # Ray's client logs each request
         handler.setLevel(logging.WARNING)
     with _explained(address):
         return JobSubmissionClient(address)
@@ -66,15 +66,15 @@ def connect(address: str) -> JobSubmissionClient:
 def submit(
     client: JobSubmissionClient, command: Sequence[str], *, root: Place, data: Path | None, specs: Path
 ) -> str:
-    """Send a command (`["ingest", "--all"]`) to the cluster as a job; its id.
+    """Submit a command (`["ingest", "--all"]`) to the cluster as a job, and return the job's id.
 
     Args:
-        root: the store, as the cluster's machines see it.
-        data: the mirror of raw sources, likewise; default: that of UBERT_DATA there, else raw/ in the store.
+        root: the store, as seen by the cluster's machines.
+        data: the mirror of raw sources, as seen by them; default: their UBERT_DATA, else raw/ in the store.
         specs: the folder of specs to send along.
 
     Raises:
-        UserError: the cluster does not take it.
+        UserError: the cluster refuses the job.
     """
     variables = {"UBERT_ROOT": str(root.absolute()), "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)}
     if data is not None:
@@ -92,7 +92,7 @@ def submit(
 
 
 def _pack(specs: Path, folder: Path) -> None:
-    """Gather what a job needs, by name, so that no store and no raw data goes along."""
+    """Copy what a job needs. Folders are listed by name, so that no store and no raw data is sent."""
     for package in PACKAGES:
         shutil.copytree(CODE / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for kind in SPECS:
@@ -101,10 +101,10 @@ def _pack(specs: Path, folder: Path) -> None:
 
 
 def follow(client: JobSubmissionClient, job: str) -> int:
-    """Print a job's log from its beginning, as it grows, until it ends; its exit code.
+    """Print a job's log from its beginning until the job ends, and return its exit code.
 
     Raises:
-        UserError: there is no such job, it was stopped, it could not be started, or the cluster went away.
+        UserError: there is no such job, it was stopped, it could not be started, or the cluster is unreachable.
     """
 
     async def tail() -> None:
@@ -123,11 +123,11 @@ def follow(client: JobSubmissionClient, job: str) -> int:
     code = details.driver_exit_code
     if code is None and details.status == "FAILED":
         raise UserError(f"job {job} could not run: {_first_line(details.message)}")
-    return 128 - code if code and code < 0 else int(code or 0)  # of a signal, as a shell has it
+    return 128 - code if code and code < 0 else int(code or 0)  # 128 + signal, as in a shell
 
 
 def listed(client: JobSubmissionClient) -> pa.Table:
-    """All jobs that the cluster knows of, the newest first: id, command, status, beginning, minutes."""
+    """Return all jobs of the cluster, the newest first: id, command, status, start time, minutes."""
     with _explained(client.get_address()):
         found = [job for job in client.list_jobs() if job.type == "SUBMISSION"]
     rows = [
@@ -145,13 +145,13 @@ def listed(client: JobSubmissionClient) -> pa.Table:
 
 
 def status(client: JobSubmissionClient, job: str) -> str:
-    """What a job is doing: `running`, `succeeded`, ... Raises `UserError` where there is no such job."""
+    """Return a job's status (`running`, `succeeded`, ...). Raises `UserError` if there is no such job."""
     with _explained(client.get_address(), job):
         return str(client.get_job_info(job).status.value).lower()
 
 
 def stop(client: JobSubmissionClient, job: str) -> bool:
-    """Ask a job to end; False where it had ended before. Training writes a checkpoint first.
+    """Stop a job. Return False if it had ended before. Training writes a checkpoint first.
 
     Raises:
         UserError: there is no such job.
@@ -162,8 +162,8 @@ def stop(client: JobSubmissionClient, job: str) -> bool:
 
 @contextmanager
 def _explained(address: str, job: str | None = None) -> Iterator[None]:
-    """Turn what goes wrong between here and a cluster into one sentence. Nothing is asked about a job whose id can
-    be none: Ray's client would make another address of it."""
+    """Convert errors of the connection to a cluster to a `UserError`. An invalid job id is refused before any
+    request, because Ray's client would put it into the URL."""
     import aiohttp
     import requests
     from ray.exceptions import AuthenticationError
@@ -189,7 +189,7 @@ def _explained(address: str, job: str | None = None) -> Iterator[None]:
             f"{address}: no Ray cluster answers{goes_on}; start one, or name another with --address "
             "(RAY_API_SERVER_ADDRESS)"
         ) from None
-    except RuntimeError as error:  # that of Ray's client, for every answer but success
+    except RuntimeError as error:  # Ray's client raises it for every answer except success
         if job and "does not exist" in str(error):
             raise UserError(f"{address}: no job {job}; `ubert jobs` lists those there are") from None
         raise UserError(f"{address}: the cluster refused: {_first_line(str(error))}") from None

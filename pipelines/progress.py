@@ -1,4 +1,4 @@
-"""A line that says how far a long job is, how fast, and how long it still takes."""
+"""Show the progress of a long job, its rate and the time left."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from rich.text import Text
 from ubert.training.pace import Pace, TimeLeft, pace_of, said
 
 Item = TypeVar("Item")
-SILENCE = 10.0  # seconds between two lines of a log
-REFRESH = 0.1  # seconds between two looks of a bar
+SILENCE = 10.0  # seconds between lines of a log
+REFRESH = 0.1  # seconds between updates of a bar
 
 
 class Rate(ProgressColumn):
-    """Items a second."""
+    """Items per second."""
 
     def render(self, task: Task) -> Text:
         rate = pace_of(task).rate
@@ -38,7 +38,7 @@ class Rate(ProgressColumn):
 
 
 def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
-    """Pass `items` through, with a bar on the terminal's error stream (nothing where that is not a terminal)."""
+    """Yield `items`, with a progress bar on stderr if that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeLeft())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -50,9 +50,9 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
 
 @contextmanager
 def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float], None]]:
-    """A function that is told how much of `size` is done, and how many of `unit` that was; as often as one likes.
+    """Yield a function to report progress: how much more of `size` is done, and how many more of `unit`.
 
-    On a terminal there is a bar; elsewhere, such as in a log, a line every ten seconds.
+    It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -87,7 +87,7 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
 
 @contextmanager
 def transfer() -> Iterator[Callable[[str, int, int | None], None]]:
-    """What shows downloads on the terminal's error stream: the name of one, its bytes that are here and in all."""
+    """Yield a function that shows a download on stderr: its name, the bytes so far, and the total bytes."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}

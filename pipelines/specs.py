@@ -1,4 +1,4 @@
-"""Specs by name: datasets, mixtures and recipes under one folder, checked whole before anything runs."""
+"""Load the specs of datasets, mixtures and recipes by name, and check them completely before anything runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
 
 
 def specs_folder(given: Path | None) -> Path:
-    """The folder of specs: the one given, else the project's own.
+    """Return the folder of specs: the given one, else the project's own.
 
     Raises:
         UserError: there is no such folder.
@@ -36,31 +36,31 @@ def specs_folder(given: Path | None) -> Path:
 
 
 def dataset_names(folder: Path) -> list[str]:
-    """Names of all datasets that have a spec."""
+    """Return the names of all datasets that have a spec."""
     return _names(folder / "datasets")
 
 
 def dataset_spec(name: str, folder: Path) -> DatasetSpec:
-    """The spec of a dataset, its `options` checked by its format.
+    """Load the spec of a dataset, and check its `options` by its format.
 
     Raises:
-        UserError: there is no such spec, or every error in it.
+        UserError: there is no such spec, or it has errors; the message lists all of them.
     """
     return _load(DatasetSpec, name, _find(name, folder / "datasets"))
 
 
 def file_options(spec: DatasetSpec, files: Files) -> Strict:
-    """The format's options for one entry of `files`: the spec's, then the entry's own."""
+    """Return the format's options for one entry of `files`. The entry's own options override the spec's."""
     return reader(spec.format).Options.model_validate({**spec.options, **files.options})
 
 
 def mixture(name: str, folder: Path) -> Mixture:
-    """A mixture by name, with those that it is made of. Raises `UserError` as `dataset_spec` does."""
+    """Load a mixture by name, with its nested mixtures. Raises `UserError` as `dataset_spec` does."""
     return _load(Mixture, name, _find(name, folder / "mixtures"))
 
 
 def recipe(name_or_path: str, folder: Path) -> Recipe:
-    """A recipe by name, or by the path of a YAML file. Raises `UserError` as `dataset_spec` does."""
+    """Load a recipe by name, or by the path of a YAML file. Raises `UserError` as `dataset_spec` does."""
     if name_or_path.endswith((".yaml", ".yml")):
         path = Path(name_or_path)
         return _load(Recipe, path.stem, path)
@@ -68,10 +68,10 @@ def recipe(name_or_path: str, folder: Path) -> Recipe:
 
 
 def paraphrases(folder: Path) -> dict[str, list[str]]:
-    """Other words for names of categories and instructions, from `paraphrases.yaml`; none without the file.
+    """Load the paraphrases of category names and instructions from `paraphrases.yaml`, if it exists.
 
     Raises:
-        UserError: the file is not a mapping of names to lists of other words.
+        UserError: the file is not a mapping of names to lists of paraphrases.
     """
     path = folder / "paraphrases.yaml"
     if not path.exists():
@@ -83,11 +83,11 @@ def paraphrases(folder: Path) -> dict[str, list[str]]:
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """JSON Schemas of the three kinds of spec, for editors; a dataset's `options`, and those of its files, follow
-    its `format`."""
+    """Return the JSON Schemas of the three kinds of spec, for editors. The schema of a dataset's `options` depends
+    on its `format`."""
     dataset = DatasetSpec.model_json_schema()
     dataset["properties"]["format"]["enum"] = formats()
-    # A spec that extends another states what differs, and takes keys away with nothing.
+    # A spec that extends another contains only the differences; a null value removes a key.
     dataset["properties"]["extends"] = {"type": "string", "description": EXTENDS}
     for part in ("Categories", "Mapping"):
         keys = dataset["$defs"][part]["properties"]
@@ -100,15 +100,15 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     dataset["allOf"] = [extending, *of_format]
     mixture = Mixture.model_json_schema()
     nested = mixture["$defs"]["MixtureSource"]["properties"]["mixture"]
-    nested["anyOf"].insert(0, {"type": "string"})  # by its name
+    nested["anyOf"].insert(0, {"type": "string"})  # the mixture's name
     return {"dataset": dataset, "mixture": mixture, "recipe": Recipe.model_json_schema()}
 
 
 def _of_format(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """What holds where a spec has a format; models of its options are added to the definitions of the schema."""
+    """Return the condition on a spec's options for one format. Models of options are added to `definitions`."""
     options = reader(name).Options.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
     definitions.update({f"{name}.{model}": schema for model, schema in options.pop("$defs", {}).items()})
-    # A file's own options need not be all: those of the spec come before them.
+    # A file's own options need not be complete, because they are merged with the spec's.
     own = {key: part for key, part in options.items() if key != "required"}
     of_files = {"items": {"properties": {"options": own}}}
     return {
@@ -118,7 +118,7 @@ def _of_format(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_json_schemas(folder: Path) -> None:
-    """Write them as `<kind>.json`, which the first line of every spec names to the editor."""
+    """Write the JSON Schemas as `<kind>.json`. The first line of every spec names its schema to the editor."""
     for kind, schema in json_schemas().items():
         text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
         (folder / f"{kind}.json").write_text(text, encoding="utf-8")
@@ -161,10 +161,10 @@ def _plain(path: Path, _: tuple[Path, ...]) -> Any:
 
 
 def _mixed(path: Path, on_the_way: tuple[Path, ...]) -> Any:
-    """The content of a mixture, with the content of those that its sources name.
+    """Read a mixture, and replace the names of nested mixtures by their content.
 
     Raises:
-        UserError: there is no such mixture, or it is a source of itself.
+        UserError: there is no such mixture, or it contains itself.
     """
     content = read_yaml(path)
     sources = content.get("sources") if isinstance(content, dict) else None
@@ -178,7 +178,7 @@ def _mixed(path: Path, on_the_way: tuple[Path, ...]) -> Any:
 
 
 def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:
-    """The content of a dataset's spec, laid over that of the spec that it `extends`.
+    """Read a dataset's spec, merged with the spec that it `extends`.
 
     Raises:
         UserError: there is no such spec, or it extends itself.
@@ -194,14 +194,14 @@ def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:
     found = _extended(_find(base, path.parent), (*on_the_way, path))
     if not isinstance(found, dict):
         raise UserError(f"{path}: extends: {base}.yaml is not a spec")
-    if "licence" in content:  # the class is that of the other licence
+    if "licence" in content:  # the inherited class belongs to the inherited licence
         found.pop("licence_class", None)
     return _laid_over({"dataset": base, **found}, content)
 
 
 def _laid_over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """What `content` says, and for the rest what `base` does. The keys of `map`, `options`, `categories` and so on
-    are told apart one by one; a key with nothing (null) takes the other's away."""
+    """Merge `content` over `base`. Mappings such as `map`, `options` and `categories` are merged key by key. A
+    null value removes a key."""
     merged = {**base, **content}
     for key, given in content.items():
         if isinstance(given, dict) and isinstance(base.get(key), dict):
@@ -210,7 +210,8 @@ def _laid_over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:
-    """What the format finds wrong with the options; wrong types of their parents are for the spec to report."""
+    """List the format's errors in the options. Errors in the types of enclosing keys are reported by the spec's
+    validation."""
     name, shared, entries = content.get("format"), content.get("options", {}), content.get("files")
     if not isinstance(name, str) or not isinstance(shared, dict):
         return []

@@ -1,4 +1,4 @@
-"""Jobs as Ray tasks: on the Ray at hand, on a cluster, or on a local one that is started just for them."""
+"""Run jobs as Ray tasks: in a running Ray session, on a cluster, or in a local Ray that is started for them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any, TypeVar
 from ubert.schema.errors import UserError
 
 Result = TypeVar("Result")
-ASK_EVERY = 1.0  # seconds, how many processors the cluster has
+ASK_EVERY = 1.0  # seconds between queries of the cluster's number of CPUs
 TOO_SLOW = "timed out during startup"
 
 
 class DiedError(UserError):
-    """The workers of one job died, one after the other."""
+    """A job's worker died at each attempt."""
 
 
 def completed(
     work: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], address: str | None = None
 ) -> Iterator[tuple[int, Result | UserError]]:
-    """Run `work(*job)` for every job; yield the job's index and its result, or its `UserError`, as they end.
+    """Run `work(*job)` for each job. Yield the index of each job and its result or `UserError`, as jobs finish.
 
-    A job that can't read or write a file, or whose worker or machine dies, is tried again, three times; in the
-    latter case its error is a `DiedError`. Two jobs a processor run or wait at any time, so that a cluster that
-    grows with what waits grows, and gets more. No Ray is started for no jobs.
+    A job is retried three times if it can't read or write a file, or if its worker or machine dies. In the latter
+    case its final error is a `DiedError`. Two jobs for each CPU are submitted at any time, so that pending tasks
+    make an autoscaling cluster grow. Without jobs, Ray isn't started.
     """
     if not jobs:
         return
@@ -66,7 +66,8 @@ def completed(
 
 
 def explained(error: Any) -> UserError:
-    """What a job raised, where it is no fault of ours: a `UserError`, or that of a file or an object store."""
+    """Convert a task's error to a `UserError` if it comes from the user's input, a file or an object store. Other
+    errors are bugs, and raised."""
     match error.cause:
         case UserError() as cause:
             return cause
@@ -78,8 +79,8 @@ def explained(error: Any) -> UserError:
 
 @contextmanager
 def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
-    """Ray, for as long as it is needed; one that is already there is used and left as it is. A local one has a
-    dashboard only where the work needs it: it takes seconds to start."""
+    """Start or join Ray, and shut it down afterwards. A session that is already running is used and left running.
+    A local Ray gets a dashboard only on request, because it takes seconds to start."""
     import ray
 
     if ray.is_initialized():
