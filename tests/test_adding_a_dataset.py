@@ -56,11 +56,12 @@ def shown(row: Record | Reject) -> dict[str, Any]:
         "spans": [list(both) for both in zip(words, kinds, strict=True)],
         "relations": [[words[r.head], row.categories[r.category].name, words[r.tail]] for r in row.relations],
     }
-    return {"text": row.text, **{key: part for key, part in parts.items() if part}}
+    value = {} if row.value is None else {"value": row.value}
+    return {"text": row.text, **value, **{key: part for key, part in parts.items() if part}}
 
 
 def test_the_page_has_the_examples_that_it_speaks_of() -> None:
-    assert [name for name, _ in EXPECTED] == ["shop", "archive", "deals", "deals_people", "reports"]
+    assert [name for name, _ in EXPECTED] == ["shop", "shop_stars", "archive", "deals", "deals_people", "reports"]
     assert sum(kind == "yaml" for kind, _, _ in BLOCKS) == len(EXPECTED)
 
 

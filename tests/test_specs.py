@@ -80,6 +80,16 @@ def test_a_spec_that_extends_another_states_what_differs(tmp_path: Path) -> None
     assert [category.kind for category in spec.categories.all()] == ["entity"]
 
 
+def test_a_number_beside_a_label_needs_the_labels_taken_away(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    stars = {"name": "stars", "extends": "reviews", "task": "regression", "map": {"label": None, "value": "score"}}
+    path = write(tmp_path, {**stars, "categories": {"value": [1, 5]}}, name="stars")
+    with pytest.raises(UserError, match=r"remove `label` \(`label: ` if inherited\)"):
+        dataset_spec("stars", tmp_path)
+    path.write_text(yaml.safe_dump({**stars, "categories": {"label": None, "value": [1, 5]}}))
+    assert [category.name for category in dataset_spec("stars", tmp_path).categories.all()] == ["1", "5"]
+
+
 @pytest.mark.parametrize("base", ["films", "nowhere", ["reviews"]])
 def test_a_spec_extends_another_one_that_is_there(tmp_path: Path, base: Any) -> None:
     write(tmp_path, GOOD)

@@ -286,4 +286,8 @@ class DatasetSpec(Described):
         from_rows = mapping is not None and mapping.candidates is not None
         if kind is not None and not from_rows and not getattr(given, kind) and kind not in given.from_data:
             raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
+        if kind == "value" and (others := [c.kind for c in given.all() if c.kind != kind]):
+            raise ValueError(
+                f"task regression has numbers alone; remove `{others[0]}` (`{others[0]}: ` if inherited)"
+            )
         return given
