@@ -27,7 +27,7 @@ VIEWS = {
     "records": {"record_id", "key", "corpus", "split", "language", "task", "text", "pair", "labels", "source"},
     "categories": {"record_id", "corpus", "split", "index", "name", "kind", "head", "tail", "event"},
     "labels": {"record_id", "corpus", "split", "category"},
-    "spans": {"record_id", "corpus", "split", "start", "end", "category", "text"},
+    "spans": {"record_id", "corpus", "split", "start", "end", "category", "text", "kb_id"},
     "relations": {"record_id", "corpus", "split", "category", "head", "tail", "head_text", "tail_text"},
     "events": {"record_id", "corpus", "split", "index", "category", "trigger"},
     "arguments": {"record_id", "corpus", "split", "event", "role", "text", "argument_event"},

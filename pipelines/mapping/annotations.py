@@ -122,6 +122,8 @@ def _spans(
                 noticed[MERGED] += 1
             if identity is not None:
                 of_id.setdefault(identity, known)
+            if spans[known].kb_id is None:
+                spans[known].kb_id = mention.kb_id
             continue
         first = of_mention[i] = len(spans)
         category = None if index is None or label is None else category_of(label, index)
@@ -130,7 +132,7 @@ def _spans(
             noticed[SEVERAL_LABELS] += 1
         group = None if shared is None and len(fragments) == 1 else _group(spans, shared)
         for start, end in fragments:
-            spans.append(Span(start, end, category, "text", group))
+            spans.append(Span(start, end, category, "text", group, mention.kb_id))
         if here is None:
             at[fragments] = (label, identity, first)
         else:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from pipelines.mapping.body import Body
-from pipelines.mapping.fields import Field, is_words, whole_field
+from pipelines.mapping.fields import Field, as_label, is_words, whole_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mention, Offsets
@@ -25,8 +25,8 @@ _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")
 class Given(Struct, frozen=True, gc=False):
     """What a row says of a mention: `fragments` [start, end) in characters or tokens of the whole text, or `start`
     alone, or neither; `words` where it says them. `kind` is what it is in its row (mention, trigger, argument,
-    ...), `number` which one of the row's, from 0. Without a label it is the labelled one at the same place, if
-    there is one."""
+    ...), `number` which one of the row's, from 0; `kb_id` its id in a knowledge base. Without a label it is the
+    labelled one at the same place, if there is one."""
 
     kind: str
     number: int
@@ -35,6 +35,7 @@ class Given(Struct, frozen=True, gc=False):
     fragments: Fragments | None
     start: int | None
     words: str | None
+    kb_id: str | None = None
 
     @property
     def name(self) -> str:
@@ -49,11 +50,12 @@ def given_field(
     words = _words_field(mention.words)
     start, end = _number(mention.start, offsets.absent_start), _number(mention.end)
     fragments, indices = _pairs_field(mention.fragments), _runs_field(mention.indices)
-    sentence = _number(mention.sentence)
+    sentence, linked = _number(mention.sentence), _kb_id_field(mention.kb_id)
     beyond = 1 if offsets.end == "inclusive" else 0
 
     def given(scope: Scope, body: Body, kind: str, number: int, identity: str | None, label: str | None) -> Given:
         said = words(scope) if words else None
+        kb_id = linked(scope) if linked else None
         if indices:
             found: Fragments | None = indices(scope)
         elif fragments:
@@ -61,15 +63,15 @@ def given_field(
             if beyond:
                 found = tuple((s, e + beyond) for s, e in found)
         elif start is None:
-            return Given(kind, number, identity, label, None, None, said)
+            return Given(kind, number, identity, label, None, None, said, kb_id)
         elif end is None:
-            return Given(kind, number, identity, label, None, start(scope), said)
+            return Given(kind, number, identity, label, None, start(scope), said, kb_id)
         else:
             found = ((start(scope), end(scope) + beyond),)
         if sentence and found:
             base = _first_token(body, sentence(scope))
             found = tuple((base + s, base + e) for s, e in found)
-        return Given(kind, number, identity, label, found, None, said)
+        return Given(kind, number, identity, label, found, None, said, kb_id)
 
     return given
 
@@ -89,6 +91,20 @@ def _words_field(path: str | None) -> Field[str] | None:
         return " ".join(found)
 
     return words
+
+
+def _kb_id_field(path: str | None) -> Field[str | None] | None:
+    """An id, or several, joined as PubTator does; None where there is none."""
+    if path is None:
+        return None
+    get = value(path)
+
+    def kb_id(scope: Scope) -> str | None:
+        found = get(scope)
+        several = found if isinstance(found, list) else [] if found is None else [found]
+        return "|".join(map(as_label, several)) or None
+
+    return kb_id
 
 
 def _number(path: str | None, absent: int | None = None) -> Field[int] | None:

@@ -40,6 +40,8 @@ def described(record: Record) -> Text:
         category = "" if span.category is None else record.categories[span.category].name
         lines.append(f"\n{f'span {i}':12} ", "bold")
         lines.append(f"[{span.start}, {span.end}) {category}: {covered(record, span)!r}", colour(span.category))
+        if span.kb_id is not None:
+            lines.append(f" {span.kb_id}")
     for group, mentions in _clusters(record).items():
         lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
     for relation in record.relations:

@@ -135,7 +135,7 @@ FROM (SELECT record_id, corpus, split, categories, unnest(labels) AS label FROM 
 
 CREATE VIEW spans AS
 SELECT record_id, corpus, split, index, item.start, item."end", categories[item.category + 1].name AS category,
-       covered(text, pair, item) AS text, item.side, item."group"
+       covered(text, pair, item) AS text, item.side, item."group", item.kb_id
 FROM (SELECT record_id, corpus, split, text, pair, categories, unnest(spans) AS item,
              generate_subscripts(spans, 1) - 1 AS index FROM records);
 

@@ -69,7 +69,7 @@ class Mention(Strict):
 
     Its place: `start` with `end` or `words`; `fragments`, a list of [start, end]; `indices`, a list of tokens;
     or `words` alone. `sentence`: the number of the sentence in which token offsets count. Words that are given
-    are compared with the text."""
+    are compared with the text. `kb_id`: its id in a knowledge base, or a list of ids, which are joined by `|`."""
 
     label: Path | None = None
     constant: str | None = Field(default=None, alias="as")
@@ -79,6 +79,7 @@ class Mention(Strict):
     indices: Path | None = None
     words: Path | None = None
     sentence: Path | None = None
+    kb_id: Path | None = None
 
     @model_validator(mode="after")
     def _has_a_place(self) -> Mention:

@@ -44,13 +44,14 @@ class Category(Struct, frozen=True, gc=False):
 
 class Span(Struct, gc=False):
     """A mention. `category` indexes the record's categories; `group` joins the fragments of a discontinuous
-    mention, or the mentions of one cluster."""
+    mention, or the mentions of one cluster; `kb_id` is what the source calls it in a knowledge base."""
 
     start: int
     end: int
     category: int | None = None
     side: Side = "text"
     group: int | None = None
+    kb_id: str | None = None
 
 
 class Relation(Struct, gc=False):
@@ -149,6 +150,7 @@ SPAN = pa.struct(
         pa.field("category", pa.int32()),
         pa.field("side", pa.string(), nullable=False),
         pa.field("group", pa.int32()),
+        pa.field("kb_id", pa.string()),  # absent from older stores, which are read as if it were null
     ]
 )
 RELATION = pa.struct(
