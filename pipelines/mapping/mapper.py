@@ -26,6 +26,7 @@ from pipelines.mapping.fields import (
     text_field,
     words_field,
 )
+from pipelines.mapping.fillers import fillers
 from pipelines.mapping.mentions import MisplacedError, given_field, locate
 from pipelines.mapping.notices import notice
 from pipelines.mapping.paths import Scope, value, values
@@ -102,6 +103,8 @@ def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
 
 def _shape(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Shape:
     """What fills records; `index` makes the look-ups of labels."""
+    if spec.categories.fillers is not None:
+        return fillers(spec, noticed, index)
     if spec.task == "ner" and spec.map.tags is not None:
         return _tagged(spec, index)
     if spec.task == "ner" and spec.map.chunks is not None:

@@ -12,6 +12,7 @@ LONG_WORDS = 4_000  # of a text; an East Asian character counts as a word
 
 NO_TRIGGER = "event without a trigger"
 NO_TRIGGER_OR_ARGUMENT = "event without a trigger or arguments"
+NO_FILLER = "event or argument that no mention stands for"
 NO_CATEGORY = "mention without a category"
 MERGED = "repeated mention, merged with the one before"
 SEVERAL_LABELS = "id whose mentions have different labels"

@@ -227,7 +227,7 @@ class Mapping(Strict):
             )
         forms = _FORMS[task]
         if task == "ner":
-            forms = (set(),) if "chunks" in given else _MENTIONS if "tokens" in given else _MENTIONS[1:]
+            forms = (set(),) if "chunks" in given else _NER if "tokens" in given else _NER[1:]
         if not any(needed <= given - body <= needed | _MAY[task] for needed in forms):
             needed = ", or ".join(" and ".join(sorted(form)) for form in forms) or "nothing else"
             may = f" (and may have {', '.join(sorted(_MAY[task]))})" if _MAY[task] else ""
@@ -242,7 +242,7 @@ class Mapping(Strict):
 
 
 _BODY = {"text", "tokens", "chunks"}
-_MENTIONS = ({"tags"}, {"spans"}, {"standoff"})
+_NER = ({"tags"}, {"spans"}, {"standoff"}, {"events"}, {"events", "spans"})
 # What each task is mapped from, beside the text: one of these sets, whole.
 _FORMS: dict[Task, tuple[set[str], ...]] = {
     "classification": ({"label"}, {"candidates", "candidate_flags"}),
@@ -250,7 +250,7 @@ _FORMS: dict[Task, tuple[set[str], ...]] = {
     "pair": ({"pair", "label"}, {"pair", "candidates", "candidate_flags"}),
     "choice": ({"candidates", "label"}, {"candidates", "candidate_flags"}),
     "regression": ({"value"},),
-    "ner": _MENTIONS,
+    "ner": _NER,
     "relation": ({"standoff"}, {"relations"}, {"token_relations"}),
     "event": ({"standoff"}, {"events"}),
     "coref": ({"spans"}, {"standoff"}),

@@ -108,7 +108,8 @@ Names = Annotated[
 class Categories(Strict):
     """The candidate categories of every record: source label -> natural name, in order. Labels of one name are
     one category. Where labels are given without names, `names` makes them. Of the kinds in `from_data`, the
-    categories are the labels that the data has; `label: from_data` is short for it."""
+    categories are the labels that the data has; `label: from_data` is short for it. `fillers`, such as
+    "{role} of the {event}", makes role fillers the mentions of task ner: they are the only categories then."""
 
     names: NameRules = NameRules()
     from_data: list[OpenKind] = Field(default_factory=list)
@@ -117,6 +118,7 @@ class Categories(Strict):
     relation: list[RelationType] = Field(default_factory=list)
     event: dict[str, EventType] = Field(default_factory=dict)
     value: list[float] = Field(default_factory=list)  # buckets of a regression, ascending
+    fillers: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -146,6 +148,13 @@ class Categories(Strict):
         names = {kind: {label: self.names.name(label) for label in found} for kind, found in labels.items()}
         return self.model_copy(update=names)
 
+    @field_validator("fillers")
+    @classmethod
+    def _names_role_and_event(cls, given: str | None) -> str | None:
+        if given is not None and not ("{role}" in given and "{event}" in given):
+            raise ValueError(f"expected a name with {{role}} and {{event}} in it, got {given!r}")
+        return given
+
     @field_validator("value")
     @classmethod
     def _ascends(cls, given: list[float]) -> list[float]:
@@ -159,8 +168,15 @@ class Categories(Strict):
         tail = relation.tail and self.entity[relation.tail]
         return Category(relation.name, "relation", head=head, tail=tail)
 
+    def filler(self, role: str, event: str) -> Category:
+        """The category of what fills a role of an event, where fillers are mentions."""
+        return Category((self.fillers or "").replace("{role}", role).replace("{event}", event), "entity")
+
     def all(self) -> tuple[Category, ...]:
         """Labels, entities, relations, events, the roles event by event, then values, each once."""
+        if self.fillers is not None:
+            named = ((role, event.name) for event in self.event.values() for role in event.roles.values())
+            return tuple(dict.fromkeys(self.filler(role, event) for role, event in named))
         return tuple(
             dict.fromkeys(
                 (
@@ -189,6 +205,17 @@ class Categories(Strict):
 
 def _is_labels(given: Any) -> TypeGuard[list[str]]:
     return isinstance(given, list) and all(isinstance(label, str) for label in given)
+
+
+def _wrong_fillers(task: Task | None, mapping: Mapping | None, given: Categories) -> str | None:
+    """Why the fillers of roles are no mentions here, or events no mentions without."""
+    if mapping is None:
+        return None
+    if given.fillers is not None and (task != "ner" or not (mapping.events or mapping.standoff)):
+        return "`fillers` is for task ner with `events` or `standoff` in `map`"
+    if given.fillers is None and task == "ner" and mapping.events:
+        return 'task ner with `events` needs `fillers`, such as "{role} of the {event}"'
+    return None
 
 
 # The kinds of category that a task cannot do without.
@@ -283,6 +310,9 @@ class DatasetSpec(Described):
     def _has_what_the_task_needs(cls, given: Categories, info: ValidationInfo) -> Categories:
         kind = NEEDED_KIND.get(info.data.get("task", "text"))
         mapping: Mapping | None = info.data.get("map")
+        if wrong := _wrong_fillers(info.data.get("task"), mapping, given):
+            raise ValueError(wrong)
+        kind = kind if given.fillers is None else "event"
         from_rows = mapping is not None and mapping.candidates is not None
         if kind is not None and not from_rows and not getattr(given, kind) and kind not in given.from_data:
             raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")

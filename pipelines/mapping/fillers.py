@@ -1,0 +1,58 @@
+"""Role fillers of events as mentions, each named by its role and event: events that have no trigger train so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from pipelines.mapping.annotations import annotated
+from pipelines.mapping.census import Index
+from pipelines.mapping.notices import NO_FILLER
+from pipelines.mapping.paths import Scope
+from pipelines.mapping.refused import RefusedError
+from ubert.schema.record import Argument, Event, Mismatch, Record, Span
+from ubert.schema.spec import DatasetSpec
+
+
+def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[[Scope, Record], list[Mismatch]]:
+    """What fills a record with the fillers of a row's events. An argument that is another event is filled by that
+    one's trigger. `noticed` counts what no mention stands for: events without arguments, and arguments that are
+    events without a trigger."""
+    of_events = spec.categories.model_copy(update={"fillers": None})
+    fill_events = annotated(spec.model_copy(update={"task": "event", "categories": of_events}), noticed, index)
+    known, place = of_events.all(), {category: i for i, category in enumerate(spec.categories.all())}
+    entity = {
+        i: place[spec.categories.filler(role.name, role.event or "")]
+        for i, role in enumerate(known)
+        if role.kind == "role"
+    }
+
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
+        mismatches = fill_events(scope, record)
+        if record.relations:
+            detail = f"{len(record.relations)} relations; name them in `ignore` of the spec to leave them out"
+            raise RefusedError("annotation that a record cannot hold", detail)
+        found: dict[tuple[int, int, int], Span] = {}
+        for event in record.events:
+            noticed[NO_FILLER] += not event.arguments
+            for argument in event.arguments:
+                filler = _span(argument, record.events)
+                noticed[NO_FILLER] += filler is None
+                for start, end, group, kb_id in () if filler is None else _whole(record, filler):
+                    category = entity[argument.role]
+                    found.setdefault((start, end, category), Span(start, end, category, "text", group, kb_id))
+        record.spans, record.events = list(found.values()), []
+        return mismatches
+
+    return fill
+
+
+def _span(argument: Argument, events: list[Event]) -> int | None:
+    return argument.span if argument.event is None else events[argument.event].trigger
+
+
+def _whole(record: Record, first: int) -> list[tuple[int, int, int | None, str | None]]:
+    """The places of all spans of a mention, or of all mentions of an entity."""
+    group = record.spans[first].group
+    same = [record.spans[first]] if group is None else [span for span in record.spans if span.group == group]
+    return [(span.start, span.end, span.group, span.kb_id) for span in same]
