@@ -12,10 +12,13 @@ from pipelines.drafting.guess import Guess, hint
 Fields = dict[str, Field]
 OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # what options are called
 
+# Ends of names of fields that say why an answer is right, and so give it away.
+EXPLAINS = ("rationale", "explanation", "justification", "solution", "fact", "evidence")
+
 
 def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     """A right one of several options, which each row has itself."""
-    marked = "label answer answerkey gold correct answer_idx correct_answer_idx solution answerid ans"
+    marked = "label labels answer answerkey gold correct answer_idx correct_answer_idx solution answerid ans"
     labels = [f for f in fields.values() if f.flat and f.all(str, int) and hint(f.name, marked)]
     labels = sorted((f for f in labels if f.rows >= 0.9 * f.of), key=lambda f: -hint(f.name, marked))
     if not labels:  # a letter or a number may say which
@@ -25,9 +28,12 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         for label in labels[:2]:
             if label.path in own or not _points(fields, label, options):
                 continue
-            others = [text for text in texts if text.path.split("[]")[0] not in own]
+            others = [text for text in texts if text.path != label.path and text.path.split("[]")[0] not in own]
             asked = [text for text in others if hint(text.name, "question query stem") or _asks(text)]
-            rest = [text for text in others if text not in asked]
+            asked.sort(key=lambda text: not _is_beside(text, own))
+            rest = [text for text in others if text not in asked and not (asked and _explains(text))]
+            if not asked and "question" in fields and fields["question"].all(str):  # of a word: cause, effect
+                asked = [fields["question"]]
             why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
             if not asked and len(rest) == 2:
                 rest.sort(key=lambda field: -field.length)
@@ -36,6 +42,16 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             if body:
                 pair: dict[str, Any] = {"pair": body[1]} if len(body) > 1 else {}
                 yield Guess("choice", {"text": body[0], **pair, **options, "label": label.path}, 0.995, why)
+
+
+def _is_beside(text: Field, own: set[str]) -> bool:
+    """Whether a text is in the object that holds the options."""
+    parent = text.path.rpartition(".")[0]
+    return bool(parent) and any(path.startswith(f"{parent}.") for path in own)
+
+
+def _explains(text: Field) -> bool:
+    return text.name.rstrip("0123456789").endswith(EXPLAINS)
 
 
 def _asks(text: Field) -> bool:
@@ -68,7 +84,7 @@ def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
 
 def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
     """Whether a label says which of the options; keys of options in fields are made those of the label."""
-    said = {str(value) for value in label.values}
+    said = {str(value) for value in label.values} - {"-1"}  # which stands for no label
     candidates = options["candidates"]
     if isinstance(candidates, dict):
         paths = list(candidates.values())

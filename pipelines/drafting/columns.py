@@ -15,7 +15,7 @@ Proposal = tuple[dict[str, Any], float, str]
 
 def conll(text: str) -> Iterator[Proposal]:
     """Options of `conll` for a text of columns, with a score and a reason."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     filled = [line for line in lines if line.strip()]
     blank = len(lines) - len(filled)
     if len(filled) < 4 or not blank:

@@ -29,12 +29,16 @@ def tables(text: str) -> Iterator[Proposal]:
         return
     quoted = text.count('"') >= 2
     for sign, word in SEPARATORS.items():
-        if sum(sign in line for line in lines) < 0.9 * len(lines):
+        having = sum(sign in line for line in lines) / len(lines)
+        if having < (0.3 if quoted else 0.9):
             continue
-        ways = ("csv", "none") if sign != "\t" or _closes_fields(lines, sign) else ("none", "csv")
-        for place, quoting in enumerate(ways if quoted else ("none",)):
-            rows = _rows(lines, sign, quoting)
-            yield from _table(rows, sign, quoting, word, 0.01 * place)
+        rows = {"none": [line.split(sign) for line in lines]} if having >= 0.9 else {}
+        stray = 0
+        if quoted:
+            rows["csv"], stray = _csv_rows(lines, sign)
+        plain_first = sign == "\t" and (stray or not _closes_fields(lines, sign))
+        for place, quoting in enumerate(sorted(rows, reverse=bool(plain_first))):
+            yield from _table(rows[quoting], sign, quoting, word, 0.01 * place)
     yield from _labelled_lines(lines)
 
 
@@ -45,11 +49,11 @@ def _closes_fields(lines: list[str], sign: str) -> bool:
     return around > 0 and open_ <= 0.3 * around
 
 
-def _rows(lines: list[str], sign: str, quoting: str) -> Rows:
-    if quoting == "none":
-        return [line.split(sign) for line in lines]
-    read = records(io.StringIO("\n".join(lines) + "\n", newline=""), sign)
-    return [fields for _, fields in read if isinstance(fields, list) and fields]
+def _csv_rows(lines: list[str], sign: str) -> tuple[Rows, int]:
+    """Rows whose quoted fields may hold line ends, and how many lines are none for a stray quote."""
+    read = [fields for _, fields in records(io.StringIO("\n".join(lines) + "\n", newline=""), sign) if fields]
+    rows = [fields for fields in read if isinstance(fields, list)]
+    return rows, len(read) - len(rows)
 
 
 def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Iterator[Proposal]:

@@ -19,6 +19,7 @@ LABEL = (
     "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
     "rating stars decision relation classification value type is"
 )
+NO_TEXT = "id idx url link path file date template templ"
 VALUE = "score label value similarity complexity valence intensity rating relatedness gold v"
 PAIRS = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence0", "sentence1"), ("question1", "question2"),
@@ -33,11 +34,14 @@ WRITTEN = (
 )  # fmt: skip
 
 
+_TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a word with its tag: Oslo\\B
+
+
 def texts_of(fields: Fields) -> list[Field]:
     """Fields that may be the text, likeliest first."""
     found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
-    found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, "id idx url link path file date")]
-    found = [f for f in found if not all(TAG.fullmatch(word) for value in f.values[:20] for word in value.split())]
+    found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, NO_TEXT)]
+    found = [f for f in found if not all(_TAGGED.fullmatch(w) for value in f.values[:20] for w in value.split())]
     return sorted(found, key=lambda f: (-(hint(f.name, TEXT) + 0.4 * f.flat + min(f.length, 300) / 1000),))
 
 
@@ -50,7 +54,12 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
     """Fields that may be the label, with how likely each is."""
     found = []
     for field in fields.values():
-        if not field.is_label or field.rows < 0.3 * field.of or hint(field.name, "id idx split source url pmid"):
+        if (
+            not field.is_label
+            or field.is_number
+            or field.rows < 0.3 * field.of
+            or hint(field.name, "id idx split source url pmid")
+        ):
             continue  # a split may have been published without labels
         named = hint(field.name, LABEL)
         few = 0.2 * (1 - math.log(field.distinct + 1) / math.log(300))
@@ -152,12 +161,12 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                 why = f"{field.path} leads to one or more of few labels"
                 yield Guess("multilabel", _m(texts[0].path, field), 0.4 + 0.3 * named, (why,))
         elif field.flat and field.all(str) and field.path != texts[0].path:
-            for sign in (",", "|", ";", "#"):
+            for sign in (", ", ",", "|", ";", "#"):
                 parts = {part for value in field.values for part in value.split(sign)}
                 some = sum(sign in value for value in field.values)
                 if some > 0 and len(parts) <= 150 and len(parts) < len(field.values) / 2 and _are_short(parts):
                     why = f"{sign!r} stands between labels of {field.path}"
-                    score = 0.62 + 0.35 * named
+                    score = 0.6 + 0.37 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
                     break
 
@@ -173,11 +182,25 @@ def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         score = 0.45 + 0.4 * hint(field.name, VALUE)
         why = (f"{field.path} holds numbers with fractions",)
         others = [text for text in texts if text.path != field.path]
+        if others and (word := _word_of(others[0], fields)):
+            about = (*why, f"{word.path} is a part of {others[0].path}")
+            mapping = {"text": others[0].path, "pair": word.path, "value": field.path}
+            yield Guess("regression", mapping, score + 0.05, about)
         for text, pair, named in _pairs(others, fields, field)[:1]:
             more = 0.12 if named or len([t for t in others if t.flat]) == 2 else 0
             yield Guess("regression", {"text": text.path, "pair": pair, "value": field.path}, score + more, why)
         if others:
             yield Guess("regression", {"text": others[0].path, "value": field.path}, score, why)
+
+
+def _word_of(text: Field, fields: Fields) -> Field | None:
+    """The field of the word or phrase of a text that a row is about."""
+    about = [f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "token word phrase target term")]
+    for field in about:
+        both = list(zip(field.values, text.values, strict=False))
+        if field.rows == text.rows and sum(word in value for word, value in both) >= 0.95 * len(both):
+            return field
+    return None
 
 
 def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:

@@ -1,0 +1,104 @@
+"""Which field a draft takes for what: options and questions, numbers, several labels, tables with line ends."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_drafting import NOUNS, mirror, put, sentence, spec_of
+
+from ubert.schema.spec import DatasetSpec
+
+RNG = random.Random(7)
+
+
+def drafted(tmp_path: Path, rows: list[dict[str, Any]]) -> DatasetSpec:
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    return spec_of(tmp_path, put(mirror(tmp_path), "train.jsonl", lines))
+
+
+def test_what_explains_an_answer_is_no_part_of_the_question(tmp_path: Path) -> None:
+    rows = []
+    for n in range(60):
+        options = [{"label": "AB"[i], "text": noun} for i, noun in enumerate(RNG.sample(NOUNS, 2))]
+        asked = f"What did someone leave in the rain on day {n}?"
+        question = {"stem": asked, "choices": options}
+        shown = f"{asked} (A) {options[0]['text']} (B) {options[1]['text']}?"
+        rows.append(
+            {
+                "fact1": sentence(RNG),
+                "combinedfact": sentence(RNG),
+                "shown_question": shown,
+                "question": question,
+                "answerKey": "AB"[n % 2],
+            }
+        )
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.pair) == ("choice", ["question.stem"], None)
+
+
+def test_a_question_of_one_word_goes_with_its_premise(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "premise": sentence(RNG),
+            "question": ["cause", "effect"][n % 2],
+            "choice1": sentence(RNG),
+            "choice2": sentence(RNG),
+            "label": RNG.randrange(2),
+        }
+        for n in range(60)
+    ]
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.pair) == ("choice", ["premise"], ["question"])
+
+
+@pytest.mark.parametrize("step", [5, 50])
+def test_fractions_are_numbers_however_few_there_are(tmp_path: Path, step: int) -> None:
+    rows = [{"text": sentence(RNG), "label": RNG.randrange(step + 1) / step} for _ in range(120)]
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.value) == ("regression", ["text"], "label")
+
+
+def test_a_number_for_a_word_of_the_text_has_that_word_as_its_pair(tmp_path: Path) -> None:
+    rows = []
+    for _ in range(80):
+        text = sentence(RNG)
+        rows.append({"sentence": text, "token": RNG.choice(text.split()), "complexity": RNG.random()})
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.pair) == ("regression", ["sentence"], ["token"])
+
+
+def test_labels_may_stand_between_commas_and_spaces(tmp_path: Path) -> None:
+    lines = [
+        f"On day {n} {sentence(RNG)}\t{', '.join(map(str, sorted(RNG.sample(range(8), 1 + n % 3))))}"
+        for n in range(200)
+    ]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.tsv", "\n".join(lines) + "\n"))
+    assert (spec.task, spec.map.label_separator) == ("multilabel", ", ")
+    assert set(spec.categories.label) == set(map(str, range(8)))
+
+
+def test_most_rows_of_a_table_may_go_over_several_lines(tmp_path: Path) -> None:
+    rows = [f'{["joy", "fear"][n % 2]},"{sentence(RNG)}  \nand then\n{sentence(RNG)}",' for n in range(90)]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", "\n".join(rows) + "\n"))
+    assert (spec.format, spec.task, set(spec.categories.label)) == ("table", "classification", {"joy", "fear"})
+
+
+def test_columns_without_blank_lines_are_a_table(tmp_path: Path) -> None:
+    rows = [f"{n}\t{sentence(RNG)}\t{['OFF', 'NOT'][n % 2]}\t{['UNT', 'TIN'][n % 3 % 2]}" for n in range(200)]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.tsv", "\n".join(rows) + "\n"))
+    assert spec.format == "table"
+
+
+def test_templates_and_tagged_copies_are_no_second_text(tmp_path: Path) -> None:
+    rows = []
+    for n in range(80):
+        text = sentence(RNG)
+        tagged = " ".join(f"{word}\\{'B' if word in NOUNS else 'O'}" for word in text.split())
+        template = "someone left the [NOUN] in [PLACE] on a rainy day"
+        rows.append({"case": text, "tagged": tagged, "case_templ": template, "label": ["good", "bad"][n % 2]})
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text) == ("classification", ["case"])
