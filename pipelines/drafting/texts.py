@@ -34,7 +34,7 @@ WRITTEN = (
 )  # fmt: skip
 
 
-_TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a word with its tag: Oslo\\B
+_TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a word with its tag, as in Oslo/B
 
 
 def texts_of(fields: Fields) -> list[Field]:
@@ -164,7 +164,12 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             for sign in (", ", ",", "|", ";", "#"):
                 parts = {part for value in field.values for part in value.split(sign)}
                 some = sum(sign in value for value in field.values)
-                if some > 0 and len(parts) <= 150 and len(parts) < len(field.values) / 2 and _are_short(parts):
+                if (
+                    some >= 0.05 * len(field.values)
+                    and len(parts) <= 150
+                    and len(parts) < len(field.values) / 2
+                    and _are_short(parts)
+                ):
                     why = f"{sign!r} stands between labels of {field.path}"
                     score = 0.6 + 0.37 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
