@@ -189,6 +189,11 @@ def test_a_record_is_drawn_with_its_spans_relations_events_and_labels(client: Te
     squeezed = " ".join(page.words.split())
     assert "Ada Marlow works for The University of Ostrava Press" in squeezed
     assert "hiring hired employee Ada Marlow" in squeezed
+    assert "path" in page.elements
+    targets = [link[1:] for link in page.links if "-" in link and link.startswith("#")]
+    assert [page.found[target].strip() for target in targets] == [
+        "hired", "Ada Marlow", "Ada Marlow", "The University of Ostrava Press",
+    ]  # fmt: skip
     page = read(client, "/corpora/numbers")
     assert "number 0" in page.words and "even" in page.words
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipelines.report.records import BEFORE, FEW, Passage, shown
+from pipelines.report.records import BEFORE, FEW, Part, Passage, shown
 from pipelines.report.visible import fitted, shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
@@ -129,7 +130,7 @@ def test_what_is_known_of_a_record_is_said(
 ) -> None:
     said = shown(replace(BLANK, **changes)).facts  # type: ignore[arg-type]
     of_role = [
-        (fact.name, *([words for role, words in fact.parts if role == wanted] for wanted in ("chosen", "words")))
+        (fact.name, *([part.words for part in fact.line if part.role == wanted] for wanted in ("chosen", "words")))
         for fact in said
     ]
     assert of_role == facts
@@ -138,7 +139,7 @@ def test_what_is_known_of_a_record_is_said(
 def test_what_is_left_out_of_a_list_is_counted() -> None:
     spans = [Span(0, 3, 0), Span(21, 26, 1)]
     facts = shown(replace(BLANK, spans=spans, relations=[Relation(0, 1, 2)] * (FEW.items + 5))).facts
-    assert facts[-1].parts == [("words", "and 5 more")]
+    assert facts[-1].parts == [Part("words", "and 5 more")]
     assert len(facts) == FEW.items + 1
 
 
@@ -147,3 +148,26 @@ def test_characters_that_steer_a_terminal_or_turn_a_line_are_named() -> None:
     assert visible("שלום \u200f 人") == "שלום \u200f 人"
     assert shortened("abcdef", 4) == "abcd… (+2)"
     assert (fitted("人人人人", 5), fitted("two\nlines", 20), fitted("abcdef", 4)) == ("人人…", "two lines", "abc…")
+
+
+def test_an_event_is_a_frame_and_its_arguments_lead_to_what_they_name() -> None:
+    spans = [Span(4, 7, 0), Span(0, 3, 1)]
+    events = [Event(0, 0, [Argument(1, span=1)]), Event(0, 0, [Argument(2, event=0)])]
+    record = shown(replace(BLANK, spans=spans, events=events))
+    first, second = record.facts
+    [(role, filler)] = second.arguments
+    assert (role.words, filler.words, filler.anchor) == ("title", "event 0", first.anchor)
+    assert {part.anchor for fact in record.facts for part in fact.line} - {""} <= record.anchors
+
+
+def test_arcs_that_need_the_same_room_do_not_touch() -> None:
+    spans = [Span(21, 26, 1), Span(0, 3, 0), Span(8, 17, 2)]
+    relations = [Relation(1, 0, 0), Relation(1, 2, 0), Relation(2, 1, 1), Relation(2, 0, 2), Relation(0, 0, 0)]
+    found = shown(replace(BLANK, spans=spans, relations=relations)).arcs
+    assert found and [box.words for box in found.boxes] == ["Ann", "the queen", "Spain"]
+    assert len(found.arcs) == len(relations)
+    for one, other in combinations(found.arcs, 2):
+        apart = one.reach[1] < other.reach[0] or other.reach[1] < one.reach[0]
+        assert apart or one.height != other.height
+    assert all(found.left <= arc.reach[0] and arc.reach[1] <= found.right for arc in found.arcs)
+    assert shown(BLANK).arcs is None

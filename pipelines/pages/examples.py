@@ -57,7 +57,7 @@ def drawn(record: Record) -> str:
 
 def _words(fact: Fact) -> Iterator[str]:
     """Yield the words of a fact, but only the right ones of labels and options."""
-    for role, words in fact.parts:
+    for role, words, _ in fact.line:
         if role == "chosen" or not fact.name.startswith(("label", "option")):
             yield shortened(words, WORDS)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from pipelines.report.arcs import Arcs, arcs
 from pipelines.report.visible import shortened, visible
 from ubert.schema.checks import covered
-from ubert.schema.record import Event, Record, Side, Span
+from ubert.schema.record import Event, Record, Side, Span, sampling_key
 
 BEFORE = 200  # characters that are shown before the first mention if it is far into the text
 WORDS = 160  # limit of one item in characters
@@ -30,14 +31,15 @@ FEW, ALL = Most(), Most(200_000, 5_000)
 class Mark:
     """A mention, or a part of one that crosses another.
 
-    `span` is its index in the record, and `height` the depth of the marks inside it. `label` is empty except at
-    the last part of the mention.
+    `span` is its index in the record, and `height` the depth of the marks inside it. `label` and `anchor`, the id of
+    the mention in the page, are empty except at the last part of the mention.
     """
 
     span: int
     colour: int
     style: int
     label: str
+    anchor: str = ""
     height: int = 0
 
 
@@ -62,12 +64,33 @@ class Passage:
     elsewhere: int
 
 
+class Part(NamedTuple):
+    """Words of a fact. A role is `words`, `category` or `chosen`.
+
+    `anchor` is the id in the page of the mention or event that the words name.
+    """
+
+    role: str
+    words: str
+    anchor: str = ""
+
+
 @dataclass(frozen=True)
 class Fact:
-    """One line below the text. `parts` are pairs (role, words); a role is `words`, `category` or `chosen`."""
+    """What is known about a record, below its text.
+
+    An event has an `anchor` of its own and a (role, filler) for each argument. Other facts have only `parts`.
+    """
 
     name: str
-    parts: list[tuple[str, str]]
+    parts: list[Part]
+    anchor: str = ""
+    arguments: list[tuple[Part, Part]] = field(default_factory=list)
+
+    @property
+    def line(self) -> list[Part]:
+        """All parts in one line."""
+        return self.parts + [part for argument in self.arguments for part in argument]
 
 
 @dataclass(frozen=True)
@@ -81,6 +104,13 @@ class Shown:
     passages: list[Passage]
     legend: list[Mark]
     facts: list[Fact]
+    arcs: Arcs | None
+
+    @property
+    def anchors(self) -> set[str]:
+        """The ids of the mentions and events on the page, to which a link can lead."""
+        pieces = (piece for passage in self.passages for piece in passage.pieces)
+        return {piece.mark.anchor for piece in pieces if piece.mark} | {fact.anchor for fact in self.facts}
 
 
 def shown(record: Record, most: Most = FEW) -> Shown:
@@ -94,6 +124,7 @@ def shown(record: Record, most: Most = FEW) -> Shown:
         passages=[_passage(record, side, most.characters) for side in sides],
         legend=_legend(record),
         facts=list(_facts(record, most)),
+        arcs=arcs(record, most.items, lambda span: _look(record, span) % COLOURS),
     )
 
 
@@ -160,7 +191,8 @@ def _finished(pieces: list[Piece]) -> list[Piece]:
                 heights[opened[-1]] = max(heights[opened[-1]], heights[inner] + 1)
 
     def finished(i: int, mark: Mark) -> Mark:
-        return replace(mark, height=min(heights[i], HEIGHTS), label=mark.label if last[mark.span] == i else "")
+        whole = mark if last[mark.span] == i else replace(mark, label="", anchor="")
+        return replace(whole, height=min(heights[i], HEIGHTS))
 
     return [
         replace(piece, mark=finished(i, piece.mark)) if piece.mark else piece for i, piece in enumerate(pieces)
@@ -177,64 +209,69 @@ def _mark(record: Record, index: int) -> Mark:
     names = [] if span.category is None or record.task == "qa" else [record.categories[span.category].name]
     group = [] if span.group is None else [f"#{span.group}"]
     look = _look(record, span)
-    return Mark(index, look % COLOURS, look // COLOURS % STYLES, shortened(" ".join(names + group), 40))
+    label = shortened(" ".join(names + group), 40)
+    return Mark(index, look % COLOURS, look // COLOURS % STYLES, label, _anchor(record, index))
+
+
+def _anchor(record: Record, span: int | str) -> str:
+    return f"{sampling_key(record.record_id):x}-{span}"
 
 
 def _facts(record: Record, most: Most) -> Iterator[Fact]:
     yield from _answers(record, most)
     if record.value is not None:
-        yield Fact("value", [("chosen", f"{record.value:g}")])
+        yield Fact("value", [Part("chosen", f"{record.value:g}")])
     if record.target is not None:
-        yield Fact("target", [("words", shortened(record.target, most.characters))])
-    relations = [
-        [
-            _words(record, relation.head),
-            ("category", _name(record, relation.category)),
-            _words(record, relation.tail),
-        ]
-        for relation in record.relations[: most.items]
-    ]
-    yield from (Fact("relation", parts) for parts in relations)
-    yield from (Fact(f"event {i}", _event(record, event)) for i, event in enumerate(record.events[: most.items]))
+        yield Fact("target", [Part("words", shortened(record.target, most.characters))])
+    for relation in record.relations[: most.items]:
+        category = Part("category", _name(record, relation.category))
+        yield Fact("relation", [_words(record, relation.head), category, _words(record, relation.tail)])
+    yield from (_event(record, i, event) for i, event in enumerate(record.events[: most.items]))
     left = max(0, len(record.relations) - most.items) + max(0, len(record.events) - most.items)
     if left:
-        yield Fact("", [("words", f"and {left:,} more")])
+        yield Fact("", [Part("words", f"and {left:,} more")])
 
 
 def _answers(record: Record, most: Most) -> Iterator[Fact]:
     match record.task:
         case "qa":
             yield from (
-                Fact("question", [("category", shortened(c.name, most.characters))]) for c in record.categories
+                Fact("question", [Part("category", shortened(c.name, most.characters))]) for c in record.categories
             )
-            answers = [("chosen", shortened(covered(record, span), WORDS)) for span in record.spans[: most.items]]
-            yield Fact("answer", answers or [("words", "none in the text")])
+            answers = [
+                Part("chosen", shortened(covered(record, span), WORDS)) for span in record.spans[: most.items]
+            ]
+            yield Fact("answer", answers or [Part("words", "none in the text")])
         case "choice":
             for i, option in enumerate(record.categories[: most.items]):
                 role = "chosen" if i in record.labels else "words"
-                yield Fact(f"option {i + 1}", [(role, shortened(option.name, WORDS))])
+                yield Fact(f"option {i + 1}", [Part(role, shortened(option.name, WORDS))])
         case "classification" | "multilabel" | "pair":
             others = [i for i in range(len(record.categories)) if i not in record.labels]
             few = others if len(others) <= most.items else []
-            parts = [("chosen", _name(record, i)) for i in record.labels] or [("words", "none")]
-            parts += [("words", _name(record, i)) for i in few]
-            yield Fact("label", parts if few else [*parts, ("words", f"of {len(record.categories):,}")])
+            parts = [Part("chosen", _name(record, i)) for i in record.labels] or [Part("words", "none")]
+            parts += [Part("words", _name(record, i)) for i in few]
+            yield Fact("label", parts if few else [*parts, Part("words", f"of {len(record.categories):,}")])
 
 
-def _event(record: Record, event: Event) -> list[tuple[str, str]]:
-    parts = [("category", _name(record, event.category))]
+def _event(record: Record, index: int, event: Event) -> Fact:
+    parts = [Part("category", _name(record, event.category))]
     if event.trigger is not None:
         parts.append(_words(record, event.trigger))
-    for argument in event.arguments:
-        parts.append(("category", _name(record, argument.role)))
-        parts.append(
-            ("words", f"event {argument.event}") if argument.span is None else _words(record, argument.span)
+    arguments = [
+        (
+            Part("category", _name(record, argument.role)),
+            Part("words", f"event {argument.event}", _anchor(record, f"event-{argument.event}"))
+            if argument.span is None
+            else _words(record, argument.span),
         )
-    return parts
+        for argument in event.arguments
+    ]
+    return Fact(f"event {index}", parts, _anchor(record, f"event-{index}"), arguments)
 
 
-def _words(record: Record, span: int) -> tuple[str, str]:
-    return "words", shortened(covered(record, record.spans[span]), WORDS)
+def _words(record: Record, span: int) -> Part:
+    return Part("words", shortened(covered(record, record.spans[span]), WORDS), _anchor(record, span))
 
 
 def _name(record: Record, category: int) -> str:
