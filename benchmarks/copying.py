@@ -18,7 +18,8 @@ from pathlib import Path
 from measure import report
 
 import ubert
-from pipelines.models.evaluate import find_checkpoint, read_records
+from pipelines.models.evaluate import read_records
+from pipelines.models.find import find_checkpoint
 from pipelines.store.storage import place
 from pipelines.store.store import Store
 from ubert.evaluation import metric

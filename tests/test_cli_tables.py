@@ -23,6 +23,7 @@ from worlds import put_corpus
 import pipelines.jobs
 import pipelines.mixtures.mix
 import pipelines.models.evaluate
+import pipelines.models.find
 import pipelines.models.thresholds
 import pipelines.probe.probe
 import pipelines.shards.shard
@@ -97,7 +98,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module, name, result in (
         (pipelines.training.pretrain, "pretrain", checkpoint),
         (compare, "comparison_table", pa.table({"corpus": ["reviews"], "before": [0.1]})),
-        (pipelines.models.evaluate, "find_checkpoint", checkpoint),
+        (pipelines.models.find, "find_checkpoint", checkpoint),
         (pipelines.models.evaluate, "evaluate", RESULT),
         (
             pipelines.models.thresholds,

@@ -20,7 +20,8 @@ from waiting import HANGS
 
 import ubert
 from pipelines.cli import app
-from pipelines.models.evaluate import evaluate, find_checkpoint
+from pipelines.models.evaluate import evaluate
+from pipelines.models.find import find_checkpoint
 from pipelines.models.inputs import plain_lines, read_inputs
 from pipelines.models.predict import comma_separated
 from pipelines.shards.round_trip import markdown, round_trip

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli import app
-from pipelines.models.evaluate import find_checkpoint
+from pipelines.models.find import find_checkpoint
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.training import loop

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -330,3 +332,14 @@ def test_the_command_serves_until_it_is_interrupted(checkpoint: Path, tmp_path: 
         )
         assert answer.status_code == 200 and answer.json()["model"] == checkpoint.name
         assert requests.get(f"{address}/v1/model", timeout=HANGS).status_code == 401
+
+
+@pytest.mark.slow  # loads torch in a process of its own
+def test_a_server_loads_its_model_without_what_only_corpora_need(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pipelines.serving.run import open_predictor; "
+        f"open_predictor(Path('universal-small'), Path({str(tmp_path)!r}), 'auto'); "
+        "print({'ray', 'duckdb', 'pandas', 'pyarrow.dataset'} & {*sys.modules})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS)
+    assert ended.stdout.strip() == "set()", ended.stderr

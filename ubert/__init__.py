@@ -28,14 +28,17 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     Raises:
         UserError: there is no checkpoint, or it is damaged.
     """
-    # Imported here so that `import ubert` doesn't load torch.
-    from ubert.inference.predictor import Predictor
-    from ubert.training import checkpoint as checkpoints
+    from ubert.schema.collector import paused_collector
 
-    directory = checkpoint(path)
-    if verify:
-        checkpoints.verify(directory)
-    return Predictor.load(directory, precision=precision)
+    with paused_collector():
+        # Imported here so that `import ubert` doesn't load torch.
+        from ubert.inference.predictor import Predictor
+        from ubert.training import checkpoint as checkpoints
+
+        directory = checkpoint(path)
+        if verify:
+            checkpoints.verify(directory)
+        return Predictor.load(directory, precision=precision)
 
 
 def pipeline(task: str, model: str | Path = "universal-small", **settings: Any) -> Callable[..., Any]:

@@ -37,7 +37,7 @@ def generate(
 
     Example: ubert generate questions --instruction "write the question that has this answer" --input texts.jsonl
     """
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
     from pipelines.models.generate import generate as job
     from ubert.inference.beam import Search
 

@@ -110,7 +110,7 @@ def evaluate(
     Example: ubert evaluate questions --corpus squad2_questions --split validation --beams 1
     """
     from pipelines.models.evaluate import evaluate as job
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
     from pipelines.models.predict import overlap_policies
     from ubert.inference.beam import Search
 
@@ -164,7 +164,7 @@ def threshold(
 
     Example: ubert threshold universal-small --mixture universal-small --limit 200
     """
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
     from pipelines.models.predict import overlap_policies
     from pipelines.models.thresholds import fit, measurable
     from pipelines.specs import mixture as load_mixture
@@ -233,7 +233,7 @@ def pack(
     Example: ubert pack shop shop-small
     """
     import ubert
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
     from ubert.training.packed import pack as job
 
     folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
@@ -255,7 +255,7 @@ def card(
     Example: ubert card universal-small --out README.md
     """
     from pipelines.models.card import model_card
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
 
     found = find_checkpoint(checkpoint, root)
     text = model_card(found, name or checkpoint.name, root)
@@ -279,7 +279,7 @@ def export(
     Example: ubert export mit_movie mit_movie.onnx
     """
     import ubert
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
     from ubert.model.onnx import export as job
 
     job(ubert.load(find_checkpoint(checkpoint, root), verify=verify).model, out)

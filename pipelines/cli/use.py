@@ -94,7 +94,7 @@ def predict(
 
     Example: ubert predict quiz --task choice --categories '"yes, it is",no' --pair "Is it shut?" "No light."
     """
-    from pipelines.models.evaluate import find_checkpoint
+    from pipelines.models.find import find_checkpoint
     from pipelines.models.predict import (
         Ask,
         comma_separated,

@@ -15,21 +15,17 @@ import pyarrow.dataset as ds
 
 import ubert
 from pipelines.progress import progress
-from pipelines.store.storage import ObjectPath, Place, explained, on_disk, parquet
+from pipelines.store.storage import Place, explained, parquet
 from pipelines.store.store import Store
-from pipelines.training.remote_run import pull, run_in
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
 from ubert.inference.beam import Search
 from ubert.inference.masked_text import predict_texts
 from ubert.inference.predictor import Predictor
-from ubert.model import pretrained
 from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
-from ubert.schema.disk import is_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.names import is_name
 from ubert.schema.recipe import Precision
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
 
@@ -131,25 +127,6 @@ def measure(
         records=total,
         seconds=round(time.perf_counter() - began, 3),
         metrics=metrics.summarise(counts),
-    )
-
-
-def find_checkpoint(given: Path, root: Place) -> Path:
-    """Find the folder of a checkpoint or run: `given` itself, a run of the store, or a packaged model.
-
-    Raises:
-        UserError: there is none of these.
-    """
-    homes = (on_disk(root) / "runs", pretrained.FOLDER) if all(map(is_name, given.parts)) else ()
-    if homes and isinstance(root, ObjectPath) and not is_folder(given):
-        pull(run_in(root, given.parts[0]), homes[0] / given.parts[0])
-    for folder in (given, *(home / given for home in homes)):
-        if is_folder(folder):
-            return folder
-    runs = {path.name for path in homes[0].glob("*/")} if homes else set()
-    runs |= {path.parent.name for path in (root / "runs").glob("*/recipe.yaml")}
-    raise UserError(
-        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(sorted(runs)) or 'none'}"
     )
 
 

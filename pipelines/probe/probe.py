@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ubert
-from pipelines.models.evaluate import find_checkpoint
+from pipelines.models.find import find_checkpoint
 from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
 from pipelines.store.storage import Place

@@ -31,8 +31,8 @@ FEW, ALL = Most(), Most(200_000, 5_000)
 class Mark:
     """A mention, or a part of one that crosses another.
 
-    `span` is its index in the record, and `height` the depth of the marks inside it. `label` and `anchor`, the id of
-    the mention in the page, are empty except at the last part of the mention.
+    `span` is its index in the record, and `height` the depth of the marks inside it. `label` and `anchor`, the
+    mention's id in the page, are empty except at the last part of the mention.
     """
 
     span: int
