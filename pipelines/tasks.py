@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from pipelines import lost_ray
 from ubert.schema.errors import UserError
 
 Result = TypeVar("Result")
@@ -29,6 +30,9 @@ def completed(
     A job is retried three times if it can't read or write a file, or if its worker or machine dies. In the latter
     case its final error is a `DiedError`. Two jobs for each CPU are submitted at any time, so that pending tasks
     make an autoscaling cluster grow. Without jobs, Ray isn't started.
+
+    Raises:
+        UserError: Ray died.
     """
     if not jobs:
         return
@@ -55,13 +59,20 @@ def completed(
                 running[task.remote(*job[1])] = job[0]
             if not running:
                 return
-            [done], _ = ray.wait(list(running), num_returns=1)
+            ended, _ = ray.wait(list(running), num_returns=1, timeout=ASK_EVERY)
+            lost_ray.check()
+            if not ended:
+                continue
+            [done] = ended
             index = running.pop(done)
             try:
                 yield index, ray.get(done)
             except RayTaskError as error:
                 yield index, explained(error)
-            except (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, ObjectLostError, OutOfMemoryError):
+            except LocalRayletDiedError:
+                raise UserError(lost_ray.SAID) from None
+            except (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError):
+                lost_ray.check(within=2 * lost_ray.EVERY)
                 yield index, DiedError("a worker died here again and again, most likely for want of memory")
 
 
@@ -101,7 +112,5 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
             "Ray did not start within half a minute, most likely as this machine is busy; run the same command "
             "again when it is less so"
         ) from None
-    try:
+    with lost_ray.watched(ray.shutdown):
         yield
-    finally:
-        ray.shutdown()

@@ -108,8 +108,8 @@ def test_a_ray_that_does_not_start_in_time_is_one_sentence(tmp_path: Path) -> No
     with subprocess.Popen(
         [sys.executable, "-c", command], env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as running:
-        wait_for(lambda: raylets(running.pid), running)
-        [node] = raylets(running.pid)
+        wait_for(lambda: below(running.pid, "raylet"), running)
+        [node] = below(running.pid, "raylet")
         node.suspend()  # as a machine does that is too busy
         _, err = running.communicate(timeout=HANGS)
     assert running.returncode == 1
@@ -119,6 +119,45 @@ def test_a_ray_that_does_not_start_in_time_is_one_sentence(tmp_path: Path) -> No
     assert not node.is_running()
 
 
-def raylets(pid: int) -> list[psutil.Process]:
-    """Those that a process has started."""
-    return [process for process in psutil.Process(pid).children(recursive=True) if process.name() == "raylet"]
+SLEEPING = """
+import time
+from pipelines.cli.shared import plainly
+from pipelines.tasks import completed
+
+def sleep(seconds):
+    time.sleep(seconds)
+
+def work():
+    for _ in completed(sleep, [(0,), *[(600,)] * 5]):
+        print("begun", flush=True)
+
+plainly(work)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_a_ray_that_dies_is_one_sentence(name: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPING],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout and running.stdout.readline() == "begun\n"
+        ray = [*below(running.pid, "gcs_server"), *below(running.pid, "raylet")]
+        [killed] = below(running.pid, name)
+        killed.kill()
+        _, err = running.communicate(timeout=HANGS)
+    assert running.returncode == 1
+    assert err.count("error: ") == err.count("error: Ray died") == 1 and "run the same command again" in err
+    assert "Traceback" not in err and "The program will terminate" not in err
+    psutil.wait_procs(ray, timeout=HANGS)
+    assert not any(one.is_running() for one in ray)
+
+
+def below(pid: int, name: str) -> list[psutil.Process]:
+    """Processes of that name which a process has started."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if process.name() == name]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from pipelines import lost_ray
+
 Kind = Literal["GPU", "CPU"]
 ROLL_CALL = 120.0  # seconds that nodes have to answer; Ray takes half a minute to find that one is dead
 SETTLED = 5.0  # seconds after which Ray counts as free what was let go
@@ -49,7 +51,7 @@ def wait_for_one(kind: Kind, asked: Callable[[], bool]) -> None:
     place = placement_group([{kind: 1}])
     try:
         while not asked() and not place.wait(1):  # whole seconds: part of one is none
-            pass
+            lost_ray.check()
     finally:
         remove_placement_group(place)
 
@@ -65,7 +67,10 @@ def call_roll() -> None:
         for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
-    ray.wait(calls, num_returns=len(calls), timeout=ROLL_CALL)
+    deadline = time.monotonic() + ROLL_CALL
+    while calls and time.monotonic() < deadline:
+        lost_ray.check()
+        _, calls = ray.wait(calls, num_returns=len(calls), timeout=POLL)
 
 
 def _answer() -> None:

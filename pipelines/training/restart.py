@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
+from threading import Thread
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from pipelines import lost_ray
 from pipelines.store.store import now
 from pipelines.training.capacity import POLL, Kind
 from pipelines.training.driven_run import DrivenRun
@@ -54,21 +56,39 @@ def fit(
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
         ),
     )
-    with ThreadPoolExecutor(1, "ray-train") as thread:
-        fitting = thread.submit(trainer.fit)
-        grows = _show(driven, fitting, asked, roomier)
-        fitting.result()
+    fitting = _begun(trainer.fit)
+    grows = _show(driven, fitting, asked, roomier)
+    fitting.result()
     return grows
+
+
+def _begun(work: Callable[[], Any]) -> Future[Any]:
+    """Work in a thread that this process leaves behind when it ends: it may wait for a dead Ray for ever."""
+    result: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for
+            result.set_exception(error)
+
+    Thread(target=run, name="ray-train", daemon=True).start()
+    return result
 
 
 def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
     """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
-    for room alone."""
+    for room alone.
+
+    Raises:
+        UserError: Ray died.
+    """
     at_work = grows = False
     driven.look()
     _, seen = log.read(driven.logs)
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
+            lost_ray.check()
             grows = grows or (at_work and roomier())  # before, what they will use counts as free
             if grows:
                 driven.ask(run_directory.PAUSE)

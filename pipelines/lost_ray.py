@@ -1,0 +1,102 @@
+"""What a command does when the Ray that it uses dies.
+
+If the head is gone, Ray itself ends the process after a minute, with a message of its own. If the raylet is gone,
+Ray lets each task fail, each with another message.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from ubert.schema.errors import UserError
+
+EVERY = 0.5  # seconds between two looks at Ray
+HEAD_IS_AWAY = 45.0  # seconds that the head of a cluster may take to come back; Ray waits for a minute
+UNWIND = 20.0  # seconds that the process has to end by itself
+SAID = (
+    "Ray died: its head or this machine's raylet is gone, perhaps because memory ran out; finished work is kept: "
+    "run the same command again (on a cluster, once its head is back)"
+)
+
+_lost = threading.Event()
+
+
+def check(within: float = 0.0) -> None:
+    """Raise an error if Ray has died, or dies within some seconds.
+
+    Raises:
+        UserError: it has.
+    """
+    if _lost.wait(within):
+        raise UserError(SAID)
+
+
+@contextmanager
+def watched(shutdown: Callable[[], None]) -> Iterator[None]:
+    """Watch the Ray that was just started or joined, and shut it down in the end.
+
+    Loops that wait for Ray call `check`. A process that still waits for a dead Ray after `UNWIND` seconds ends.
+
+    Raises:
+        UserError: Ray died, which made it raise an error.
+    """
+    from ray.exceptions import RayError
+
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(over, _how_to_look()), name="ray-watch", daemon=True)
+    watch.start()
+    try:
+        yield
+    except RayError:
+        check(within=2 * EVERY)
+        raise
+    finally:
+        if not _lost.is_set():  # what shuts Ray down would look like its death
+            over.set()
+            watch.join()
+        shutdown()
+        over.set()
+        _lost.clear()
+
+
+def _watch(over: threading.Event, is_dead: Callable[[], bool]) -> None:
+    while not over.wait(EVERY):
+        if is_dead():
+            _lost.set()
+            if not over.wait(UNWIND):
+                console = Console(stderr=True)
+                console.show_cursor()  # a progress bar hides it
+                console.print(f"[red]error:[/red] {SAID}", soft_wrap=True, highlight=False)
+                os._exit(1)
+            return
+
+
+def _how_to_look() -> Callable[[], bool]:
+    """Return what tells whether Ray is dead: the processes of a local Ray, or the port of a cluster's head."""
+    import ray
+    from ray._private import worker
+
+    node = worker._global_node
+    if node is not None and node.ray_init_cluster:
+        return lambda: any(kind in ("gcs_server", "raylet") for kind, _ in node.dead_processes())
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    since = math.inf
+
+    def is_away() -> bool:
+        nonlocal since
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=EVERY).close()
+            since = math.inf
+        except OSError:
+            since = min(since, time.monotonic())
+        return time.monotonic() - since > HEAD_IS_AWAY
+
+    return is_away
