@@ -19,7 +19,8 @@ import socket
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import datetime
 from pathlib import Path
 
 from chaos_faults import FAULTS, adopt
@@ -57,15 +58,17 @@ def main() -> None:
         stack.callback(cluster.end if cluster else lambda: None)
         chaos = Chaos(World(folder), {}, {}, objects, endpoint, cluster)
         prepare(chaos, given.records, given.steps, max(map(STAGES.index, given.stages)))
-        deadline = time.monotonic() + 60 * given.minutes
-        for seed in range(given.seed, given.seed + given.trials):
-            if time.monotonic() > deadline:
-                break
-            tried(chaos, seed, given.stages, folder / str(seed), tally)
-    print(table(tally))
+        began = time.monotonic()
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends it early, with its table
+            for seed in range(given.seed, given.seed + given.trials):
+                if time.monotonic() > began + 60 * given.minutes:
+                    break
+                tried(chaos, seed, given.stages, folder / str(seed), tally)
+        chaos.end_all()
+    print(table(tally, (time.monotonic() - began) / 60))
     if not tally.failed:
         shutil.rmtree(folder)
-    sys.exit(f"{len(tally.failed)} of {tally.trials} trials failed; see {folder}" if tally.failed else 0)
+    sys.exit(f"{len(tally.failed)} of {tally.trials.total()} trials failed; see {folder}" if tally.failed else 0)
 
 
 def prepare(chaos: Chaos, records: int, steps: int, last: int) -> None:
@@ -73,7 +76,7 @@ def prepare(chaos: Chaos, records: int, steps: int, last: int) -> None:
     folder = chaos.world.folder
     chaos.world.make(records, steps)
     for stage, following in list(zip(STAGES, (*STAGES[1:], None), strict=True))[: last + 1]:
-        trial = Trial(chaos, stage, folder / f"first-{stage}", random.Random(0), "plain")
+        trial = Trial(chaos, stage, folder / stage, random.Random(0), "plain")
         with trial.set_up():
             chaos.seconds[stage] = trial.in_peace()
             chaos.expected[stage] = digest(trial.store)
@@ -92,7 +95,8 @@ def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tal
     stage = rng.choice(stages)
     setting = rng.choice(SETTINGS[:2] if stage == "pretrain" else SETTINGS)  # runs lie on the disk
     trial = Trial(chaos, stage, folder, rng, setting)
-    print(f"trial {seed}: {stage}, {setting}", end="", flush=True)
+    began = time.monotonic()
+    print(f"{datetime.now():%H:%M:%S} trial {seed}: {stage}, {setting}", end="", flush=True)
     try:
         with trial.set_up():
             for number in range(rng.randint(1, 3)):
@@ -100,25 +104,28 @@ def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tal
                     break
             trial.in_peace()
             trial.check()
-        print(": nothing lost", flush=True)
+        print(f": nothing lost; {time.monotonic() - began:.0f} s", flush=True)
         shutil.rmtree(folder)
-    except AssertionError as error:
+    except Exception as error:  # noqa: BLE001  # a trial that goes wrong by itself ends no other
         chaos.end_all()
-        tally.failed.append(f"trial {seed}: {error}")
-        print(f": FAILED: {error}; kept in {folder}", flush=True)
-    tally.trials += 1
+        said = str(error) if isinstance(error, AssertionError) else repr(error)
+        tally.failed.append(f"trial {seed}: {said}")
+        print(f": FAILED: {said}; kept in {folder}", flush=True)
+    tally.trials[stage] += 1
 
 
-def table(tally: Tally) -> str:
-    """Faults by kind and stage, and how the command ended under them."""
-    lines = [f"| fault | stage | {' | '.join(WAYS)} |", "|---|---|---|---|---|"]
+def table(tally: Tally, minutes: float) -> str:
+    """Faults by kind and stage, and how the command ended under them, as Markdown."""
+    lines = [f"| fault | stage | {' | '.join(WAYS)} |", "|---|---|" + "--:|" * len(WAYS)]
     for kind in FAULTS:
         for stage in STAGES:
             counted = [tally.rows[kind, stage, way] for way in WAYS]
             if any(counted):
                 lines.append(f"| {kind} | {stage} | {' | '.join(map(str, counted))} |")
+    trials = ", ".join(f"{stage} {count}" for stage, count in tally.trials.items())
     lost = "\n".join(tally.failed) or "nothing lost"
-    return "\n".join(["", *lines, f"\n{tally.trials} trials, {sum(tally.rows.values())} faults: {lost}"])
+    faults = f"{tally.trials.total()} trials ({trials}) with {tally.rows.total()} faults in {minutes:.0f} minutes"
+    return "\n".join(["", *lines, "", f"{faults}: {lost}"])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from ray_head import environment
 HANGS = 900.0  # seconds, after which a command hangs
 BUSY, PATIENCE = "Ray did not start", 10  # times at most
 MOST_FAULTS = 3  # of one attempt
-WAYS = ("ended well", "one sentence", "killed")  # how an attempt ends
+WAYS = ("ended well", "one sentence", "Ray's words", "killed")  # how an attempt ends
+RAY_SAYS = "because it is dead. Worker will terminate."  # and ends the process that is about to join it
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Tally:
 
     rows: Counter[tuple[str, Stage, str]] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
-    trials: int = 0
+    trials: Counter[Stage] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def variables(folder: Path, endpoint: str) -> dict[str, str]:
         "AWS_ENDPOINT_URL": endpoint,
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
-        "RAY_TMPDIR": str(folder / "ray"),
+        "RAY_TMPDIR": str(folder),
         "RAY_gcs_server_port_wait_time_s": "300",
         "RAY_worker_niceness": "0",  # no nicer than the rest: a busy machine would let workers starve
         "XDG_DATA_HOME": str(folder),
@@ -143,9 +144,9 @@ class Trial:
             self.chaos.cluster.end()
         (self.folder / "disk/.ballast").unlink(missing_ok=True)
         print(f"; {', '.join(hit) or 'nothing hit it'}: exit {code}", end="", flush=True)
-        how = "ended well" if code == 0 else "killed" if code == -signal.SIGKILL else "one sentence"
-        tally.rows.update((kind, self.stage, how) for kind in hit)
         said = self.said(log)
+        how = WAYS[0 if code == 0 else 3 if code == -signal.SIGKILL else 2 if RAY_SAYS in said else 1]
+        tally.rows.update((kind, self.stage, how) for kind in hit)
         if how == "one sentence":
             assert "Traceback" not in said, f"a traceback in {log}"
             assert code == 130 or (code == 1 and "error: " in said), f"{log} says nothing, exit {code}"
