@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,13 +92,21 @@ def explained(error: Any) -> UserError:
 @contextmanager
 def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
     """Start or join Ray, and shut it down afterwards. A session that is already running is used and left running.
-    A local Ray gets a dashboard only on request, because it takes seconds to start."""
+    A local Ray gets a dashboard only on request, because it takes seconds to start.
+
+    Raises:
+        KeyboardInterrupt: SIGTERM came while Ray started.
+        UserError: Ray does not start, or dies.
+    """
     import ray
+    from ray._private import auto_init_hook
 
     if ray.is_initialized():
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS")
+    auto_init_hook.enable_auto_connect = False  # or a thread that is left behind starts another Ray
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -112,5 +121,9 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
             "Ray did not start within half a minute, most likely as this machine is busy; run the same command "
             "again when it is less so"
         ) from None
+    except SystemExit:  # by Ray's handler of SIGTERM
+        raise KeyboardInterrupt from None
     with lost_ray.watched(ray.shutdown):
+        if at_sigterm is signal.default_int_handler:  # Ray has set its own
+            signal.signal(signal.SIGTERM, at_sigterm)
         yield

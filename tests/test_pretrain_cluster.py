@@ -220,6 +220,39 @@ def test_a_driver_that_is_asked_to_stop(
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("early", [True, False])
+def test_a_driver_that_is_asked_to_stop_before_the_first_step(
+    root: Path, tmp_path: Path, sent: signal.Signals, early: bool
+) -> None:
+    """While its own Ray starts, or its worker."""
+    name = f"{sent.name.lower()}-{'ray' if early else 'worker'}"
+    with subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli", *command(root, name)],
+        env=environment(tmp_path) | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_for(lambda: raylets(process), process)
+        if not early:
+            assert process.stderr and any("starting 1 worker" in line for line in process.stderr)
+        ray = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(sent)
+        _, said = process.communicate(timeout=HANGS)
+    assert process.returncode == 130 and "Traceback" not in said, said
+    assert ("run the same command again" if early else "stopped before the first step") in said, said
+    psutil.wait_procs(ray, timeout=HANGS)
+    assert not any(one.is_running() for one in ray)
+    run = root / "runs" / name
+    with run_directory.driving(run), run_directory.locked(run):
+        pass  # nobody holds its locks
+
+
+def raylets(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Those that a process has started."""
+    return [one for one in psutil.Process(process.pid).children(recursive=True) if one.name() == "raylet"]
+
+
 def test_a_checkpoint_that_is_damaged(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
     run, process = started(root, cluster, "damaged")
     process.send_signal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,14 +63,15 @@ def pretrain(
 
     Example: ubert pretrain trec --workers 2
     """
-    from pipelines.specs import recipe as load_recipe
-    from pipelines.specs import specs_folder
-    from pipelines.training.compare import comparison_table
-    from pipelines.training.pretrain import pretrain as job
-
-    folder = specs_folder(specs)
-    chosen = load_recipe(recipe, folder)
     try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, until the training loop has its own
+        from pipelines.specs import recipe as load_recipe
+        from pipelines.specs import specs_folder
+        from pipelines.training.compare import comparison_table
+        from pipelines.training.pretrain import pretrain as job
+
+        folder = specs_folder(specs)
+        chosen = load_recipe(recipe, folder)
         checkpoint = job(
             chosen, root=root, specs=folder, workers=workers, resume=resume, address=address, cache=cache
         )

@@ -56,8 +56,9 @@ def wait_for_one(kind: Kind, asked: Callable[[], bool]) -> None:
         remove_placement_group(place)
 
 
-def call_roll() -> None:
-    """Wait until each node has answered or is known to be dead: until then Ray counts its processors."""
+def call_roll(asked: Callable[[], bool]) -> None:
+    """Wait until each node has answered or is known to be dead, or until it's `asked` to stop: Ray counts a dead
+    node's processors for a while."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -68,7 +69,7 @@ def call_roll() -> None:
         if node["Alive"]
     ]
     deadline = time.monotonic() + ROLL_CALL
-    while calls and time.monotonic() < deadline:
+    while calls and not asked() and time.monotonic() < deadline:
         lost_ray.check()
         _, calls = ray.wait(calls, num_returns=len(calls), timeout=POLL)
 

@@ -104,10 +104,7 @@ def _driven(
         "resume": resume,
     }
     with session(address, dashboard=True):
-        kind = capacity.kind()
-        starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}"
-        errors.print(starting + WITHOUT_GPU * (kind == "CPU"), highlight=False, soft_wrap=True)
-        return _train(work, driven, workers, kind)
+        return _train(work, driven, workers, capacity.kind())
 
 
 def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind) -> Path:
@@ -124,6 +121,8 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
     run = driven.run
     deaths, reached = 0, checkpoint.latest(run)
     with run_directory.stopping(run) as asked:
+        starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}"
+        errors.print(starting + WITHOUT_GPU * (kind == "CPU"), highlight=False, soft_wrap=True)
         while now := _room(workers, kind, asked):
             died = False
             try:
@@ -145,7 +144,7 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
             if not asked():
                 errors.print(f"{ended}; the run goes on from {reached.name if reached else 'its start'}")
                 if died:
-                    capacity.call_roll()
+                    capacity.call_roll(asked)
     last = checkpoint.latest(run)
     raise KeyboardInterrupt(
         f"stopped; {last} is written, and the same command goes on from there"

@@ -58,7 +58,8 @@ def fit(
     )
     fitting = _begun(trainer.fit)
     grows = _show(driven, fitting, asked, roomier)
-    fitting.result()
+    if fitting.done():
+        fitting.result()
     return grows
 
 
@@ -80,6 +81,9 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
     """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
     for room alone.
 
+    Workers may need minutes to start. A run that is asked to stop before their first step loses nothing with them,
+    and leaves them to the end of the session.
+
     Raises:
         UserError: Ray died.
     """
@@ -94,6 +98,8 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
                 driven.ask(run_directory.PAUSE)
             elif asked():
                 driven.ask(run_directory.STOP)
+                if not at_work:
+                    return False
             driven.look()
             rows, seen = log.read(driven.logs, seen)
             at_work = at_work or bool(rows)
