@@ -1,7 +1,7 @@
-"""What a command does when the Ray that it uses dies.
+"""What a command does if Ray dies while the command uses it.
 
-If the head is gone, Ray itself ends the process after a minute, with a message of its own. If the raylet is gone,
-Ray lets each task fail, each with another message.
+If the head is gone, Ray itself ends the process after a minute, with a message of its own. If the raylet
+is gone, Ray lets each task fail, each with another message.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rich.console import Console
 
 from ubert.schema.errors import UserError
 
-EVERY = 0.5  # seconds between two looks at Ray
-HEAD_IS_AWAY = 45.0  # seconds that the head of a cluster may take to come back; Ray waits for a minute
-UNWIND = 20.0  # seconds that the process has to end by itself
+EVERY = 0.5  # seconds between checks of Ray
+HEAD_IS_AWAY = 45.0  # seconds that a cluster's head may be unreachable; Ray waits for a minute
+UNWIND = 20.0  # seconds until a process that doesn't end by itself is ended
 SAID = (
     "Ray died: its head or this machine's raylet is gone, perhaps because memory ran out; finished work is kept: "
     "run the same command again (on a cluster, once its head is back)"
@@ -59,7 +59,7 @@ def watched(shutdown: Callable[[], None]) -> Iterator[None]:
         check(within=2 * EVERY)
         raise
     finally:
-        if not _lost.is_set():  # what shuts Ray down would look like its death
+        if not _lost.is_set():  # the watch would take a shutdown for Ray's death
             over.set()
             watch.join()
         shutdown()
@@ -80,7 +80,8 @@ def _watch(over: threading.Event, is_dead: Callable[[], bool]) -> None:
 
 
 def _how_to_look() -> Callable[[], bool]:
-    """Return what tells whether Ray is dead: the processes of a local Ray, or the port of a cluster's head."""
+    """Return a function that tells whether Ray is dead. It checks the processes of a local Ray, or the
+    port of a cluster's head."""
     import ray
     from ray._private import worker
 

@@ -78,8 +78,8 @@ def completed(
 
 
 def explained(error: Any) -> UserError:
-    """Convert a task's error to a `UserError` if it comes from the user's input, a file or an object store. Other
-    errors are bugs, and raised."""
+    """Convert a task's error to a `UserError` if it comes from the user's input, a file or an object
+    store. Raise any other error again: it is a bug."""
     match error.cause:
         case UserError() as cause:
             return cause
@@ -105,7 +105,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS")
-    auto_init_hook.enable_auto_connect = False  # or a thread that is left behind starts another Ray
+    auto_init_hook.enable_auto_connect = False  # otherwise a thread that is left behind starts another Ray
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address:
@@ -121,7 +121,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
             "Ray did not start within half a minute, most likely as this machine is busy; run the same command "
             "again when it is less so"
         ) from None
-    except SystemExit:  # by Ray's handler of SIGTERM
+    except SystemExit:  # from Ray's handler of SIGTERM
         raise KeyboardInterrupt from None
     with lost_ray.watched(ray.shutdown):
         if at_sigterm is signal.default_int_handler:  # Ray has set its own

@@ -1,1 +1,1 @@
-"""Training under Ray Train: launch, restart, runs in an object store, short runs."""
+"""Training under Ray Train: launches, restarts, runs in an object store, and short runs."""

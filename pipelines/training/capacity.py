@@ -1,4 +1,4 @@
-"""Room on a Ray cluster: processors that nobody uses, on machines that stay."""
+"""Free GPUs and CPUs of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Literal
 from pipelines import lost_ray
 
 Kind = Literal["GPU", "CPU"]
-ROLL_CALL = 120.0  # seconds that nodes have to answer; Ray takes half a minute to find that one is dead
-SETTLED = 5.0  # seconds after which Ray counts as free what was let go
-POLL = 0.5  # seconds between two looks
+ROLL_CALL = 120.0  # timeout in seconds; Ray needs half a minute to notice that a node is dead
+SETTLED = 5.0  # seconds until Ray counts released resources as free
+POLL = 0.5  # seconds between polls
 
 
 def kind() -> Kind:
-    """What workers train on: GPUs, where Ray has any now."""
+    """Return the kind of processor that workers train on: GPUs if Ray has any now, else CPUs."""
     return "GPU" if there("GPU") else "CPU"
 
 
 def there(kind: Kind) -> int:
-    """Processors that Ray has now, busy or not."""
+    """Count the processors that Ray has now, busy or idle."""
     import ray
 
     return int(ray.cluster_resources().get(kind, 0))  # type: ignore[no-untyped-call]
 
 
 def free(kind: Kind) -> int:
-    """Processors that nobody uses, but for those of machines that are being taken away."""
+    """Count the idle processors, except those of nodes that are draining."""
     from ray._private import state
 
     going = state.state.get_draining_nodes()
@@ -36,7 +36,8 @@ def free(kind: Kind) -> int:
 
 
 def found(kind: Kind, wanted: int) -> int:
-    """As `free`, once what was just let go is counted."""
+    """Wait a few seconds until `wanted` processors are free, then count the free ones. Ray takes a moment
+    to count released processors."""
     deadline = time.monotonic() + SETTLED
     while (room := free(kind)) < wanted and time.monotonic() < deadline:
         time.sleep(POLL)
@@ -44,21 +45,21 @@ def found(kind: Kind, wanted: int) -> int:
 
 
 def wait_for_one(kind: Kind, asked: Callable[[], bool]) -> None:
-    """Hold until there is a free processor, which a cluster that grows with what waits is asked for; or until it's
-    `asked` to stop."""
+    """Wait until a processor is free, or until `asked` returns true. The pending placement group makes an
+    autoscaling cluster grow."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
     place = placement_group([{kind: 1}])
     try:
-        while not asked() and not place.wait(1):  # whole seconds: part of one is none
+        while not asked() and not place.wait(1):  # Ray truncates the timeout to whole seconds
             lost_ray.check()
     finally:
         remove_placement_group(place)
 
 
 def call_roll(asked: Callable[[], bool]) -> None:
-    """Wait until each node has answered or is known to be dead, or until it's `asked` to stop: Ray counts a dead
-    node's processors for a while."""
+    """Wait until each node has answered or is known to be dead, or until `asked` returns true. Without
+    this, Ray still counts a dead node's processors for a while."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -75,4 +76,4 @@ def call_roll(asked: Callable[[], bool]) -> None:
 
 
 def _answer() -> None:
-    """What a node does that is there."""
+    """Do nothing: a node that runs this is alive."""

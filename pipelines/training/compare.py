@@ -1,4 +1,4 @@
-"""A run measured before and after its training, on what its recipe names."""
+"""Evaluate a run before and after its training, as the recipe's `evaluate` asks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from ubert.training import checkpoint, run_directory
 
 
 class Comparison(TypedDict):
-    """Evaluations of a run's first and last checkpoint: `evaluation.json`."""
+    """The content of `evaluation.json`: evaluations of a run's first and last checkpoint."""
 
     before: list[Evaluation]
     after: list[Evaluation]
 
 
 def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
-    """Measure a finished run on the recipe's `evaluate`, before and after training; writes `evaluation.json`."""
+    """Evaluate the first and the last checkpoint of a finished run on the recipe's `evaluate`. Write
+    `evaluation.json`.
+
+    Raises:
+        UserError: the run is not finished.
+    """
     manifest = run_directory.finished(run)
     if manifest is None:
         raise UserError(f"{run}: the run is not finished; train it first with `ubert pretrain {recipe.name}`")
@@ -44,7 +49,7 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
 
 
 def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
-    """What `compare` measured, one row a metric."""
+    """Call `compare`, and return its results as a table with one row for each metric."""
     comparison = compare(recipe, run, root=root)
     rows = [
         {

@@ -1,4 +1,5 @@
-"""A run as the process that drives it sees it: on this disk, or in an object store while others train it."""
+"""A run as its driver process sees it. The run lies on this disk, or in an object store while workers
+train it."""
 
 from __future__ import annotations
 
@@ -14,12 +15,17 @@ from pipelines.training.remote_run import RemoteLog, pull, run_in
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
 
-LOOK = 5.0  # seconds between two looks at the store
+LOOK = 5.0  # seconds between polls of the store
 
 
 class DrivenRun:
-    """A run whose workers share this disk. `logs`: a folder like the run's, which has its logs; `word`: what the
-    lock in an object store says."""
+    """A run whose workers share this disk.
+
+    Attributes:
+        run: its directory.
+        logs: a directory that contains its logs.
+        word: the token of the lock in the object store; empty without one.
+    """
 
     word = ""
 
@@ -27,22 +33,22 @@ class DrivenRun:
         self.run = self.logs = run
 
     def bring(self) -> None:
-        """Have the run on this disk as it is now, while no worker is at it."""
+        """Update the run on this disk. No worker may train it meanwhile."""
 
     def look(self) -> None:
-        """Have its logs as they are now."""
+        """Update its logs."""
 
     def ask(self, request: str) -> None:
-        """Ask its workers to stop after their step, by a file of this name."""
+        """Ask its workers to stop after their step, by creating a file of this name."""
         (self.run / request).touch()
 
     def take_back(self, request: str) -> None:
-        """Remove that file."""
+        """Remove the file that `ask` created."""
         (self.run / request).unlink(missing_ok=True)
 
 
 class StoredRun(DrivenRun):
-    """A run of an object store; `logs` are copied into a folder of their own."""
+    """A run in an object store. Its logs are copied to a directory of their own."""
 
     def __init__(self, root: ObjectPath, run: Path, recipe: Recipe, word: str, logs: Path) -> None:
         super().__init__(run)
@@ -69,7 +75,7 @@ class StoredRun(DrivenRun):
 
 
 def bring(root: Place, run: Path, recipe: Recipe) -> None:
-    """Have a run of a store on this disk, and the runs that it begins or goes on with.
+    """Download a run from an object store, and the runs that it starts from or continues.
 
     Raises:
         UserError: the store can't be reached, or the disk is full.
@@ -82,10 +88,10 @@ def bring(root: Place, run: Path, recipe: Recipe) -> None:
 
 @contextmanager
 def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
-    """Hold the only right to start, stop and restart a run, which is brought to this disk.
+    """Hold the exclusive right to start, stop and restart a run, and download the run to this disk.
 
     Raises:
-        UserError: another process drives it, or store or disk fail.
+        UserError: another process drives it, or the store or the disk fails.
     """
     run = run_directory.directory(on_disk(root), name)
     with run_directory.driving(run):
@@ -94,7 +100,7 @@ def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
             return
         with lease.holding(run_in(root, name)) as word, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
             driven = StoredRun(root, run, recipe, word, Path(logs))
-            for request in run_directory.REQUESTS:  # whoever was asked before is dead
+            for request in run_directory.REQUESTS:  # left by an earlier driver, which is dead
                 driven.take_back(request)
             driven.bring()
             yield driven

@@ -1,7 +1,8 @@
-"""The only right to train a run of an object store: an object that is made where there is none, and renewed.
+"""The lock of a run in an object store: an object that its holder creates and renews.
 
-The store compares and writes in one step (If-None-Match, If-Match), so two machines never both get it. Who doesn't
-renew it for five minutes, by the store's clock, has lost it: a machine that died holds nobody up for longer.
+The store compares and writes in one step (If-None-Match, If-Match), so two machines never both hold the
+lock. A holder that doesn't renew it for five minutes, by the store's clock, loses it. A dead machine
+therefore blocks others for five minutes at most.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LASTS, RENEWED = 300.0, 30.0  # seconds
 
 
 class Lock(NamedTuple):
-    """What the object says, and its version. `age`: seconds since it was written."""
+    """The content of the lock object, its version (ETag), and the seconds since it was written."""
 
     content: dict[str, Any]
     version: str
@@ -34,7 +35,7 @@ class Lock(NamedTuple):
 
 @contextmanager
 def holding(run: ObjectPath) -> Iterator[str]:
-    """Hold the only right to train a run; gives the word that the lock has as long as it is held.
+    """Hold the lock of a run, and renew it. Yield its token.
 
     Raises:
         UserError: another process trains the run, or the store can't be reached.
@@ -48,9 +49,7 @@ def holding(run: ObjectPath) -> Iterator[str]:
         nonlocal version
         while version and not ended.wait(RENEWED):
             content["renewed"] += 1
-            with suppress(
-                UserError
-            ):  # later, perhaps; whoever writes the run looks whether the lock is still there
+            with suppress(UserError):  # retried at the next renewal; `check` runs before each write
                 version = _put(run, content, IfMatch=version) or _ours(run, content)
 
     thread = threading.Thread(target=renew, daemon=True)
@@ -60,16 +59,16 @@ def holding(run: ObjectPath) -> Iterator[str]:
     finally:
         ended.set()
         thread.join()
-        with suppress(UserError):  # it will end by itself
+        with suppress(UserError):  # the lock expires by itself
             if version:
                 _asked("delete_object", run, IfMatch=version)
 
 
 def check(run: ObjectPath, word: str) -> None:
-    """Refuse to go on where another process has taken the lock.
+    """Check that the lock of a run still has this token.
 
     Raises:
-        UserError: who has it.
+        UserError: the lock is gone, or another process holds it; or the store can't be reached.
     """
     lock = _read(run)
     if lock is None or lock.content["word"] != word:
@@ -81,13 +80,17 @@ def check(run: ObjectPath, word: str) -> None:
 
 
 def _taken(run: ObjectPath, content: dict[str, Any]) -> str:
-    """The version of the lock, once it is ours."""
+    """Acquire the lock, and return its version.
+
+    Raises:
+        UserError: another process holds it, or the store can't be reached.
+    """
     if version := _put(run, content, IfNoneMatch="*"):
         return version
     if version := _ours(run, content):
         return version
     lock = _read(run)
-    if lock is None:  # removed since
+    if lock is None:  # removed in the meantime
         return _taken(run, content)
     if lock.age > LASTS and (version := _put(run, content, IfMatch=lock.version)):
         return version
@@ -99,13 +102,14 @@ def _taken(run: ObjectPath, content: dict[str, Any]) -> str:
 
 
 def _ours(run: ObjectPath, content: dict[str, Any]) -> str | None:
-    """The version of the lock if it is ours: the store may have written it though its answer was lost."""
+    """Return the version of the lock if it is ours, else None. A write may have succeeded although its
+    response was lost."""
     lock = _read(run)
     return lock.version if lock and lock.content["word"] == content["word"] else None
 
 
 def _put(run: ObjectPath, content: dict[str, Any], **condition: str) -> str | None:
-    """Write the lock; returns its version, or None where the condition doesn't hold."""
+    """Write the lock. Return its version, or None if the condition doesn't hold."""
     answer = _asked("put_object", run, Body=json.dumps(content).encode(), **condition)
     return None if answer is None else str(answer["ETag"])
 
@@ -120,7 +124,8 @@ def _read(run: ObjectPath) -> Lock | None:
 
 
 def _asked(request: str, run: ObjectPath, **how: Any) -> dict[str, Any] | None:
-    """The store's answer; None where there is no such object, or a condition doesn't hold."""
+    """Send a request about the lock object. Return the response, or None if there is no such object or a
+    condition doesn't hold."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, _, key = (run / FILE).key.partition("/")
@@ -143,7 +148,7 @@ def _explained(run: ObjectPath, error: Exception) -> UserError:
 
 @lru_cache(maxsize=1)
 def _client() -> Any:
-    """Arrow can't write on a condition."""
+    """Make an S3 client, because Arrow has no conditional writes."""
     import botocore.session
     from botocore.config import Config
 

@@ -1,5 +1,8 @@
-"""A recipe to a trained run: mixture and shards where they are missing, then the training loop under Ray Train,
-again wherever a worker dies, a machine is taken away or there is more room."""
+"""Train a recipe: build its mixture and shards if they are missing, then run the training loop under Ray
+Train.
+
+The loop restarts if a worker dies, a machine is taken away, or processors for more workers become free.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, run_directory
 
-ATTEMPTS = 3  # at going on from one checkpoint, where workers die
+ATTEMPTS = 3  # restarts from one checkpoint while workers die
 WITHOUT_GPU = " on processors: Ray has no GPU now (its machines with GPUs have to be up before)"
 
 errors = Console(stderr=True)
@@ -41,21 +44,23 @@ def pretrain(
     address: str | None = None,
     cache: int = CACHE,
 ) -> Path:
-    """Train a recipe, from the last checkpoint of its run where it has one; a finished run is left as it is.
+    """Train a recipe, from the last checkpoint of its run if there is one. A finished run is not trained
+    again, unless `resume` names it.
 
     Args:
         root: the store.
         specs: the folder of specs, for the mixture.
-        resume: name of a run to go on with, perhaps for longer; default: the run of the recipe's name.
+        resume: name of a run to continue, perhaps for longer; default: the run named after the recipe.
         address: a Ray cluster; default: a local Ray.
-        cache: bytes of shards that each machine keeps of an object store.
+        cache: bytes of shards from an object store that each machine keeps.
 
     Returns:
         The directory of the last checkpoint.
 
     Raises:
-        UserError: something is missing, differs from what the run was begun with, or fails in training.
-        KeyboardInterrupt: training was asked to stop, and has written a checkpoint.
+        UserError: something is missing, differs from how the run began, or fails in training.
+        KeyboardInterrupt: training was asked to stop; a checkpoint is written, unless no step was
+            done.
     """
     store = Store(root.absolute())
     with driving(store.root, resume or recipe.name, recipe) as driven:
@@ -72,7 +77,7 @@ def _driven(
     address: str | None,
     cache: int,
 ) -> Path:
-    """`pretrain` of a run that no other process trains."""
+    """Do the work of `pretrain`, while no other process drives the run."""
     run = driven.run
     for wanted in recipe.evaluate:
         store.current("corpora", wanted.corpus)
@@ -85,7 +90,7 @@ def _driven(
         paraphrases=paraphrases(specs),
         address=address,
     )
-    # what a worker would refuse too, before waiting for Ray
+    # a worker would fail at this too, but only after Ray has started
     with run_directory.locked(run):
         run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resume)
     if (finished := run_directory.finished(run)) and not resume:
@@ -108,8 +113,9 @@ def _driven(
 
 
 def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind) -> Path:
-    """Run the loop on Ray's workers. Where one dies or its machine is taken away, as many as there is room for go
-    on from the last checkpoint with the same global batches; and all of them, once there is room for all."""
+    """Run the training loop on Ray's workers. If a worker dies or its machine is taken away, as many
+    workers as there are free processors for continue from the last checkpoint, with the same global
+    batches. Once there are enough for all workers, all of them continue."""
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
@@ -154,7 +160,8 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
 
 
 def _room(workers: int, kind: capacity.Kind, asked: Callable[[], bool]) -> int:
-    """How many of the workers to start now, at least one; 0 where it is asked to stop before there is room."""
+    """Return how many of the workers to start now. Wait until it is at least one; return 0 if the run is
+    asked to stop before."""
     while not asked():
         if now := min(workers, capacity.found(kind, workers)):
             if now < workers:
@@ -166,5 +173,5 @@ def _room(workers: int, kind: capacity.Kind, asked: Callable[[], bool]) -> int:
 
 
 def _is_roomier(now: int, workers: int, kind: capacity.Kind) -> bool:
-    """Whether fewer workers are at work than were asked for, and there is room for all by now."""
+    """Tell whether fewer workers run than were requested, and enough processors are now free for all."""
     return now < workers <= now + capacity.free(kind)

@@ -1,7 +1,8 @@
-"""A run of an object store: trained on a machine's disk, and put into the store beside training.
+"""A run in an object store. It trains on a machine's disk, and is uploaded during training.
 
 recipe.yaml, manifest.json, evaluation.json     as on disk
-checkpoints/step-*/                             as on disk; one is there once its state.json is, which comes last
+checkpoints/step-*/                             as on disk; uploaded last, its state.json marks it
+    as complete
 logs/<file>/<generation>-<offset>               a log file in pieces; the newest generation counts
 stop, pause                                     ask the run to stop after its step
 lock.json                                       who trains it, see `lease.py`
@@ -29,19 +30,19 @@ from ubert.training.run_directory import REQUESTS
 
 EVALUATION = "evaluation.json"
 SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
-LOOK, PIECES = 2.0, 10.0  # seconds between two looks for a wish to stop, and between two pieces of a log
+LOOK, PIECES = 2.0, 10.0  # seconds between polls for requests to stop, and between uploads of log pieces
 
 logger = logging.getLogger(__name__)
 
 
 def run_in(root: ObjectPath, name: str) -> ObjectPath:
-    """Where a store has a run."""
+    """Return the path of a run in a store."""
     return root / "runs" / name
 
 
 def pull(there: ObjectPath, run: Path) -> None:
-    """Bring a run to this disk, as far as it isn't there. Where the store's newest checkpoint is on the disk, what
-    the disk has beyond it stays: this machine was stopped before it had put that.
+    """Download a run, except what is already on this disk. If the disk has the store's newest checkpoint,
+    later checkpoints on the disk stay: this machine stopped before it had uploaded them.
 
     Raises:
         UserError: the store can't be reached, or the disk is full.
@@ -52,7 +53,7 @@ def pull(there: ObjectPath, run: Path) -> None:
         return
     run.mkdir(parents=True, exist_ok=True)
     with (run / ".pull").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one machine share its disk
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers on one machine share its disk
         differing = [name for name in whole if not _same(there, run, name)]
         if whole[-1] in differing:
             for path in (run / "checkpoints").glob("step-*"):
@@ -68,7 +69,7 @@ def pull(there: ObjectPath, run: Path) -> None:
 
 
 class Mirror:
-    """What puts a run into the store, from the machine that trains it. `word`: that of its lock."""
+    """Uploads a run to the store from the machine that trains it. `word` is the token of the run's lock."""
 
     def __init__(self, there: ObjectPath, run: Path, word: str) -> None:
         self.there, self.run, self._word = there, run, word
@@ -76,10 +77,10 @@ class Mirror:
         self._lock = threading.Lock()
 
     def push(self) -> None:
-        """Put what is whole, and remove checkpoints that the run has no more.
+        """Upload complete files, and delete checkpoints from the store that the run has deleted.
 
         Raises:
-            UserError: the store can't be reached, or another machine trains the run by now.
+            UserError: the store can't be reached, or another machine trains the run now.
         """
         with self._lock:
             lease.check(self.there, self._word)
@@ -99,15 +100,16 @@ class Mirror:
                     upload(self.run / name, self.there / name)
 
     def push_logs(self) -> None:
-        """Put what the logs have gained."""
+        """Upload what was appended to the logs."""
         with self._lock:
             self._push_logs()
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """While it trains, put pieces of its logs, and pass on a wish to stop."""
+        """During training, upload pieces of the logs, and copy requests to stop from the store to this
+        disk."""
         ended = threading.Event()
-        for request in REQUESTS:  # of an attempt before; the store has what still holds
+        for request in REQUESTS:  # left by an earlier attempt; the store has those that still apply
             (self.run / request).unlink(missing_ok=True)
 
         def follow() -> None:
@@ -120,7 +122,7 @@ class Mirror:
                     if time.monotonic() - put > PIECES:
                         put = time.monotonic()
                         self.push_logs()
-                except UserError as error:  # the next checkpoint brings them, or fails
+                except UserError as error:  # the next checkpoint uploads the logs too, or fails
                     logger.warning("%s", error)
 
         thread = threading.Thread(target=follow, daemon=True)
@@ -145,7 +147,7 @@ class Mirror:
 
 
 class _Pieces:
-    """A file that grows, in pieces; one that begins anew is a new generation."""
+    """A growing file, uploaded in pieces. A file that was replaced or truncated starts a new generation."""
 
     def __init__(self, there: ObjectPath) -> None:
         self._there, self._file, self._generation, self._at = there, 0, "", 0
@@ -169,14 +171,14 @@ class _Pieces:
 
 
 class RemoteLog:
-    """The logs of a run of the store, as they grow, in a folder that is like a run's."""
+    """Copies the growing logs of a run from the store into a folder with the layout of a run."""
 
     def __init__(self, there: ObjectPath, folder: Path) -> None:
         self._there, self._folder = there, folder
         self._seen: dict[str, tuple[str, int]] = {}
 
     def look(self, names: Iterable[str] | None = None) -> None:
-        """Add what is new."""
+        """Append the new pieces."""
         found = names if names is not None else (f"logs/{name}" for name in (self._there / "logs").sizes())
         for file, pieces in _by_file(found).items():
             path = self._folder / "logs" / file
@@ -192,7 +194,7 @@ class RemoteLog:
 
 
 def _by_file(names: Iterable[str]) -> dict[str, list[str]]:
-    """Of each log file, the pieces of its newest generation, in order."""
+    """List the pieces of each log file's newest generation, in order."""
     found: dict[str, list[str]] = {}
     for name in sorted(names):
         match name.split("/"):
@@ -207,7 +209,7 @@ def _pull_logs(there: ObjectPath, run: Path, names: Iterable[str]) -> None:
 
 
 def _pull_checkpoint(there: ObjectPath, run: Path, names: Iterable[str], name: str) -> None:
-    """Bring a checkpoint, unless it is damaged in the store."""
+    """Download a checkpoint, unless it is corrupt in the store."""
     directory = run / "checkpoints" / name
     half = directory.with_name(f"{checkpoint.HALF}{name}")
     shutil.rmtree(half, ignore_errors=True)
@@ -227,7 +229,8 @@ def _pull_checkpoint(there: ObjectPath, run: Path, names: Iterable[str], name: s
 
 
 def _same(there: ObjectPath, run: Path, name: str) -> bool:
-    """Whether the disk and the store have one checkpoint of that name; its state has the hashes of all files."""
+    """Tell whether the disk and the store have the same checkpoint of that name. Its state contains the
+    hashes of all its files."""
     try:
         here = (run / "checkpoints" / name / STATE).read_text(encoding="utf-8")
         return here == (there / "checkpoints" / name / STATE).read_text(encoding="utf-8")
@@ -236,7 +239,7 @@ def _same(there: ObjectPath, run: Path, name: str) -> bool:
 
 
 def _remove(there: ObjectPath, names: Iterable[str], name: str) -> None:
-    """Remove a checkpoint, beginning with what makes it one."""
+    """Delete a checkpoint. Its state goes first, so that the rest no longer counts as one."""
     (there / "checkpoints" / name / STATE).unlink()
     for file in names:
         if file.startswith(f"checkpoints/{name}/"):

@@ -1,8 +1,8 @@
-"""One attempt at a run under Ray Train, on so many workers: until it is finished, is to stop or fails; and why it
-failed.
+"""One attempt at a run under Ray Train, with a fixed number of workers; and the reason if it fails.
 
-Ray starts the workers and joins them; batches, checkpoints and logs are those of `ubert.training`. Nothing is
-reported to Ray Train: it keeps no metrics without a checkpoint of its own, and a report waits for its next poll.
+Ray starts the workers and connects them; batches, checkpoints and logs come from `ubert.training`. Nothing
+is reported to Ray Train, because it keeps no metrics without a checkpoint of its own, and each report
+waits for its next poll.
 """
 
 from __future__ import annotations
@@ -35,8 +35,13 @@ def fit(
     asked: Callable[[], bool],
     roomier: Callable[[], bool],
 ) -> bool:
-    """One attempt under Ray Train, which ends when the run is finished or stops: because it is `asked` to, has
-    become `roomier`, or a worker's machine is being taken away; returns whether it was for the room."""
+    """Run one attempt under Ray Train, until the run is finished or stops.
+
+    It stops if `asked` or `roomier` returns true, or if a worker's machine is being taken away.
+
+    Returns:
+        Whether it stopped because of `roomier`.
+    """
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
@@ -46,13 +51,13 @@ def fit(
         train_loop_config=work,
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=kind == "GPU"),
         run_config=RunConfig(  # type: ignore[call-arg]  # static types are those of V1
-            # a name that comes again makes Ray Train go on with what it knows of it
+            # with a name it has seen, Ray Train would resume the state that it stored
             name=f"{run.name}-{fingerprint(work, now())}",
             storage_path=str(run / "ray"),
-            # threads that spin while they wait make a step ten times as long where others use the processor too
+            # if other jobs share the CPU, threads that spin while they wait make a step ten times slower
             worker_runtime_env={"env_vars": {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}},
             logging_config=LoggingConfig(log_level="ERROR"),
-            # or it would try again for ever, with as many workers, where machines are taken away or are busy
+            # otherwise Ray retries for ever, with as many workers, when machines are taken away or are busy
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
         ),
     )
@@ -64,7 +69,7 @@ def fit(
 
 
 def _begun(work: Callable[[], Any]) -> Future[Any]:
-    """Work in a thread that this process leaves behind when it ends: it may wait for a dead Ray for ever."""
+    """Run `work` in a daemon thread, which may wait for a dead Ray for ever: the process ends without it."""
     result: Future[Any] = Future()
 
     def run() -> None:
@@ -78,11 +83,11 @@ def _begun(work: Callable[[], Any]) -> Future[Any]:
 
 
 def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
-    """Show the run's log as it grows, and pass a wish to stop on to the workers, as a file; returns whether it was
-    for room alone.
+    """Show the run's log as it grows, and forward requests to stop to the workers, as files. Return
+    whether the request was for more workers only.
 
-    Workers may need minutes to start. A run that is asked to stop before their first step loses nothing with them,
-    and leaves them to the end of the session.
+    Workers may need minutes to start. If a run is asked to stop before their first step, it loses nothing,
+    and leaves the workers to the end of the session.
 
     Raises:
         UserError: Ray died.
@@ -93,7 +98,7 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
     with log.progress() as show:
         while wait([fitting], timeout=POLL).not_done:
             lost_ray.check()
-            grows = grows or (at_work and roomier())  # before, what they will use counts as free
+            grows = grows or (at_work and roomier())  # before, the processors of workers that start count as free
             if grows:
                 driven.ask(run_directory.PAUSE)
             elif asked():
@@ -112,7 +117,7 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
 
 
 def _work(work: dict[str, Any]) -> None:
-    """What each worker runs."""
+    """Run the training loop in a worker process."""
     import ray.train
     import ray.train.torch
     from ray.train.v2._internal.execution.context import get_train_context
@@ -125,17 +130,18 @@ def _work(work: dict[str, Any]) -> None:
         device=ray.train.torch.get_device(),
         progress=False,
     )
-    # `ray.train.get_preemption_info` waits for all workers each time
+    # `ray.train.get_preemption_info` waits for all workers at each call
     told = get_train_context().preemption_context
     work_on(work, worker, lambda: told.preemption_info is not None)
 
 
 def explained(error: Exception) -> tuple[str, bool]:
-    """Why an attempt failed, and whether a worker died in it.
+    """Return why an attempt failed, and whether a worker died in it.
 
     Raises:
-        UserError: what a worker refuses, or what watches them died: Ray holds their room while this job lasts.
-        TrainingFailedError: it's a fault of ours.
+        UserError: a worker raised it, or Ray Train's controller died. In the latter case Ray reserves
+            the workers' resources until this job ends.
+        TrainingFailedError: the failure is a bug.
     """
     from ray.exceptions import RayActorError
     from ray.train import ControllerError, PreemptionError, WorkerGroupError
@@ -166,7 +172,7 @@ def explained(error: Exception) -> tuple[str, bool]:
 
 
 def _died(failure: Exception) -> bool:
-    """Whether a worker's failure is that it died, or that it lost the connection to one that did."""
+    """Tell whether a worker died, or lost its connection to one that did."""
     from ray.exceptions import RayError
     from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError
 

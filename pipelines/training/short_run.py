@@ -1,4 +1,4 @@
-"""Short runs of one process in a folder that is thrown away: cells of a probe, folds of a corpus, trials."""
+"""Short runs of one process in a temporary folder: cells of a probe, folds of a corpus, trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ubert.schema.record import Record
 from ubert.training.checkpoint import hash_of
 
 MAX_TOKENS = 256
-# What a recipe says of things that outlive a run, or that it measures on the way.
+# turns off what outlives a run, and evaluation during training
 ALONE: dict[str, Any] = {
     "checkpoint_every": 10**9,
     "mlflow": False,
@@ -32,23 +32,24 @@ ALONE: dict[str, Any] = {
 
 
 def short(recipe: Recipe, **changes: Any) -> Recipe:
-    """The recipe of a short run, with the settings of another one."""
+    """Return the recipe of a short run, with the settings of another recipe."""
     return Recipe(**recipe.model_dump() | ALONE | changes)
 
 
 def weights_of(folder: Path) -> str:
-    """The hash by which results know the weights that their run began with."""
+    """Return a short hash of a model's weights. Results store it to identify the weights that their run
+    started from."""
     return hash_of(folder / WEIGHTS)[:16]
 
 
 def weights_of_encoder(encoder: str) -> str:
-    """The same of an encoder; empty where it has no weights on this disk."""
+    """Return the same hash for an encoder, or an empty string if its weights are not on this disk."""
     folder = Path(encoder_path(encoder))
     return weights_of(folder) if (folder / WEIGHTS).is_file() else ""
 
 
 def shards_of(records: Sequence[Record], encoder: str, directory: Path, max_tokens: int = MAX_TOKENS) -> Path:
-    """Shards of a few records, made here and now."""
+    """Write shards of a few records into `directory`."""
     tokenizer = load_tokenizer(encoder)
     rows = Rows(tokenizer, max_tokens)
     unit = Unit(records[0].corpus, directory, directory, "shots", True, np.ones((len(records), 1), np.int32))
@@ -71,7 +72,7 @@ def shards_of(records: Sequence[Record], encoder: str, directory: Path, max_toke
 
 
 def train(recipe: Recipe, shards: Path, folder: Path) -> Path:
-    """The checkpoint of a run in a folder, trained by this process with as many threads as its task has.
+    """Train a run in a folder, in this process. Return the directory of its checkpoint.
 
     Raises:
         UserError: training fails.
@@ -83,7 +84,7 @@ def train(recipe: Recipe, shards: Path, folder: Path) -> Path:
 
 
 def use_threads_of_task() -> None:
-    """Compute with as many threads as Ray gives the task that this is called in."""
+    """Set PyTorch's number of threads to what Ray assigns to the task that calls this."""
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

@@ -1,4 +1,4 @@
-"""What one worker of a run does, whoever starts it."""
+"""The work of one training worker, under any launcher."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ubert.training.step import Worker
 
 
 def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -> None:
-    """Train until the run is finished or asked to stop, which its directory tells."""
+    """Train until the run is finished or its directory has a request to stop."""
     recipe, root = Recipe(**work["recipe"]), place(work["root"])
     run = run_directory.directory(on_disk(root), work["run"])
 
@@ -50,7 +50,8 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
 
 @contextmanager
 def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str) -> Iterator[Callable[[], None]]:
-    """Bring a run of an object store to this worker's disk; gives what puts there what rank 0 has written."""
+    """Download a run from an object store to this worker's disk. Yield a function that uploads what rank 0
+    has written."""
     if not isinstance(root, ObjectPath):
         yield lambda: None
         return
