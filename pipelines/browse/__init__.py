@@ -1,1 +1,1 @@
-"""The pages of `ubert browse`: corpora, evidence, mixtures and runs of a store. They need no script."""
+"""The pages of `ubert browse`: corpora, evidence, mixtures and runs of a store. They contain no scripts."""

@@ -1,4 +1,4 @@
-"""Statements that a user wrote, each in a process of its own (`pipelines.store.sandbox`)."""
+"""Runs SQL statements that a user wrote, each in a process of its own (`pipelines.store.sandbox`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fastapi.concurrency import run_in_threadpool
 from pipelines.store.sandbox import sandbox
 from pipelines.store.storage import Place
 
-TOGETHER = 2  # statements that run at a time; others wait
-POLL = 0.25  # seconds between two looks whether the client is still there
+TOGETHER = 2  # statements that run at the same time; others wait
+POLL = 0.25  # seconds between checks that the client is still connected
 
 
 class Asking:
-    """Runs statements over a store. A statement ends when its client is gone."""
+    """Runs statements over a store. A statement ends if its client disconnects."""
 
     def __init__(self, root: Place) -> None:
         self._root, self._turns = root, asyncio.Semaphore(TOGETHER)
@@ -25,15 +25,15 @@ class Asking:
     async def __call__(
         self, request: Request, statement: str, what: str, corpora: Collection[str] | None = None
     ) -> pa.Table:
-        """The rows of one SELECT.
+        """Return the rows of one SELECT.
 
         Raises:
-            UserError: as `pipelines.store.sandbox.sql` has it; begins with `what`.
+            UserError: as `pipelines.store.sandbox.sql`; the message begins with `what`.
         """
         async with self._turns:
             with sandbox(self._root, corpora) as ask:
                 answer = asyncio.ensure_future(run_in_threadpool(ask, statement, what))
                 while not (await asyncio.wait([answer], timeout=POLL))[0]:
                     if await request.is_disconnected():
-                        break  # the end of the sandbox is an answer, too
+                        break  # leaving the sandbox ends the statement, so `answer` ends too
             return await answer

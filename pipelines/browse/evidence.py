@@ -1,4 +1,4 @@
-"""Evidence side by side: two records, and the words that they share."""
+"""Pairs of matching records side by side, with their shared words marked."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
 from ubert.schema.record import Record
 
-PAIRS = 10  # of a page
-GROUPS = 30  # of pairs that are counted by corpus and split
-WORDS = 400  # of a record that are compared
-BEFORE = 40  # of them before the n-gram that two records share
-AROUND, LONG = 300, 1_500  # characters that are shown around shared words, and of a text at least
+PAIRS = 10  # per page
+GROUPS = 30  # maximum number of counts by corpus, split and kind
+WORDS = 400  # maximum number of words of a record to compare
+BEFORE = 40  # of these, words before the n-gram that two records share
+AROUND, LONG = 300, 1_500  # characters to show around shared words, and the least to show of a long text
 
 Characters = tuple[int, int]  # [start, end)
 
 
 class View(NamedTuple):
-    """A view of evidence.
+    """A SQL view of matches.
 
-    `other` is what the names of the second record's columns begin with, and `kind` is SQL for the kind of a match.
+    `other` is the prefix of the second record's columns, and `kind` is SQL for the kind of a match.
     `facts` are the other columns that a page shows.
     """
 
@@ -65,7 +65,8 @@ VIEWS = {
 
 
 class Wanted(NamedTuple):
-    """A filter for the pairs of a view. An empty field filters nothing. `record` is the id of either record."""
+    """A filter for the pairs of a view. An empty field filters nothing. `record` is the id of either
+    record."""
 
     corpus: str = ""
     other: str = ""
@@ -75,7 +76,7 @@ class Wanted(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Words of a text, and whether the other text has them, too."""
+    """A piece of a text, and whether the other text contains it too."""
 
     words: str
     shared: bool
@@ -93,7 +94,7 @@ class Side(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two records, what their match says, and how many blocks of words they share."""
+    """Two records, the facts of their match, and how many blocks of words they share."""
 
     sides: tuple[Side, Side]
     kind: str
@@ -102,7 +103,7 @@ class Pair(NamedTuple):
 
 
 def groups(root: Place, view: str, wanted: Wanted) -> list[dict[str, Any]]:
-    """How many pairs there are, by corpus, split and kind: the most frequent ones."""
+    """Count the pairs by corpus, split and kind, and return the highest counts."""
     columns = "corpus, split, other_corpus, other_split, kind"
     statement = (
         f"SELECT {columns}, count(*) AS times FROM ({_sql(view, wanted)}) GROUP BY ALL "
@@ -112,7 +113,7 @@ def groups(root: Place, view: str, wanted: Wanted) -> list[dict[str, Any]]:
 
 
 def matches(root: Place, record_id: str) -> dict[str, int]:
-    """How many pairs a record is in, by view; views without any are left out."""
+    """Count the pairs of a record in each view, and leave out views without any."""
     wanted = Wanted(record=record_id)
     counts = (f"SELECT '{view}' AS view, count(*) AS times FROM ({_sql(view, wanted)})" for view in VIEWS)
     rows = sql(root, " UNION ALL ".join(counts), [], SECONDS).to_pylist()
@@ -120,7 +121,7 @@ def matches(root: Place, record_id: str) -> dict[str, int]:
 
 
 def pairs(root: Place, view: str, wanted: Wanted, page: int) -> tuple[list[Pair], bool]:
-    """The pairs of a page, and whether there are more."""
+    """Return the pairs of a page, and whether there are more."""
     rows = sql(
         root, f"{_sql(view, wanted)} LIMIT {PAIRS + 1} OFFSET {(page - 1) * PAIRS}", [], SECONDS
     ).to_pylist()
@@ -146,7 +147,7 @@ def _sql(view: str, wanted: Wanted) -> str:
 
 
 def _pair(row: dict[str, Any], records: dict[str, Record], facts: Sequence[str]) -> Pair:
-    ngram = (row.get("ngram") or "").replace("| ", "")  # between text and pair
+    ngram = (row.get("ngram") or "").replace("| ", "")  # the separator between text and pair
     one, other = records.get(row["record_id"]), records.get(row["other_record_id"])
     shared = _shared(_window(one, ngram), _window(other, ngram), len(ngram.split()) or 1)
     said = [(name.replace("_", " "), _said(row[name])) for name in facts]
@@ -170,12 +171,12 @@ def _said(value: object) -> str:
 
 
 def _whole(record: Record) -> str:
-    """The text, and the pair in a paragraph of its own."""
+    """Return the text, and the pair as a paragraph after it."""
     return record.text if record.pair is None else f"{record.text}\n\n{record.pair}"
 
 
 def _window(record: Record | None, ngram: str) -> list[Word]:
-    """The words that are compared: the first ones, or those around an n-gram."""
+    """Return the words to compare: the first words of the record, or those around an n-gram."""
     words, start = placed_words(_whole(record)) if record else [], 0
     if ngram:
         sought, names = ngram.split(), [word.normal for word in words]
@@ -185,7 +186,7 @@ def _window(record: Record | None, ngram: str) -> list[Word]:
 
 
 def _shared(a: list[Word], b: list[Word], least: int) -> tuple[list[Characters], list[Characters]]:
-    """The blocks of at least so many words that both have in the same order."""
+    """Find the blocks of at least `least` words that both lists have in the same order."""
     matcher = SequenceMatcher(None, [word.normal for word in a], [word.normal for word in b], autojunk=False)
     blocks = [block for block in matcher.get_matching_blocks() if block.size >= least]
     return (
@@ -195,7 +196,7 @@ def _shared(a: list[Word], b: list[Word], least: int) -> tuple[list[Characters],
 
 
 def _pieces(text: str, shared: list[Characters]) -> list[Piece]:
-    """A text with its shared blocks; of a long one what lies around them."""
+    """Split a text into shared blocks and the text around them. Cut a long text before and after these."""
     first, last = (shared[0][0], shared[-1][1]) if shared else (0, 0)
     start, stop = max(0, first - AROUND), min(len(text), max(last + AROUND, first + LONG))
     bounds = [start, *(at for pair in shared for at in pair), stop]

@@ -1,4 +1,4 @@
-"""Pages as HTML: texts of datasets are hostile, so templates escape everything."""
+"""Renders pages as HTML. Texts of datasets are untrusted, so the templates escape everything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADERS = {
 
 
 def link(path: str, parameters: Mapping[str, object] | None = None, **more: object) -> str:
-    """An address below /browse; parameters that are empty, and the first page, are left out."""
+    """Return a URL below /browse. Leave out empty parameters, and the number of the first page."""
     given = {name: value for name, value in {**(parameters or {}), **more}.items() if value not in (None, "")}
     if given.get("page") == 1:
         del given["page"]
@@ -46,7 +46,7 @@ _ENVIRONMENT.globals.update(link=link)
 
 
 def html(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
-    """A page. It says how long it took where the request has noted when it began."""
+    """Render a page. If the request has a start time, the page shows how long it took."""
     began = getattr(request.state, "began", None)
     seconds = None if began is None else time.perf_counter() - began
     served = any(getattr(route, "path", "") == "/v1/model" for route in request.app.routes)
@@ -55,5 +55,5 @@ def html(request: Request, template: str, status: int = 200, **content: Any) -> 
 
 
 def error(request: Request, status: int, sentence: str) -> HTMLResponse:
-    """A page that says what is wrong."""
+    """Render a page that shows an error."""
     return html(request, "error", status, sentence=sentence)

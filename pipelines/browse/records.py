@@ -1,4 +1,4 @@
-"""Records of a corpus, page by page: SQL finds the rows of a page, and only their row groups are read whole."""
+"""Records of a corpus by page. SQL finds the rows of a page, and only their row groups are read in full."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.record import Record
 
-SECONDS = 60.0  # of a search
-LONGEST = 2_000  # characters of a condition
+SECONDS = 60.0  # time-out of a search
+LONGEST = 2_000  # maximum characters of a condition
 
 
 class Filter(NamedTuple):
     """A filter for the records of a corpus. An empty field filters nothing.
 
-    `category` is one that holds in the record. `text` is contained in the text or the pair, in any case.
-    `where` is an SQL condition.
+    The record has the label `category`. Its text or pair contains `text`, in upper or lower case. It
+    fulfils `where`, an SQL condition.
     """
 
     split: str = ""
@@ -37,7 +37,7 @@ class Filter(NamedTuple):
     where: str = ""
 
     def condition(self) -> str:
-        """The filter as one SQL condition.
+        """Return the filter as one SQL condition.
 
         Raises:
             UserError: `where` is not a condition that a mixture may have.
@@ -65,16 +65,18 @@ def _checked(where: str) -> str:
 
 
 def rows_sql(corpus: str, condition: str, first: int, count: int) -> str:
-    """The numbers of some rows of a corpus for which a condition holds, in the order of its files.
+    """Return SQL for the numbers of the rows of a corpus that fulfil a condition, in the order of its
+    files.
 
-    Rows are numbered before the condition is evaluated. Only the columns that it names are read.
+    Rows are numbered before the condition is evaluated. DuckDB reads only the columns that the condition
+    names.
     """
     numbered = f"SELECT *, row_number() OVER () - 1 AS row FROM (SELECT * FROM records WHERE corpus = '{corpus}')"
     return f"SELECT row FROM ({numbered}) WHERE {condition} LIMIT {count} OFFSET {first}"
 
 
 def by_id(root: Place, ids: Sequence[tuple[str, str]]) -> dict[str, Record]:
-    """The records of these (corpus, record_id), as far as the store has them now."""
+    """Return the records with these (corpus, record_id). Leave out those that the store no longer has."""
     store, found = Store(root), dict[str, Record]()
     here = set(store.names("corpora"))
     for corpus, group in groupby(sorted(set(ids)), lambda pair: pair[0]):
@@ -88,7 +90,7 @@ def by_id(root: Place, ids: Sequence[tuple[str, str]]) -> dict[str, Record]:
 
 
 def take(directory: Place, manifest: CorpusManifest, rows: Sequence[int]) -> list[Record]:
-    """The records of some rows, which are numbered over all parts of a corpus, in ascending order."""
+    """Read the records of some rows, given in ascending order. Row numbers run over all parts of a corpus."""
     groups = _row_groups(str(directory), tuple(manifest.parts))
     firsts = [group.first for group in groups]
     found: list[Record] = []
@@ -101,7 +103,7 @@ def take(directory: Place, manifest: CorpusManifest, rows: Sequence[int]) -> lis
 
 
 class _RowGroup(NamedTuple):
-    """A row group of a part, and the number of its first row."""
+    """A row group of a part. `first` is the number of its first row."""
 
     first: int
     part: str
@@ -110,7 +112,8 @@ class _RowGroup(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _row_groups(directory: str, parts: tuple[str, ...]) -> list[_RowGroup]:
-    """The row groups of a corpus that have rows. A directory is named by its content, so they never change."""
+    """List the row groups of a corpus that have rows. The cache is safe because a directory is named by
+    its content."""
     where, groups, first = place(directory), list[_RowGroup](), 0
     for part in parts:
         with explained(where), parquet_file(where / part) as file:

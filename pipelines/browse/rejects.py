@@ -1,4 +1,4 @@
-"""Refused rows of a corpus, with their reasons."""
+"""Rejected rows of a corpus, with their reasons."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
-ROWS = 50  # of a page
-REASONS = 100  # that are counted
+ROWS = 50  # per page
+REASONS = 100  # maximum number of counts
 
 
 class Rejects(NamedTuple):
-    """A page of refused rows. `published`: whether they are of the corpus as it is, or else of a later ingest that
-    refused too many."""
+    """A page of rejected rows. `published` is true if they belong to the published corpus, and false if a
+    later ingest rejected too many rows and was not published."""
 
     reasons: list[dict[str, Any]]
     rows: list[dict[str, Any]]
@@ -27,7 +27,7 @@ class Rejects(NamedTuple):
 
 
 def rejects(root: Place, corpus: str, split: str, reason: str, page: int) -> Rejects:
-    """The refused rows of the last ingest of a corpus.
+    """Return a page of the rows that the last ingest of a corpus rejected.
 
     Raises:
         AbsentError: there is no such corpus.

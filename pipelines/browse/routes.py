@@ -1,4 +1,4 @@
-"""The addresses below /browse. Every page is a function of its address and of the store."""
+"""The routes below /browse. Every page depends only on its URL and the store."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 
 LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
-RECORDS = 20  # of a page
-SHOWN = 500  # rows of a statement
+RECORDS = 20  # per page
+SHOWN = 500  # maximum rows of a statement
 EXAMPLES = {
     "Records by task": "SELECT task, count(*) AS records, avg(length(text)) AS characters\n"
     "FROM records GROUP BY task ORDER BY records DESC",
@@ -47,10 +47,10 @@ AnySplit = Literal["", "train", "validation", "test"]
 
 
 def browser(root: Place, host: str) -> Browser:
-    """The pages of a store.
+    """Make the pages of a store.
 
-    Where the host is this machine alone, requests must name it as such. Otherwise another site could give its own
-    name this machine's address, and its pages could read the store (DNS rebinding).
+    If the host is a loopback address, requests must use its name as their host. Otherwise another site
+    could point its own name at this machine, and its pages could read the store (DNS rebinding).
     """
     return Browser(_routes(root.absolute()), error, LOOPBACK if host in {*LOOPBACK, "::1"} else ())
 
@@ -145,7 +145,7 @@ def _add_records(routes: APIRouter, root: Place, ask: Asking) -> None:
         )
 
     async def rows_of(request: Request, name: str, wanted: Filter, total: int, first: int) -> Sequence[int]:
-        """The rows of a page, and one more if there is one."""
+        """Return the row numbers of a page, and one more if there is a next page."""
         count = RECORDS + 1
         if not any(wanted):
             return range(min(first, total), min(first + count, total))
@@ -250,10 +250,10 @@ def _described(corpus: CorpusManifest) -> str:
 
 
 def _current(store: Store, kind: Literal["corpora", "mixtures"], name: str) -> Any:
-    """The directory and the manifest of something in an address.
+    """Return the directory and the manifest of the corpus or mixture that a URL names.
 
     Raises:
-        AbsentError: it is not there.
+        AbsentError: it doesn't exist.
     """
     try:
         return store.current(kind, name)

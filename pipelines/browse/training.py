@@ -1,4 +1,4 @@
-"""Runs of a store, and the curves of their logs."""
+"""Runs of a store, and plots of their logs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ubert.schema.manifest import MANIFEST, RunManifest, read_manifest
 from ubert.schema.names import is_name
 from ubert.training.log import JSONL, Row, curves, read
 
-WIDTH, HEIGHT = 640, 200  # of a plot, in units of its own
-LEFT, BOTTOM, TOP = 56, 22, 8  # margins for numbers
-POINTS = 300  # of a line; of more steps each is the mean of a few
+WIDTH, HEIGHT = 640, 200  # of a plot, in SVG units
+LEFT, BOTTOM, TOP = 56, 22, 8  # margins for the numbers on the axes
+POINTS = 300  # maximum per line; further steps are averaged in groups
 TICKS = 4
 RECIPE = "recipe.yaml"
-END = 1 << 16  # bytes of a log that hold its last line
+END = 1 << 16  # bytes at the end of a log that contain its last line
 
 
 class Run(NamedTuple):
-    """A run, and its manifest where it is finished. `last` is the last step in its log."""
+    """A run, with its manifest if it is finished. `last` is the last step in its log."""
 
     name: str
     folder: Path
@@ -35,14 +35,14 @@ class Run(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A number beside an axis, and its place on it."""
+    """The label of a tick on an axis, and its position."""
 
     at: float
     words: str
 
 
 class Line(NamedTuple):
-    """The curve of one run: its points as SVG has them, and its last, least and greatest value."""
+    """The curve of one run: its points in SVG's format, and its last, least and greatest value."""
 
     run: str
     points: str
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A curve of one or several runs over the steps."""
+    """A metric over the steps, with a line for each run."""
 
     name: str
     lines: list[Line]
@@ -61,13 +61,13 @@ class Plot(NamedTuple):
 
 
 def runs(root: Place) -> list[Run]:
-    """All runs of the store, by name."""
+    """List all runs of the store by name."""
     folders = sorted((on_disk(root) / "runs").glob(f"*/{RECIPE}"))
     return [_run(path.parent) for path in folders if is_name(path.parent.name)]
 
 
 def run(root: Place, name: str) -> Run:
-    """One run.
+    """Return one run.
 
     Raises:
         AbsentError: there is none of that name.
@@ -81,23 +81,23 @@ def run(root: Place, name: str) -> Run:
 def _run(folder: Path) -> Run:
     try:
         manifest = read_manifest(RunManifest, folder) if (folder / MANIFEST).exists() else None
-    except UserError:  # of another version: its log can be read all the same
+    except UserError:  # written by another version; its log can still be read
         manifest = None
     return Run(folder.name, folder, manifest, _last(folder))
 
 
 def _last(folder: Path) -> Row | None:
-    """The last step in the log, of which just the end is read."""
+    """Return the last step in the log. Only the end of the file is read."""
     if not (folder / JSONL).exists():
         return None
     with (folder / JSONL).open("rb") as file:
         file.seek(-min(END, file.seek(0, SEEK_END)), SEEK_END)
-        whole = file.read().rpartition(b"\n")[0]  # the line behind it is being written
+        whole = file.read().rpartition(b"\n")[0]  # the last line may be incomplete
     return Row(**json.loads(whole.rpartition(b"\n")[2])) if whole else None
 
 
 def plots(some: Sequence[Run]) -> list[Plot]:
-    """The curves of runs, each name in one plot."""
+    """Plot the curves of runs. Curves of the same name share a plot."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for one in some:
         for row in read(one.folder)[0]:
@@ -139,7 +139,7 @@ def _spread(low: float, high: float) -> list[float]:
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
-    """At most `POINTS` points, each the mean of some that follow one another."""
+    """Average successive points in groups, so that at most `POINTS` remain."""
     size = -(-len(points) // POINTS)
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in some) / len(some), sum(y for _, y in some) / len(some)) for some in groups]

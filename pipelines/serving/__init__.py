@@ -1,1 +1,1 @@
-"""The web server of a model: one ASGI app, which runs by itself or on Ray Serve."""
+"""The HTTP server of a model: an ASGI app that runs by itself or on Ray Serve."""

@@ -1,4 +1,4 @@
-"""The ASGI app: its addresses, and how errors become sentences. It has a model, a browser of a store, or both."""
+"""The ASGI app: its routes and error handlers. It serves a model, the pages of a store, or both."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 ErrorPage = Callable[[Request, int, str], Response]
 PAGE = Path(__file__).parent / "page"
-TOGETHER = 64  # texts of one pass
+TOGETHER = 64  # maximum number of texts in one forward pass
 STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Refused, "description": "The body is not JSON."},
@@ -58,7 +58,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Browser:
-    """The pages of a store. `hosts` are the names that requests may call the server by (empty: any)."""
+    """The pages of a store. `hosts` lists the host names that requests may use; an empty list allows any."""
 
     routes: APIRouter
     error: ErrorPage
@@ -78,11 +78,11 @@ def create_app(
     """Make the app.
 
     Args:
-        load: makes the model, after the server has started; None: there is none.
-        name: of the model, as clients see it.
-        key: an API key that requests need.
-        together: texts of one pass of the model.
-        failed: is told why the model can't be loaded.
+        load: loads the model once the server has started; None: serve no model.
+        name: the model's name, as clients see it.
+        key: the API key that requests need; None: they need none.
+        together: maximum number of texts in one forward pass.
+        failed: called with the error if the model can't be loaded.
         browser: the pages of a store.
     """
     metrics = Metrics()
@@ -103,7 +103,7 @@ def create_app(
         version=version("ubert"),
         description="Classify, tag, extract and answer with one model.",
         lifespan=running,
-        docs_url=None,  # these pages load their scripts from elsewhere
+        docs_url=None,  # these pages would load their scripts from another site
         redoc_url=None,
     )
     app.add_middleware(Guard, key=key, limits=limits, metrics=metrics)
@@ -116,7 +116,7 @@ def create_app(
 
     @app.get("/metrics", responses={401: PROBLEMS[401]})
     async def numbers() -> Response:
-        """What the server has counted, for Prometheus."""
+        """Return the server's metrics for Prometheus."""
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     if engine is None:
@@ -131,7 +131,7 @@ def create_app(
 
 
 def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed: bool) -> None:
-    """Add the page and the addresses of a model."""
+    """Add the page and the routes of a model."""
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -147,7 +147,7 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
 
     @app.get("/v1/model", response_model=Served, responses={401: PROBLEMS[401]})
     async def model() -> Served:
-        """Say what is served."""
+        """Describe the model, its tasks and its limits."""
         predictor = engine.predictor
         return Served(
             model=name,
@@ -160,7 +160,7 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
 
     @app.post("/v1/predict", response_model=Predicted, responses=PROBLEMS)
     async def predict(asked: AskedOfTexts) -> Response:
-        """Predict texts."""
+        """Predict the annotations of texts."""
         asked.check(limits)
         engine.check_room()
         return _json({"model": name, "results": await _in_time(_predicted(engine, asked), limits)})
@@ -205,7 +205,7 @@ def _json(content: Any, status: int = 200) -> Response:
 
 
 def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
-    """Every error is one sentence: on a page of its own for the browser, in JSON elsewhere."""
+    """Answer each error with one sentence: as a page below /browse, elsewhere as JSON."""
 
     def explained(request: Request, status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
         if browser and request.url.path.startswith("/browse"):

@@ -1,4 +1,5 @@
-"""Texts of many requests in one pass of the model: while it works, others wait, and go together next."""
+"""Dynamic batching: while the model works on one batch, the texts of new requests wait and form the next
+one."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 Key = tuple[float | None, str | tuple[tuple[str, str], ...]]
-PATIENCE = 0.4  # share of the seconds until a time-out that texts may be expected to wait
-KEPT = 0.7  # weight of the batches before the last one in the speed of late
-CHARACTERS = 40_000  # of texts that go together: what waits behind them waits for all of them
+PATIENCE = 0.4  # maximum expected waiting time, as a share of the time-out
+KEPT = 0.7  # decay of earlier batches in the moving average of the model's speed
+CHARACTERS = 40_000  # a batch is full at this size, because all later texts wait for it
 
 logger = logging.getLogger(__name__)
 
 
 class FullError(Exception):
-    """Too many texts wait. `seconds`: about when there is room."""
+    """Too many texts wait. `seconds` estimates when there is room again."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__()
@@ -40,7 +41,8 @@ class FullError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """A text that waits for its predictions. Those of one key can go together. `size`: characters to read."""
+    """A text that waits for its predictions. Texts with the same key can share a batch. `size` is the
+    number of characters that the model reads."""
 
     query: Query
     size: int
@@ -51,12 +53,12 @@ class _Text:
 
 
 class Engine:
-    """A model, and the texts that wait for it. Its thread loads the model, then answers.
+    """A model and the queue of texts that wait for it. A thread loads the model and runs it.
 
     Args:
-        load: makes the model.
+        load: loads the model.
         limits: how many texts may wait, and for how long.
-        together: texts of one pass, at most.
+        together: maximum number of texts in one forward pass.
     """
 
     def __init__(self, load: Callable[[], Predictor], *, limits: Limits, together: int, metrics: Metrics) -> None:
@@ -65,11 +67,14 @@ class Engine:
         self._waiting: deque[_Text] = deque()
         self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "model")
-        self._read, self._seconds = 0.0, 0.0  # characters of late, and how long the model read them
+        self._read, self._seconds = (
+            0.0,
+            0.0,
+        )  # decayed sums: characters that the model read, and the seconds it took
         metrics.waiting.set_function(lambda: len(self._waiting))
 
     async def run(self) -> None:
-        """Load the model, and answer until cancelled.
+        """Load the model, and answer requests until cancelled.
 
         Raises:
             UserError: the model can't be loaded.
@@ -87,19 +92,22 @@ class Engine:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def ready(self) -> Predictor:
-        """The model, once it is loaded."""
+        """Wait until the model is loaded, and return it."""
         await self._loaded.wait()
         assert self.predictor is not None
         return self.predictor
 
     async def apart(self, work: Callable[[], Found]) -> Found:
-        """Do something in the model's thread, when its turn comes."""
+        """Run a function in the model's thread, after those submitted before it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def check_room(self) -> None:
-        """Raises:
-        FullError: too many texts wait: more than may (until the model has answered once, more than go together),
-            or more than the model can read in time, as fast as it is of late.
+        """Check that the queue has room for more texts.
+
+        Raises:
+            FullError: too many texts wait for `limits.waiting`, or more than the model can read in
+                time at its recent speed. Until the model has answered once, at most one batch may
+                wait.
         """
         most = self._limits.waiting if self._read else min(self._together, self._limits.waiting)
         seconds = sum(text.size for text in self._waiting) * self._seconds / self._read if self._read else 0.0
@@ -109,7 +117,8 @@ class Engine:
     async def predict(
         self, queries: Sequence[Query], threshold: float | None, overlap: Overlaps
     ) -> list[list[Prediction]]:
-        """The predictions of each text. Whoever gives up waiting cancels this, and the rest is not computed.
+        """Return the predictions of each text. If the caller cancels this, its waiting texts are not
+        computed.
 
         Raises:
             FullError: too many texts wait.
@@ -130,7 +139,8 @@ class Engine:
                 self._waiting = deque(text for text in self._waiting if not text.answer.done())
 
     def _next(self) -> list[_Text]:
-        """The text that has waited longest, and others of its key."""
+        """Take the next batch from the queue: the text that has waited longest, and others with the same
+        key."""
         batch, others, characters = list[_Text](), list[_Text](), 0
         while self._waiting and len(batch) < self._together and characters < CHARACTERS:
             text = self._waiting.popleft()
@@ -146,8 +156,8 @@ class Engine:
         began = time.perf_counter()
         try:
             found = await self.apart(lambda: _predictions(predictor, batch))
-        except Exception as error:  # those who wait get it
-            if len(batch) > 1:  # only one of the texts may be at fault
+        except Exception as error:  # passed on to the request that waits
+            if len(batch) > 1:  # perhaps only one of the texts causes the error
                 for text in batch:
                     await self._answer(predictor, [text])
                 return

@@ -1,4 +1,4 @@
-"""What a request passes before the app sees it: its API key, and the size of its body."""
+"""ASGI middleware that checks a request's API key and the size of its body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.serving.metrics import Metrics
 from pipelines.serving.wire import Limits
 
 BROWSE = "/browse"
-GUARDED = ("/v1/", "/metrics", BROWSE)  # the page and /health are open
+GUARDED = ("/v1/", "/metrics", BROWSE)  # the model's page and /health need no API key
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
@@ -27,11 +27,11 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI app around another one.
+    """ASGI middleware that checks requests, adds security headers to responses, and counts requests.
 
     Args:
-        key: what guarded requests send as `Authorization: Bearer KEY`, or as the password of any user, for which a
-            browser asks; None: they need none.
+        key: the API key. Guarded requests send it as `Authorization: Bearer KEY`, or as the password
+            of any user, for which a browser prompts. None: they need none.
     """
 
     def __init__(self, app: ASGIApp, *, key: str | None, limits: Limits, metrics: Metrics) -> None:
@@ -67,7 +67,7 @@ class Guard:
             except _RefusedError as error:
                 await refuse(sending, error.status, error.sentence)
             else:
-                if body is None:  # the client is gone
+                if body is None:  # the client has disconnected
                     return
                 await self.app(scope, _replay(body, receive), sending)
         path = getattr(scope.get("route"), "path", "other")
@@ -112,14 +112,14 @@ class _RefusedError(Exception):
 
 
 def _password(credentials: bytes) -> bytes:
-    """The password of `Authorization: Basic`."""
+    """Return the password of `Authorization: Basic`."""
     with suppress(ValueError):
         return base64.b64decode(credentials).partition(b":")[2]
     return b""
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body that has come, then whatever comes."""
+    """Return a `receive` that gives the body that was already read, then later messages."""
     given = False
 
     async def replaying() -> Message:
@@ -133,7 +133,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def refuse(send: Send, status: int, sentence: str, challenge: str = "") -> None:
-    """Answer with an error. `challenge`: how the client may authenticate."""
+    """Answer with an error. `challenge` is the `WWW-Authenticate` header, which says how to authenticate."""
     body = error_body(sentence)
     more: dict[str, str] = {"www-authenticate": challenge} if challenge else {}
     headers: dict[str, Any] = {"content-type": "application/json", "content-length": str(len(body)), **more}
@@ -143,5 +143,5 @@ async def refuse(send: Send, status: int, sentence: str, challenge: str = "") ->
 
 
 def error_body(sentence: str) -> bytes:
-    """One sentence as JSON; what the client sent may be quoted in it, in any characters."""
+    """Encode an error message as JSON in ASCII, because it may quote any characters that the client sent."""
     return json.dumps({"error": sentence}).encode()

@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus."""
+"""The server's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TEXTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """The numbers of one app."""
+    """The metrics of one app."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,5 +29,5 @@ class Metrics:
         self.waiting = Gauge("ubert_waiting_texts", "Texts that wait for the model.", registry=self.registry)
 
     def text(self) -> bytes:
-        """All numbers in the format of Prometheus."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)

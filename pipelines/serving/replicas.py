@@ -1,4 +1,5 @@
-"""The server's app on Ray Serve: `serve deploy cluster/serve.yaml`. Each replica has a model and a queue."""
+"""The server's app on Ray Serve: `serve deploy cluster/serve.yaml`. Each replica has its own model and
+queue."""
 
 from __future__ import annotations
 
@@ -40,10 +41,11 @@ def build(given: dict[str, Any]) -> Any:
 
 
 def replica(arguments: Arguments) -> ASGIApp:
-    """The app of one replica, whose model is loaded.
+    """Return the app of one replica, with its model loaded.
 
     Raises:
-        UserError: there is no such checkpoint, or it is damaged. Ray Serve shows it, and tries again.
+        UserError: there is no such checkpoint, or it is corrupt. Ray Serve shows the error, and tries
+            again.
     """
     chosen = chosen_checkpoint(Path(arguments.checkpoint) if arguments.checkpoint else None)
     predictor = open_predictor(chosen, place(os.environ.get("UBERT_ROOT", "store")), "auto")

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
 
 DEFAULT = "universal-small"
-KEPT = 75  # seconds that an idle connection is kept: longer than a client is told to wait, and than proxies do
-STOPPING = 10  # seconds that requests in hand have when the server stops
+KEPT = (
+    75  # keep-alive in seconds: longer than the Retry-After that clients get, and than the keep-alive of proxies
+)
+STOPPING = 10  # seconds that open requests have to finish when the server stops
 
 
 def serve(
@@ -39,17 +41,17 @@ def serve(
     browser: Browser | None = None,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve a checkpoint, or the pages of a store, or both. The server answers at once; requests to the model wait
-    until it is loaded.
+    """Serve a checkpoint, the pages of a store, or both. The server accepts requests at once; those to the
+    model wait until it is loaded.
 
     Args:
-        checkpoint: a checkpoint's or run's folder, a run's name in the store, or a model of ours; None: `DEFAULT`,
-            or no model where there is a browser.
-        port: 0: any that is free.
-        announce: is told the server's address.
+        checkpoint: the folder of a checkpoint or a run, the name of a run in the store, or the name of
+            a pretrained model; None: `DEFAULT`, or no model if there is a browser.
+        port: 0: any free port.
+        announce: called with the server's address.
 
     Raises:
-        UserError: there is no such checkpoint, it is damaged, or the address is taken.
+        UserError: there is no such checkpoint, it is corrupt, or the address is in use.
     """
     chosen = None if browser and checkpoint is None else chosen_checkpoint(checkpoint)
     failures: list[BaseException] = []
@@ -74,7 +76,7 @@ def serve(
             app,
             access_log=False,
             log_level="warning",
-            log_config=None,  # its own would close the log handlers that others have made
+            log_config=None,  # uvicorn's own would close the handlers of other loggers
             server_header=False,
             timeout_graceful_shutdown=STOPPING,
             timeout_keep_alive=KEPT,
@@ -88,10 +90,10 @@ def serve(
 
 
 def chosen_checkpoint(given: Path | None) -> Path:
-    """The checkpoint that was given, or our default one.
+    """Return the given checkpoint, or the default.
 
     Raises:
-        UserError: none was given, and the default one is not here.
+        UserError: none was given, and the default is not installed.
     """
     if given is None and DEFAULT not in pretrained.names():
         raise UserError(
@@ -102,10 +104,10 @@ def chosen_checkpoint(given: Path | None) -> Path:
 
 
 def open_predictor(checkpoint: Path, root: Place, precision: Precision) -> Predictor:
-    """Load a checkpoint, and use it once, so that the first request is not the slowest.
+    """Load a checkpoint, and run it once so that the first request is not slower.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: there is no such checkpoint, or it is corrupt.
     """
     with paused_collector():
         import ubert

@@ -1,5 +1,5 @@
-"""What the server takes and gives, as its OpenAPI document says it; and its limits. No torch: the server is up
-before the model is."""
+"""The server's requests and responses, as its OpenAPI document describes them, and its limits. This module
+imports no torch, because the server starts before the model is loaded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TASKS: tuple[Task, ...] = get_args(Task)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may have, and how many texts may wait.
+    """Limits of one request and of the queue.
 
-    `body`: bytes of a request. `characters`: of one text or name. `seconds`: until a request's body has come,
-    and until it is answered.
+    `body`: bytes of a request. `characters`: of one text or name. `waiting`: texts in the queue.
+    `seconds`: until a request's body has arrived, and until the request is answered.
     """
 
     body: int = 1 << 20
@@ -34,21 +34,21 @@ class Limits:
 
 
 class TooMuchError(UserError):
-    """A request is beyond a limit."""
+    """A request exceeds a limit."""
 
 
 class AbsentError(UserError):
-    """What an address names is not there."""
+    """An address names something that doesn't exist."""
 
 
 class Body(BaseModel):
-    """A JSON object without other keys than these."""
+    """A JSON object that allows only these keys."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Asked(Body):
-    """What is asked of texts."""
+    """What to predict for texts."""
 
     task: Task
     categories: list[str] = Field([], description="Labels, entity types, questions, or numbers of a scale.")
@@ -62,13 +62,15 @@ class Asked(Body):
     discontinuous: bool = Field(False, description="For ner: mentions may have several fragments.")
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `ubert.inference.questions.questions`."""
+        """Return the arguments of `ubert.inference.questions.questions`."""
         given = {name: getattr(self, name) for name in Asked.model_fields}
         return {**given, "relations": {name: ends and tuple(ends) for name, ends in self.relations.items()}}
 
     def check(self, limits: Limits) -> None:
-        """Raises:
-        TooMuchError: there are too many categories, or one is too long.
+        """Check the categories against the limits.
+
+        Raises:
+            TooMuchError: there are too many categories, or one is too long.
         """
         names = [
             *self.categories,
@@ -81,7 +83,7 @@ class Asked(Body):
 
 
 class AskedOfTexts(Asked):
-    """Texts, and what is asked of all of them."""
+    """Texts, and what to predict for each of them."""
 
     texts: list[str] = Field(min_length=1)
     pairs: list[str] | None = Field(None, description="The second text of each text.")
@@ -96,7 +98,7 @@ class AskedOfTexts(Asked):
 
 
 class AskedOfText(Asked):
-    """One text, whose structure tables are wanted."""
+    """One text, and what to score in its structure tables."""
 
     text: str
     pair: str | None = None
@@ -107,8 +109,10 @@ class AskedOfText(Asked):
 
 
 def check_lengths(what: str, strings: list[str], limits: Limits) -> None:
-    """Raises:
-    TooMuchError: a string is too long.
+    """Check the lengths of strings against the limits.
+
+    Raises:
+        TooMuchError: a string is too long.
     """
     longest = max(map(len, strings), default=0)
     if longest > limits.characters:
@@ -118,7 +122,7 @@ def check_lengths(what: str, strings: list[str], limits: Limits) -> None:
 
 
 class Mention(BaseModel):
-    """Characters [start, end) of the text."""
+    """A mention: the characters [start, end) of the text."""
 
     start: int
     end: int
@@ -128,7 +132,7 @@ class Mention(BaseModel):
 
 
 class Found(BaseModel):
-    """One prediction; it has the fields of its task. See the README's table of tasks."""
+    """One prediction. It has the fields of its task; see the README's table of tasks."""
 
     category: str | None = None
     score: float | None = None
@@ -152,15 +156,16 @@ class Predicted(BaseModel):
 
 
 class Token(BaseModel):
-    """Characters [start, end) of the text."""
+    """A token: the characters [start, end) of the text."""
 
     start: int
     end: int
 
 
 class Table(BaseModel):
-    """The structure table of one category: the probability that it holds for the whole text, and those of the
-    mentions from one token to another that have any: [first, last, probability]."""
+    """The structure table of one category. `anchor` is the probability that the category holds for the
+    whole text; null for kinds that have none. `cells` has [first token, last token, probability] for
+    each cell above a small probability."""
 
     category: str
     kind: str
@@ -169,14 +174,14 @@ class Table(BaseModel):
 
 
 class Tables(BaseModel):
-    """The tokens of a text, as far as one pass of the model reads it, and its tables."""
+    """The tokens of a text, as far as one forward pass reads it, and its tables."""
 
     tokens: list[Token]
     tables: list[Table]
 
 
 class Served(BaseModel):
-    """What is served. `key`: requests need an API key."""
+    """The model, its tasks and its limits. `key`: requests need an API key."""
 
     model: str
     ready: bool
@@ -187,6 +192,6 @@ class Served(BaseModel):
 
 
 class Refused(BaseModel):
-    """Why a request has no answer, in one sentence."""
+    """Why a request failed, in one sentence."""
 
     error: str
