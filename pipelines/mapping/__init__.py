@@ -1,1 +1,1 @@
-"""Raw rows to records, as a spec's `map` says."""
+"""Maps raw rows to records, as a spec's `map` describes."""

@@ -1,4 +1,4 @@
-"""Spans, relations and events of a record, by index: what a row says, located and joined."""
+"""Fills the spans, relations and events of a record from the annotations of a row."""
 
 from __future__ import annotations
 
@@ -21,33 +21,37 @@ from ubert.schema.spec import DatasetSpec
 
 
 class _Lookup(NamedTuple):
-    """Source labels to places among the categories."""
+    """Indices of categories by source label."""
 
     span: dict[str, int]  # entities and triggers
-    relation: dict[tuple[str, str | None, str | None], int]  # label, head's label, tail's label
+    relation: dict[tuple[str, str | None, str | None], int]  # by labels of the relation, its head and its tail
     event: dict[str, int]
-    role: dict[str, dict[str, int]]  # by event label
+    role: dict[str, dict[str, int]]  # by event label, then by role label
 
 
 class _Places(NamedTuple):
-    """Where references lead: the first spans of ids, and of gathered mentions; and the label of each such span."""
+    """The first span of each mention, by its id and by its index among the gathered mentions; and the
+    label of each such span."""
 
     of_id: dict[str, int]
     of_mention: list[int]
     label: dict[int, str]
 
     def span(self, reference: Reference) -> int | None:
-        """The span that a reference leads to, if any."""
+        """Return the first span of the mention that a reference names, or None if there is none."""
         return self.of_mention[reference] if isinstance(reference, int) else self.of_id.get(reference)
 
 
 def annotated(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[[Scope, Record], list[Mismatch]]:
-    """What fills a record with the content of a row, and tells its mismatches; `noticed` counts what is odd,
-    `index` makes the look-ups of labels.
+    """Return a function that fills a record with the annotations of a row, and returns their mismatches.
 
-    Mentions of one id, and the fragments of one mention, are spans that share a `group`; the first stands for them
-    in relations and events. In a record of coreference every span has the group of its cluster, and no category;
-    nor has one of a text that is unlabelled otherwise.
+    Mentions with the same id, and the fragments of one mention, become spans with the same `group`.
+    Relations and events refer to the first of these spans. In a coreference record every span has its
+    cluster as `group`, and no category. Spans of an unlabelled text have no category either.
+
+    Args:
+        noticed: counts suspicious annotations.
+        index: wraps the dictionaries that map labels to categories.
     """
     body, gather = body_field(spec.map), gatherer(spec.task, spec.map)
     candidates = candidates_field(spec)
@@ -95,14 +99,25 @@ def _lookup(spec: DatasetSpec, index: Index) -> _Lookup:
 def _spans(
     gathered: Gathered, found: list[Fragments], index: dict[str, int] | None, noticed: Counter[str]
 ) -> tuple[list[Span], _Places]:
-    """Spans, each once: mentions of one id, or without one, that are the same words of the same label are one
-    mention; one without a label is the labelled one there. Without `index`, spans have no category. `noticed`
-    counts mentions that a row repeats, and ids that mentions of several labels have."""
+    """Make the spans of the mentions, without repetitions.
+
+    Mentions with the same fragments and label are one mention if they have the same id or one has no id. A
+    mention without a label is merged with a labelled one at the same place.
+
+    Args:
+        found: the fragments of each mention.
+        index: categories by label; None: spans get no category.
+        noticed: counts repeated mentions, and ids whose mentions have different labels.
+    """
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
     of_id, of_mention, label_of = places
-    at: dict[Fragments, tuple[str | None, str | None, int]] = {}  # label, id and first span of the first one there
-    others: dict[tuple[Fragments, str | None, str | None], int] = {}  # of those that lie where another does
+    at: dict[
+        Fragments, tuple[str | None, str | None, int]
+    ] = {}  # label, id and first span of the first mention at these fragments
+    others: dict[
+        tuple[Fragments, str | None, str | None], int
+    ] = {}  # first spans of further mentions at the same fragments
     mentions = gathered.mentions
     unlabelled = [mention.label is None for mention in mentions]
     order = sorted(range(len(found)), key=unlabelled.__getitem__) if any(unlabelled) else range(len(found))
@@ -115,7 +130,7 @@ def _spans(
             first_there = label in (None, here[0]) and identity in (None, here[1])
             known = here[2] if first_there else others.get((fragments, label, identity))
             if known is None and label is None and here[0] is not None:
-                known = here[2]  # the labelled mention there, under one more id
+                known = here[2]  # the labelled mention at this place gets another id
         if known is not None:
             of_mention[i] = known
             if mention.kind == "mention" and label is not None:
@@ -146,7 +161,7 @@ def _spans(
 
 
 def _group(spans: list[Span], shared: int | None) -> int:
-    """The group of a mention: that of the first mention of its id, or a new one."""
+    """Return the group of a mention: the group of the first mention with the same id, or a new one."""
     known = None if shared is None else spans[shared].group
     group = (
         1 + max((span.group for span in spans if span.group is not None), default=-1) if known is None else known
@@ -157,7 +172,8 @@ def _group(spans: list[Span], shared: int | None) -> int:
 
 
 def _cluster(spans: list[Span], links: list[tuple[int, int]]) -> None:
-    """Give each span the group of its cluster: spans of one group, or that links join, or a single one."""
+    """Set the group of each span to its cluster. Spans of one group, and spans joined by links, form a
+    cluster; any other span is a cluster of its own."""
     root = list(range(len(spans)))
 
     def find(i: int) -> int:
@@ -197,7 +213,7 @@ def _relation(link: Link, places: _Places, lookup: _Lookup) -> Relation:
 
 
 def _events(events: list[Happening], places: _Places, lookup: _Lookup) -> list[Event]:
-    """Events with their arguments; an argument may be another event of the row."""
+    """Make events with their arguments. An argument may be another event of the row."""
     event_of = {event.id: i for i, event in enumerate(events)}
     if len(event_of) != len(events):
         raise RefusedError("bad annotation", "two events have the same id")
@@ -220,5 +236,6 @@ def _events(events: list[Happening], places: _Places, lookup: _Lookup) -> list[E
 
 
 def _role_of(role: str, index: dict[str, int]) -> int:
-    """The place of a role's category; brat numbers the second and later arguments of one role: Theme2."""
+    """Return the category of a role. If the role is unknown, its trailing digits are removed, because brat
+    numbers repeated roles (Theme2)."""
     return category_of(role if role in index else role.rstrip("0123456789"), index)

@@ -1,4 +1,4 @@
-"""The text of a row, and where its tokens are in it."""
+"""The text of a row, and the offsets of its tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ubert.schema.mapping import Mapping
 
 
 class Body(Struct, frozen=True, gc=False):
-    """A text. `starts` and `ends` are the places of its tokens, `sentences` the numbers of the first token of each
-    sentence and, last, of tokens in all; all are empty where the source has no tokens."""
+    """A text and its tokens. `starts` and `ends` are the character offsets of the tokens. `sentences` has
+    the index of each sentence's first token and, last, the number of all tokens. The three are empty if
+    the source has no tokens."""
 
     text: str
     starts: Sequence[int] = ()
@@ -25,7 +26,7 @@ class Body(Struct, frozen=True, gc=False):
 
 
 def body_field(given: Mapping) -> Field[Body]:
-    """What gets the text that a spec maps."""
+    """Return a function that gets the mapped text of a row, with its tokens."""
     if given.tokens is not None:
         return _token_field(given.tokens, given.glue)
     if given.chunks is not None:
@@ -36,7 +37,7 @@ def body_field(given: Mapping) -> Field[Body]:
 
 
 def whole_text_field(given: Mapping) -> Field[str]:
-    """What gets the same text alone."""
+    """Return a function that gets the mapped text of a row, without its tokens."""
     if given.tokens is None and given.chunks is None:
         return joined_field(given.text or [], given.join)
     body = body_field(given)

@@ -1,4 +1,4 @@
-"""Categories that a row names itself: the options of a question, or the labels that were asked for."""
+"""Categories that each row lists itself, such as the options of a question."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pipelines.mapping.paths import value
 from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.spec import DatasetSpec
 
-Candidates = list[tuple[str, str]]  # key and name, in order; the name is the key where the row has no keys
+Candidates = list[tuple[str, str]]  # (key, name), in order; without keys in the row, the key is the name
 
 
 def candidates_field(spec: DatasetSpec) -> Field[Candidates] | None:
-    """What gets the candidates of a row; None where the spec maps none."""
+    """Return a function that gets the candidates of a row, or None if the spec maps none."""
     if spec.map.candidates is None:
         return None
     path, keyed = spec.map.candidates, spec.map.candidate_keys
@@ -35,10 +35,11 @@ def candidates_field(spec: DatasetSpec) -> Field[Candidates] | None:
 
 
 def chosen(label: Any, candidates: Candidates, keyed: bool) -> int:
-    """The place of the candidate that a label names: by key, or without keys by name or position from 0.
+    """Return the index of the candidate that a label names. With keys, a label is a key. Without keys, it
+    is a name, or a position from 0.
 
     Raises:
-        RefusedError: none is meant, or it cannot be told which.
+        RefusedError: no candidate fits, or several do.
     """
     if not keyed and isinstance(label, int) and not isinstance(label, bool):
         found = [label] if 0 <= label < len(candidates) else []

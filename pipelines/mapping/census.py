@@ -1,4 +1,5 @@
-"""Labels that a spec's categories lack, counted by kind: all those of a row, not only the first."""
+"""Counts the labels that are missing in a spec's categories, by kind. It counts all missing labels of a
+row, not only the first."""
 
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-Census = dict[str, Counter[str]]  # kind of category (roles: `roles of <event>`) -> label -> how often
-Known = dict[Any, int]  # source label -> place of its category
+Census = dict[str, Counter[str]]  # kind of category (for roles: `roles of <event>`) -> label -> count
+Known = dict[Any, int]  # source label -> index of its category
 Index = Callable[[str, Known], Known]
 
 
 class _Counting(Known):
-    """Places by label; a label that is not there is counted, and gets some place."""
+    """A dictionary whose `get` counts missing labels, and returns 0 for them."""
 
     def __init__(self, known: Known, lacking: Counter[str]) -> None:
         super().__init__(known)
@@ -26,17 +27,18 @@ class _Counting(Known):
 
 
 def counted_in(census: Census) -> Index:
-    """What makes look-ups count the labels that they lack."""
+    """Return a function that wraps dictionaries of labels, so that they count missing labels in `census`."""
     return lambda kind, known: _Counting(known, census.setdefault(kind, Counter()))
 
 
 def as_it_is(kind: str, known: Known) -> Known:
-    """A look-up in which a label that it lacks has no place."""
+    """Return the dictionary unchanged: a missing label has no category."""
     return known
 
 
 def merged(censuses: list[Census]) -> Census:
-    """The sum of several, without the kinds that lack nothing; the label of an event is no entity's."""
+    """Add up several censuses, without kinds that lack nothing. A label that is missing among events is
+    not counted among entities."""
     total: Census = {}
     for census in censuses:
         for kind, labels in census.items():

@@ -1,4 +1,4 @@
-"""Fields of a row, cleaned as a spec's `map.clean` says; the row itself stays as it was read."""
+"""Cleans fields of a row, as a spec's `map.clean` describes. The row itself stays as it was read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NO_COMMA = re.compile(r"['\"]\s+[rbuRBU]?['\"]")
 
 
 def cleaner(given: dict[str, Clean]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What cleans the fields of a row.
+    """Return a function that cleans the fields of a row, in a copy.
 
     Raises:
-        RefusedError: when called: a field is missing, or isn't what it should be parsed as.
+        RefusedError: when called: a field is missing, or can't be parsed.
     """
     parts = [(path, steps(path.removeprefix("/")), _of_field(path, how)) for path, how in given.items()]
 
@@ -36,7 +36,7 @@ def cleaner(given: dict[str, Clean]) -> Callable[[dict[str, Any]], dict[str, Any
 
 
 def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> Any:
-    """A copy of `node` in which what the route leads to is changed; the rest is shared."""
+    """Return a copy of `node` with the values at the end of `route` changed. Unchanged parts are shared."""
     if not route:
         return change(node)
     step, rest = route[0], route[1:]
@@ -90,14 +90,14 @@ def _json(text: str) -> Any:
 
 
 def _python(text: str) -> Any:
-    """A list, object or value that Python printed, as JSON would have it."""
+    """Parse a Python literal, and convert it to JSON types."""
     if _NO_COMMA.search(text) and _has_strings_side_by_side(text):
         raise ValueError("two strings have no comma between them")
     return _as_json(ast.literal_eval(text.strip()))
 
 
 def _has_strings_side_by_side(text: str) -> bool:
-    """Whether Python would join two strings of a list, such as numpy prints it."""
+    """Tell whether Python would concatenate two strings of the text. numpy prints lists without commas."""
     tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
     return any(
         a.type == b.type == tokenize.STRING for a, b in pairwise(t for t in tokens if t.type != tokenize.NL)

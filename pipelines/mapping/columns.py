@@ -1,4 +1,4 @@
-"""Annotations in columns beside the tokens: tags, and relations as labels and token numbers."""
+"""Annotations in columns parallel to the tokens: tags, and relations given by labels and token numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ubert.schema.mapping import Offsets, Scheme, TokenRelations
 
 
 def tagged_mentions(path: str, scheme: Scheme, offsets: Offsets, ignored: set[str]) -> Gather:
-    """What gathers mentions from a tag for each token."""
+    """Return a function that gathers mentions from one tag for each token."""
     column, by_token = words_field(path), offsets.unit == "token"
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
@@ -31,7 +31,7 @@ def tagged_mentions(path: str, scheme: Scheme, offsets: Offsets, ignored: set[st
 
 
 def token_relations(entry: TokenRelations, offsets: Offsets, ignored: set[str]) -> Gather:
-    """What gathers the relations that each token lists."""
+    """Return a function that gathers the relations that each token lists."""
     labels, numbers = list_field(entry.labels), list_field(entry.numbers)
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
@@ -58,7 +58,8 @@ def token_relations(entry: TokenRelations, offsets: Offsets, ignored: set[str]) 
 
 
 def _by_token(mentions: list[Given], body: Body, offsets: Offsets) -> dict[int, int]:
-    """Token to the mention that it stands for: one that ends with it before one that holds it."""
+    """Map each token to a mention. A mention that ends with the token takes precedence over one that
+    contains it."""
     inside: dict[int, int] = {}
     ending: dict[int, int] = {}
     for number, mention in enumerate(mentions):

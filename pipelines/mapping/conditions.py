@@ -1,4 +1,4 @@
-"""Which rows and annotations a spec takes: `when`."""
+"""Conditions on rows and annotations: a spec's `when`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ubert.schema.rules import FieldTest
 
 
 def condition(tests: dict[str, FieldTest]) -> Field[bool] | None:
-    """What tells whether each of these fields passes its test; None where there are no tests."""
+    """Return a function that tells whether all these fields pass their tests, or None if there are no
+    tests."""
     if not tests:
         return None
     parts = [_test(path, test) for path, test in tests.items()]
@@ -23,8 +24,8 @@ def condition(tests: dict[str, FieldTest]) -> Field[bool] | None:
 
 
 def row_filter(given: Mapping) -> Callable[[RawRow], bool]:
-    """What tells whether a row is one of the dataset's. A row of which that can't be told is one: the mapper
-    refuses it."""
+    """Return a function that tells whether a row passes the spec's `when`. If a test fails with an error,
+    the row passes, and the mapper rejects it."""
     passes, clean = condition(given.when), cleaner(given.clean)
     if passes is None:
         return lambda row: True

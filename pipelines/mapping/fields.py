@@ -1,4 +1,4 @@
-"""Fields of raw rows, typed: what a spec's `map` names is got here, or the row is refused."""
+"""Typed access to the fields of raw rows. A row whose field has the wrong type is refused."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pipelines.mapping.refused import RefusedError, as_json, short
 from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")
-_MOST = 1 << 31  # no text is as long
+_MOST = 1 << 31  # no offset or number in a text is as large
 
 Field = Callable[[Scope], Value]
 
 
 def text_field(path: str) -> Field[str]:
-    """What gets a field that holds a string."""
+    """Return a function that gets a string field."""
     return _typed(path, str, "a string")
 
 
 def list_field(path: str) -> Field[list[Any]]:
-    """What gets a field that holds a list."""
+    """Return a function that gets a list field."""
     return _typed(path, list, "a list")
 
 
 def dict_field(path: str) -> Field[dict[str, Any]]:
-    """What gets a field that holds an object."""
+    """Return a function that gets an object field."""
     return _typed(path, dict, "an object")
 
 
@@ -43,7 +43,7 @@ def _typed(path: str, kind: type[Value], expected: str) -> Field[Value]:
 
 
 def whole_field(path: str) -> Field[int]:
-    """What gets a field that holds a whole number, or its digits as a string."""
+    """Return a function that gets an integer field; the integer may be written as a string."""
     get = value(path)
 
     def whole(scope: Scope) -> int:
@@ -58,7 +58,7 @@ def whole_field(path: str) -> Field[int]:
 
 
 def words_field(path: str) -> Field[list[str]]:
-    """What gets a field that holds a list of strings, or a string of words."""
+    """Return a function that gets a list of strings, or the words of a string."""
     get = value(path)
 
     def words(scope: Scope) -> list[str]:
@@ -73,12 +73,12 @@ def words_field(path: str) -> Field[list[str]]:
 
 
 def is_words(found: Any) -> TypeGuard[list[str]]:
-    """Whether a value is a list of strings."""
+    """Tell whether a value is a list of strings."""
     return isinstance(found, list) and {*map(type, found)} <= {str}
 
 
 def joined_field(paths: list[str], between: str) -> Field[str]:
-    """What gets one string of several fields, or of all that a path with `[]` leads to."""
+    """Return a function that joins several fields into one string. A path with `[]` gives all its values."""
     fields = [_strings_field(path) if "[]" in path else text_field(path) for path in paths]
     if len(fields) == 1 and "[]" not in paths[0]:
         return text_field(paths[0])
@@ -103,12 +103,12 @@ def _strings_field(path: str) -> Field[list[str]]:
 
 
 def places(categories: tuple[Category, ...], kind: Kind, names: dict[str, str]) -> dict[str, int]:
-    """Source label to the place of its category among the record's."""
+    """Map each source label to the index of its category."""
     return {label: categories.index(Category(name, kind)) for label, name in names.items()}
 
 
 def category_of(label: Any, index: dict[str, int]) -> int:
-    """The place of a label's category; a label that is no string is looked up as JSON writes it."""
+    """Return the index of a label's category. A label that isn't a string is looked up as JSON."""
     found = index.get(label if type(label) is str else as_label(label))
     if found is None:
         raise RefusedError("unknown category", f"{short(label)} is not among the spec's categories")
@@ -116,5 +116,5 @@ def category_of(label: Any, index: dict[str, int]) -> int:
 
 
 def as_label(found: Any) -> str:
-    """A label as specs write it: a string, or what JSON writes for another value."""
+    """Return a label as specs write it: a string as it is, any other value as JSON."""
     return found if isinstance(found, str) else as_json(found)

@@ -1,4 +1,5 @@
-"""Role fillers of events as mentions, each named by its role and event: events that have no trigger train so."""
+"""Turns the role fillers of events into mentions, each with a category for its role and event. A model can
+then learn events without triggers."""
 
 from __future__ import annotations
 
@@ -15,9 +16,12 @@ from ubert.schema.spec import DatasetSpec
 
 
 def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[[Scope, Record], list[Mismatch]]:
-    """What fills a record with the fillers of a row's events. An argument that is another event is filled by that
-    one's trigger. `noticed` counts what no mention stands for: events without arguments, and arguments that are
-    events without a trigger."""
+    """Return a function that fills a record with the role fillers of a row's events. If an argument is
+    another event, its filler is that event's trigger.
+
+    `noticed` counts events without arguments, and arguments that are events without a trigger, because no
+    mention represents these.
+    """
     of_events = spec.categories.model_copy(update={"fillers": None})
     fill_events = annotated(spec.model_copy(update={"task": "event", "categories": of_events}), noticed, index)
     known, place = of_events.all(), {category: i for i, category in enumerate(spec.categories.all())}
@@ -52,7 +56,7 @@ def _span(argument: Argument, events: list[Event]) -> int | None:
 
 
 def _whole(record: Record, first: int) -> list[tuple[int, int, int | None, str | None]]:
-    """The places of all spans of a mention, or of all mentions of an entity."""
+    """Return the spans of a mention, or of all mentions of its entity."""
     group = record.spans[first].group
     same = [record.spans[first]] if group is None else [span for span in record.spans if span.group == group]
     return [(span.start, span.end, span.group, span.kb_id) for span in same]

@@ -1,4 +1,4 @@
-"""Mentions, relations and events of a row gathered, as a spec's `map` finds them."""
+"""Gathers the mentions, relations and events of a row, as a spec's `map` describes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Refer = Callable[[Scope, Body, Gathered], Reference | None]
 
 
 def gatherer(task: Task, given: Mapping) -> Gather:
-    """What gathers the annotations that a spec maps."""
+    """Return a function that gathers the annotations that a spec maps."""
     ignored = set(given.ignore_labels)
     parts = [
         *([] if given.standoff is None else [standoff(given.standoff, task, given)]),
@@ -55,7 +55,8 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
 
 
 def _identity(given: str | list[str] | None) -> Callable[[Scope], str | None]:
-    """What gets an id, of one field or of several; nothing, where a field is optional and absent."""
+    """Return a function that gets an id from one or several fields, or None if an optional field is
+    missing."""
     if given is None:
         return lambda scope: None
     if isinstance(given, list):
@@ -100,7 +101,8 @@ def _reference(
     kind: str,
     own: Callable[[Scope], str | None] = lambda scope: None,
 ) -> Refer:
-    """What gets the id of a mention, or gathers the mention itself under its label, or under its `own`."""
+    """Return a function that gets the id of a mention, or gathers an inline mention and returns its index.
+    An inline mention without a label of its own gets the label that `own` returns."""
     if target is None:
         return lambda scope, body, into: None
     if not isinstance(target, Mention):

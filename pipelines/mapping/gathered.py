@@ -1,4 +1,4 @@
-"""What a row says of mentions, relations and events, by its own ids and labels."""
+"""The annotations of a row before they are located, with the ids and labels of the source."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pipelines.mapping.body import Body
 from pipelines.mapping.mentions import Given
 from pipelines.mapping.paths import Scope
 
-Reference = str | int  # the id of a mention or an event, or the place of a mention among those gathered
+Reference = str | int  # the id of a mention or an event, or the index of a gathered mention
 
 
 class Link(Struct, frozen=True, gc=False):
-    """A relation of a label, or a link of no label between mentions of one cluster."""
+    """A relation with a label, or a link between mentions of one cluster, whose label is empty."""
 
     label: str
     head: Reference
@@ -23,7 +23,7 @@ class Link(Struct, frozen=True, gc=False):
 
 
 class Happening(Struct, frozen=True, gc=False):
-    """An event; its arguments are roles and what has them."""
+    """An event. Its arguments are pairs of a role and its filler."""
 
     id: str
     label: str

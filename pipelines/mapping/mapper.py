@@ -1,7 +1,7 @@
-"""Raw rows to records: the one place where a spec's `map` and `categories` meet a row.
+"""Maps raw rows to records, or to rejects with a reason.
 
-One function for each shape of annotation prepares its look-ups from the spec, and returns a function that fills a
-`Record` with the content of a row, or raises `RefusedError`.
+For each shape of annotation, a function prepares dictionaries from the spec. It returns a function that
+fills a `Record` with the content of a row, or raises `RefusedError`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,14 @@ def mapper(
     noticed: Counter[str] | None = None,
     lacking: Census | None = None,
 ) -> Callable[[Slice, RawRow], Record | Reject]:
-    """What takes the raw rows of slices to records, or to rejects with their reason. `misplaced` is called with
-    each mention that is not where its row says; `noticed` counts what looks wrong in the records, `lacking` all
-    labels for which rows are refused because they are not among the categories."""
+    """Return a function that maps the raw rows of slices to records, or to rejects.
+
+    Args:
+        misplaced: called with each mention that is not at its offsets.
+        noticed: counts what looks wrong in the records.
+        lacking: counts all labels of rows that are rejected because a label is not among the
+            categories.
+    """
     total, of_row = Counter[str]() if noticed is None else noticed, Counter[str]()
     fill, clean, when = _shape(spec, of_row, as_it_is), cleaner(spec.map.clean), condition(spec.map.when)
     census = None if lacking is None else _shape(spec, Counter(), counted_in(lacking))
@@ -71,7 +76,7 @@ def mapper(
                 content = clean(row.content)
                 scope = Scope(content, content, {})
             if when is not None:
-                when(scope)  # a row that lacks its fields is refused
+                when(scope)  # refuses a row that lacks the fields of `when`
             mismatches = fill(scope, record)
         except RefusedError as refused:
             of_row.clear()
@@ -97,12 +102,14 @@ def mapper(
 
 
 def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
-    which = row.locator.removeprefix(f"{path}:{row.line}").removeprefix(path)  # of several there
+    which = row.locator.removeprefix(f"{path}:{row.line}").removeprefix(
+        path
+    )  # tells apart several rows of one line or file
     return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, as_json(row.content))
 
 
 def _shape(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Shape:
-    """What fills records; `index` makes the look-ups of labels."""
+    """Return the function that fills records of this spec. `index` wraps the dictionaries of labels."""
     if spec.categories.fillers is not None:
         return fillers(spec, noticed, index)
     if spec.task == "ner" and spec.map.tags is not None:
@@ -119,7 +126,7 @@ def _shape(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Shape:
 
 
 def _label(spec: DatasetSpec, index: Index) -> Shape:
-    """A label, or several (a list, or a string that a separator parts), of a text or of a pair."""
+    """Fill a text or a pair with one or several labels. Several are a list, or a string with separators."""
     known = index("label", places(spec.categories.all(), "label", spec.categories.label))
     text, pair = whole_text_field(spec.map), _pair(spec)
     label, separator = value(spec.map.label or "."), spec.map.label_separator
@@ -149,7 +156,8 @@ def _label(spec: DatasetSpec, index: Index) -> Shape:
 
 
 def _flagged(spec: DatasetSpec) -> Shape:
-    """A text or a pair, and the row's own candidates, of which flags say that they are labels."""
+    """Fill a text or a pair with the row's candidates. A flag for each candidate tells whether it is a
+    label."""
     text, pair, candidates = whole_text_field(spec.map), _pair(spec), candidates_field(spec)
     if candidates is None or spec.map.candidate_flags is None:
         raise ValueError("expected `candidates` and `candidate_flags`")
@@ -171,13 +179,13 @@ def _flagged(spec: DatasetSpec) -> Shape:
 
 
 def _value(spec: DatasetSpec) -> Shape:
-    """A number, of a text or of a pair."""
+    """Fill a text or a pair with a number."""
     text, pair, get = whole_text_field(spec.map), _pair(spec), value(spec.map.value or ".")
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         given = get(scope)
         try:
-            if isinstance(given, bool) or (isinstance(given, str) and "_" in given):  # which Python takes for one
+            if isinstance(given, bool) or (isinstance(given, str) and "_" in given):  # Python would accept these
                 raise ValueError
             record.value = float(given)
         except (TypeError, ValueError, OverflowError):
@@ -195,7 +203,7 @@ def _pair(spec: DatasetSpec) -> Field[str] | None:
 
 
 def _target(spec: DatasetSpec) -> Shape:
-    """A text to generate."""
+    """Fill a text or a pair with a text to generate."""
     text, pair, target = whole_text_field(spec.map), _pair(spec), text_field(spec.map.target or ".")
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
@@ -208,7 +216,7 @@ def _target(spec: DatasetSpec) -> Shape:
 
 
 def _text(spec: DatasetSpec) -> Shape:
-    """A text and nothing about it; one with mentions is `annotated`."""
+    """Fill a text without annotations. `annotated` fills an unlabelled text with mentions."""
     text = whole_text_field(spec.map)
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
@@ -219,7 +227,7 @@ def _text(spec: DatasetSpec) -> Shape:
 
 
 def _tagged(spec: DatasetSpec, index: Index) -> Shape:
-    """Tokens and their tags; the text is the tokens, joined. Of several columns of tags each is read."""
+    """Fill tokens with the spans of their tags, from each column of tags. The text is the joined tokens."""
     known = index("entity", places(spec.categories.all(), "entity", spec.categories.entity))
     body, scheme, ignored = body_field(spec.map), spec.map.scheme, set(spec.map.ignore_labels)
     columns = [words_field(path) for path in spec.map.tags or []]
@@ -240,7 +248,7 @@ def _tagged(spec: DatasetSpec, index: Index) -> Shape:
 
 
 def _chunked(spec: DatasetSpec, index: Index) -> Shape:
-    """Chunks {text, entity?} whose texts make up the text."""
+    """Fill a text that is given as chunks {text, entity?}, with their entities."""
     known = index("entity", places(spec.categories.all(), "entity", spec.categories.entity))
     chunks, part, entity = values(f"{spec.map.chunks}[]"), text_field("text"), value("entity?")
 
@@ -261,7 +269,7 @@ def _chunked(spec: DatasetSpec, index: Index) -> Shape:
 
 
 def _answers(spec: DatasetSpec) -> Shape:
-    """Answers to a question, which is the only category; equal ones are one span."""
+    """Fill a text with the answers to a question, which is the only category. Equal answers are one span."""
     body, question = body_field(spec.map), text_field(spec.map.question or ".")
     if spec.map.answers is None:
         raise ValueError("expected `answers`")

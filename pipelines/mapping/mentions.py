@@ -1,4 +1,5 @@
-"""Mentions: from what a row says of their places to fragments [start, end) of its text, or to why not."""
+"""Locates mentions: converts what a row gives for each mention to fragments [start, end) of its text, or
+to a reason why that fails."""
 
 from __future__ import annotations
 
@@ -18,15 +19,24 @@ from ubert.schema.record import Mismatch
 
 Fragments = tuple[tuple[int, int], ...]
 
-# Scripts written without spaces between words: Thai, Lao, Tibetan and Burmese; Khmer; those of East Asia.
+# Scripts written without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer and those of East Asia.
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")
 
 
 class Given(Struct, frozen=True, gc=False):
-    """What a row says of a mention: `fragments` [start, end) in characters or tokens of the whole text, or `start`
-    alone, or neither; `words` where it says them. `kind` is what it is in its row (mention, trigger, argument,
-    ...), `number` which one of the row's, from 0; `kb_id` its id in a knowledge base. Without a label it is the
-    labelled one at the same place, if there is one."""
+    """A mention as its row gives it.
+
+    If the label is None, the mention is merged with the labelled one at the same place, if there is one.
+
+    Attributes:
+        kind: its role in the row, such as mention, trigger or argument.
+        number: its index in the row, from 0.
+        id: its id in the source.
+        fragments: [start, end) in characters or tokens of the whole text, if both are given.
+        start: its start, if only that is given.
+        words: its text, if given.
+        kb_id: its id in a knowledge base.
+    """
 
     kind: str
     number: int
@@ -39,14 +49,15 @@ class Given(Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """Which one it is, as its row has it."""
+        """Return its id, or its number if it has none."""
         return self.id or str(self.number)
 
 
 def given_field(
     mention: Mention, offsets: Offsets
 ) -> Callable[[Scope, Body, str, int, str | None, str | None], Given]:
-    """What gets what a row says of a mention, given its kind, number, id and label."""
+    """Return a function that reads a mention from a scope, given the text and the mention's kind, number,
+    id and label."""
     words = _words_field(mention.words)
     start, end = _number(mention.start, offsets.absent_start), _number(mention.end)
     fragments, indices = _pairs_field(mention.fragments), _runs_field(mention.indices)
@@ -77,7 +88,7 @@ def given_field(
 
 
 def _words_field(path: str | None) -> Field[str] | None:
-    """Words as they are given; of a list of words, joined by a space."""
+    """Return a function that gets the words of a mention; a list of words is joined by spaces."""
     if path is None:
         return None
     get = value(path)
@@ -94,7 +105,8 @@ def _words_field(path: str | None) -> Field[str] | None:
 
 
 def _kb_id_field(path: str | None) -> Field[str | None] | None:
-    """An id, or several, joined as PubTator does; None where there is none."""
+    """Return a function that gets an id in a knowledge base, or None if there is none. Several ids are
+    joined by `|`, as in PubTator."""
     if path is None:
         return None
     get = value(path)
@@ -144,7 +156,8 @@ def _is_pair(given: Any) -> bool:
 
 
 def _runs_field(path: str | None) -> Field[Fragments] | None:
-    """A list of tokens as runs of neighbours; the offsets of indices include the last whatever the spec says."""
+    """Return a function that converts a list of token indices to runs of successive tokens. Indices are
+    always inclusive, whatever the spec's `offsets.end`."""
     if path is None:
         return None
     get = value(path)
@@ -169,10 +182,14 @@ def _first_token(body: Body, sentence: int) -> int:
 
 
 def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[list[Fragments], list[Mismatch]]:
-    """Fragments of each mention in characters of the text, and the mentions that were not where they said.
+    """Locate each mention in the text.
+
+    Returns:
+        The fragments of each mention in characters, and the mentions that were not at their offsets.
 
     Raises:
-        RefusedError: a mention is nowhere, or where it is would be a guess; the mismatches are its `mismatches`.
+        MisplacedError: a mention is not in the text, or its place is ambiguous.
+        RefusedError: a mention without words is outside the text.
     """
     shift = _shift(body, mentions) if offsets.base == "document" else 0
     places: list[Fragments] = []
@@ -181,7 +198,9 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
     simple = offsets.unit == "character" and not shift
     for given in mentions:
         fragments = given.fragments
-        if simple and fragments is not None and len(fragments) == 1:  # most are, and are where they say
+        if (
+            simple and fragments is not None and len(fragments) == 1
+        ):  # fast path for the common case: the offsets are right
             [(first, end)] = fragments
             if 0 <= first < end and body.text[first:end] == given.words:
                 places.append(fragments)
@@ -212,12 +231,12 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
 
 
 def _writable(text: str) -> str:
-    """A text with half surrogates spelled out, which no file could hold."""
+    """Escape lone surrogates, which no file can hold."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class MisplacedError(RefusedError):
-    """A row with mentions that are not where they say."""
+    """A row with mentions that are not at their offsets."""
 
     def __init__(self, reason: str, detail: str, mismatches: list[Mismatch]) -> None:
         super().__init__(reason, detail)
@@ -225,8 +244,8 @@ class MisplacedError(RefusedError):
 
 
 def _shift(body: Body, mentions: Sequence[Given]) -> int:
-    """What offsets into a document are ahead of those into this text: the one number at which every mention has
-    its words."""
+    """Return the difference between offsets into the document and offsets into this text. It is the one
+    number with which every mention matches its words."""
     known = [(_start(given), given.words) for given in mentions if given.words]
     starts = [(start, words) for start, words in known if start is not None]
     if not starts or len(starts) < len(mentions):
@@ -238,7 +257,9 @@ def _shift(body: Body, mentions: Sequence[Given]) -> int:
         for shift in shifts
         if all(start >= shift and body.text.startswith(words, start - shift) for start, words in starts)
     ]
-    return agreed[0] if len(agreed) == 1 else -1 << 62  # no place in any text, so that `locate` decides
+    return (
+        agreed[0] if len(agreed) == 1 else -1 << 62
+    )  # such offsets are outside any text, so that `locate` searches for the words
 
 
 def _start(given: Given) -> int | None:
@@ -246,7 +267,8 @@ def _start(given: Given) -> int | None:
 
 
 def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragments | None:
-    """Where a mention says that it is, in characters; None where it doesn't say, or outside the text."""
+    """Convert the offsets of a mention to characters. Return None if it has none, or if they are outside
+    the text."""
     if given.fragments is None and given.start is None:
         return None
     pairs = given.fragments or ((given.start or 0, (given.start or 0) + len(given.words or "")),)
@@ -265,7 +287,7 @@ def _within(pairs: Fragments, length: int) -> bool:
 
 
 def _covered(text: str, fragments: Fragments) -> str:
-    if len(fragments) == 1:  # most are
+    if len(fragments) == 1:  # the common case
         start, end = fragments[0]
         return text[start:end]
     return " ".join([text[start:end] for start, end in fragments])
@@ -280,7 +302,7 @@ def _agree(words: str | None, there: str, offsets: Offsets) -> bool:
 
 
 def _choose(found: list[int], start: int | None, offsets: Offsets) -> int | None:
-    """The place to take among those where the words are."""
+    """Choose one of the places where the words occur, or None if the choice would be a guess."""
     if not found or offsets.locate == "reject":
         return None
     if len(found) == 1 or offsets.locate == "first":
@@ -300,10 +322,10 @@ def _anywhere(text: str, words: str) -> Iterator[int]:
 
 
 def _occurrences(text: str, words: str) -> Iterator[int]:
-    """Where the words are in the text, but for places inside longer words.
+    """Find the words in the text, except inside longer words.
 
-    Words are runs of letters and digits: H2O does not hold 2. But what is of a script written without spaces ends
-    where its letters do: WWD6月2日 holds 6月2日.
+    A word is a run of letters and digits: H2O does not contain 2. In scripts without spaces, a change
+    between letters and digits also ends a word: WWD6月2日 contains 6月2日.
     """
     unspaced = _UNSPACED.search(words) is not None
     for at in _anywhere(text, words):
@@ -315,7 +337,7 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 
 def _joined(before: str, after: str, unspaced: bool) -> bool:
-    """Whether two characters side by side are of one word."""
+    """Tell whether two adjacent characters belong to one word."""
     if not (before.isalnum() and after.isalnum()) or _UNSPACED.search(before + after):
         return False
     return not unspaced or before.isdigit() == after.isdigit()

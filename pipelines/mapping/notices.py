@@ -1,5 +1,5 @@
-"""What looks wrong in rows that are kept: annotations that never become a training target, and texts that are
-longer than any record should be. They are counted, and `ubert ingest` warns of them."""
+"""Counts suspicious annotations in records that are kept, for `ubert ingest` to warn of: annotations that
+never become a training target, and texts longer than any record should be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 
 from ubert.schema.record import Record
 
-LONG_WORDS = 4_000  # of a text; an East Asian character counts as a word
+LONG_WORDS = 4_000  # of a text; each East Asian character counts as a word
 
 NO_TRIGGER = "event without a trigger"
 NO_TRIGGER_OR_ARGUMENT = "event without a trigger or arguments"

@@ -1,11 +1,12 @@
-"""Places in JSON-like values, as specs write them.
+"""Paths into JSON-like values, as specs write them.
 
-a.b         keys joined by dots; a number picks an item of a list; `.` is the value itself
+a.b         keys joined by dots; a number selects an item of a list; `.` is the value itself
 a[].b       every item of the list `a`
-a.{x}       every key of the object `a` (or position in the list `a`), called x from here on
-a?[]        nothing where there is no `a`, which is a missing field otherwise
-/a.b        from the row, where the path is about an item within it
-{x}, a.{x}  the key called x, and the value in `a` under it, where x has been named on the way
+a.{x}       every key of the object `a` (or position in the list `a`); the rest of the path calls
+    it x
+a?[]        nothing if there is no `a`; otherwise that is a missing field
+/a.b        from the row, if the path is about an item within it
+{x}, a.{x}  the key called x, and its value in `a`, if an earlier path has named x
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """Where paths are looked up: an item of a row, the row itself, and the keys named on the way to the item."""
+    """Where paths are resolved: an item of a row, the row itself, and the keys named on the way to the
+    item."""
 
     item: Any
     row: Any
@@ -31,7 +33,7 @@ class Scope(Struct, frozen=True, gc=False):
 
 
 class Step(NamedTuple):
-    """One step of a path: to a key, to the items of a list, or to all keys under a name."""
+    """A step of a path: to a key, to the items of a list, or to all keys of an object under a name."""
 
     key: str = ""
     items: bool = False
@@ -40,7 +42,7 @@ class Step(NamedTuple):
 
 
 def steps(path: str) -> tuple[Step, ...]:
-    """The steps of a path that begins where it is looked up."""
+    """Split a path, without its leading `/`, into steps."""
     if path in ("", "."):
         return ()
     found = []
@@ -50,10 +52,11 @@ def steps(path: str) -> tuple[Step, ...]:
 
 
 def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
-    """What goes through all that a path leads to, each with the keys named on the way to it.
+    """Return a function that iterates over all values at a path, each with the keys named on the way to
+    it.
 
     Raises:
-        RefusedError: when called: there is no such field, or it is no list or object that can be gone through.
+        RefusedError: when called: the field is missing, or it is no list or object to iterate over.
     """
     route = steps(path.removeprefix("/"))
     if route and route[-1].items and _is_plain(route[:-1]):
@@ -102,7 +105,7 @@ def _keys(node: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def child(node: Any, key: str) -> Any:
-    """What is under a key of an object or at a position of a list; None where nothing is."""
+    """Return the value of a key of an object or at a position of a list, or None if there is none."""
     if isinstance(node, dict):
         return node.get(key)
     if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
@@ -111,11 +114,11 @@ def child(node: Any, key: str) -> Any:
 
 
 def value(path: str) -> Callable[[Scope], Any]:
-    """What gets the one value that a path leads to, or the list of all where it goes through items; None where an
-    optional step leads to nothing.
+    """Return a function that gets the value at a path, or the list of all values if the path iterates over
+    items. It returns None if an optional step leads to nothing.
 
     Raises:
-        RefusedError: when called: there is none, or it is null.
+        RefusedError: when called: the value is missing or null.
     """
     if path.startswith("{") and path.endswith("}"):
         return lambda scope: _named(scope, path[1:-1])
@@ -149,7 +152,7 @@ def _is_plain(route: tuple[Step, ...]) -> bool:
 
 
 def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
-    """The common case, keys alone, without the walk."""
+    """Do the work of `value` for a path of keys only, which is faster without `_walk`."""
     if len(route) == 1 and not path.startswith("/"):
         return _of_item(path, route[0])
     from_row, keys = path.startswith("/"), [step.key for step in route]
@@ -168,7 +171,7 @@ def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
 
 
 def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
-    """The most common case, one key."""
+    """Do the work of `value` for a path of one key, the most common case."""
     key, optional = step.key, step.optional
 
     def get(scope: Scope) -> Any:
@@ -182,7 +185,7 @@ def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
 
 
 def _items(path: str, route: tuple[Step, ...]) -> Callable[[Scope], list[Scope]]:
-    """The items of one list, without the walk."""
+    """Do the work of `values` for the items of one list, without `_walk`."""
     get, optional = _plain(path, route), any(step.optional for step in route)
 
     def items(scope: Scope) -> list[Scope]:

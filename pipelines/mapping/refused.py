@@ -1,4 +1,4 @@
-"""Why a row cannot become a record."""
+"""The error of a row that cannot become a record, and values as its message shows them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from ubert.schema.yaml_file import shortened
 
-MOST_FIELDS = 20  # of a row that are named where it lacks one
+MOST_FIELDS = 20  # maximum number of a row's fields to list in the message about a missing one
 
 
 class RefusedError(Exception):
-    """A row that cannot become a record: a short phrase to group by, and the whole story."""
+    """A row cannot become a record. `reason` is a short phrase to group by, `detail` the full explanation."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -20,7 +20,7 @@ class RefusedError(Exception):
 
 
 def as_json(value: Any, *, sort_keys: bool = False) -> str:
-    """A value as JSON; one that was read but is nested too deeply to be written, as far as it can be shown."""
+    """Encode a value as JSON. A value that is nested too deeply is abbreviated."""
     try:
         return json.dumps(value, sort_keys=sort_keys)
     except RecursionError:
@@ -28,13 +28,13 @@ def as_json(value: Any, *, sort_keys: bool = False) -> str:
 
 
 def short(value: Any) -> str:
-    """A value as it is shown in a sentence: a string in quotes, any other as JSON writes it."""
+    """Shorten a value for a message: a string in quotes, any other value as JSON."""
     return shortened(value)
 
 
 def missing(path: str, start: Any, keys: list[str]) -> RefusedError:
-    """The refusal of a row in which `keys` lead to nothing from `start`; it says how far they lead, and what is
-    there."""
+    """Make the error of a row in which `keys` lead to nothing from `start`. It tells how far they lead,
+    and which fields are there."""
     node = start
     for number, key in enumerate(keys):
         below = node.get(key) if isinstance(node, dict) else None

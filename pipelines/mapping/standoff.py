@@ -1,5 +1,5 @@
-"""Annotations of a standoff: its shape is our own readers' (`pipelines/sources/brat.py`), so that it is typed at
-once, and no path is looked up."""
+"""Gathers standoff annotations. Our own readers produce them (`pipelines/sources/brat.py`), so their shape
+is known, and they are converted to types without resolving paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
 
-# What a record of a task holds of standoff, besides mentions.
+# What a record of each task holds besides mentions.
 _HELD: dict[Task, set[str]] = {
     "ner": set(),
     "relation": {"relations"},
@@ -57,8 +57,8 @@ class _Standoff(Struct, gc=False):
 
 
 def standoff(path: str, task: Task, given: Mapping) -> Gather:
-    """What gathers the annotations of the standoff at `path`; those that a record of the task cannot hold refuse
-    it, unless the spec ignores them."""
+    """Return a function that gathers the standoff annotations at `path`. It refuses a row with annotations
+    that a record of the task cannot hold, unless the spec ignores them."""
     get, ignored = value(path), set(given.ignore_labels)
     held = _HELD[task] - set(given.ignore)
     unheld = [kind for kind in _KINDS if kind not in _HELD[task] and kind not in given.ignore]

@@ -1,4 +1,4 @@
-"""Tags of tokens to spans of tokens."""
+"""Converts the tags of tokens to spans of tokens."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ _MARKS: dict[Scheme, str] = {"BIO": "BI", "IOB": "BI", "IO": "I", "BIOES": "BIES
 
 
 def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
-    """Spans of tokens [start, end) with their label, from one tag a token (`O`, or a mark and a label: `B-city`).
+    """Return labelled spans of tokens [start, end), from one tag for each token (`O`, or a mark and a
+    label: `B-city`).
 
-    BIO: every span begins with B. IOB: one that begins with I, after O or another label, is a span too. IO:
-    neighbouring tokens of one label are one span; a tag is the label, with or without `I-`. BIOES and BMES: spans
-    of one token are S, longer ones go from B over I (M) to E.
+    - BIO: every span begins with B.
+    - IOB: a span may also begin with I, after O or another label.
+    - IO: adjacent tokens with the same label are one span. A tag is the label, with or without `I-`.
+    - BIOES and BMES: a span of one token is S; a longer one has B, any number of I (M), and E.
 
     Raises:
         RefusedError: a tag is not of the scheme, or cannot follow the one before it.
@@ -23,7 +25,7 @@ def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
     closed = scheme in ("BIOES", "BMES")
     inside = "M" if scheme == "BMES" else "I"
     found: list[tuple[int, int, str]] = []
-    start, label = -1, ""  # of the open span; -1: none is
+    start, label = -1, ""  # of the open span; -1 if none is open
     for i, tag in enumerate([*tags, "O"]):
         if tag == "O" and start < 0:
             continue
@@ -63,7 +65,8 @@ def _runs(labels: list[str]) -> list[tuple[int, int, str]]:
 
 
 def _wrong(tags: list[str], i: int, scheme: Scheme, why: str) -> tuple[str, str]:
-    """Reason and detail of a wrong tag: an unknown prefix, or a known one that cannot be here."""
+    """Return the reason and the detail for a wrong tag: an unknown prefix, or a known one in the wrong
+    place."""
     tag = tags[i] if i < len(tags) else "the end"
     known = [*_MARKS[scheme]]
     if i == len(tags) or (tag.partition("-")[0] in known and "-" in tag) or tag == "O":
