@@ -112,12 +112,8 @@ def _spans(
     spans: list[Span] = []
     places = _Places({}, [-1] * len(found), {})
     of_id, of_mention, label_of = places
-    at: dict[
-        Fragments, tuple[str | None, str | None, int]
-    ] = {}  # label, id and first span of the first mention at these fragments
-    others: dict[
-        tuple[Fragments, str | None, str | None], int
-    ] = {}  # first spans of further mentions at the same fragments
+    at: dict[Fragments, tuple[str | None, str | None, int]] = {}  # label, id and first span of the first mention
+    others: dict[tuple[Fragments, str | None, str | None], int] = {}  # the first spans of later mentions
     mentions = gathered.mentions
     unlabelled = [mention.label is None for mention in mentions]
     order = sorted(range(len(found)), key=unlabelled.__getitem__) if any(unlabelled) else range(len(found))

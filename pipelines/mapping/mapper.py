@@ -102,9 +102,7 @@ def mapper(
 
 
 def _reject(path: str, row: RawRow, reason: str, detail: str) -> Reject:
-    which = row.locator.removeprefix(f"{path}:{row.line}").removeprefix(
-        path
-    )  # tells apart several rows of one line or file
+    which = row.locator.removeprefix(f"{path}:{row.line}").removeprefix(path)  # empty for a single row
     return Reject(path, row.line, reason, f"{which}: {detail}" if which else detail, as_json(row.content))
 
 

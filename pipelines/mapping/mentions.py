@@ -198,9 +198,7 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
     simple = offsets.unit == "character" and not shift
     for given in mentions:
         fragments = given.fragments
-        if (
-            simple and fragments is not None and len(fragments) == 1
-        ):  # fast path for the common case: the offsets are right
+        if simple and fragments is not None and len(fragments) == 1:  # fast path for correct offsets
             [(first, end)] = fragments
             if 0 <= first < end and body.text[first:end] == given.words:
                 places.append(fragments)
@@ -257,9 +255,7 @@ def _shift(body: Body, mentions: Sequence[Given]) -> int:
         for shift in shifts
         if all(start >= shift and body.text.startswith(words, start - shift) for start, words in starts)
     ]
-    return (
-        agreed[0] if len(agreed) == 1 else -1 << 62
-    )  # such offsets are outside any text, so that `locate` searches for the words
+    return agreed[0] if len(agreed) == 1 else -1 << 62  # outside any text: `locate` searches for the words
 
 
 def _start(given: Given) -> int | None:

@@ -67,10 +67,7 @@ class Engine:
         self._waiting: deque[_Text] = deque()
         self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "model")
-        self._read, self._seconds = (
-            0.0,
-            0.0,
-        )  # decayed sums: characters that the model read, and the seconds it took
+        self._read, self._seconds = 0.0, 0.0  # decayed sums: characters read, and seconds that it took
         metrics.waiting.set_function(lambda: len(self._waiting))
 
     async def run(self) -> None:

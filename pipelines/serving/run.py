@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
 
 DEFAULT = "universal-small"
-KEPT = (
-    75  # keep-alive in seconds: longer than the Retry-After that clients get, and than the keep-alive of proxies
-)
+KEPT = 75  # keep-alive in seconds: longer than the Retry-After of our answers, and than that of proxies
 STOPPING = 10  # seconds that open requests have to finish when the server stops
 
 

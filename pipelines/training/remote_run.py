@@ -1,8 +1,7 @@
 """A run in an object store. It trains on a machine's disk, and is uploaded during training.
 
 recipe.yaml, manifest.json, evaluation.json     as on disk
-checkpoints/step-*/                             as on disk; uploaded last, its state.json marks it
-    as complete
+checkpoints/step-*/                             as on disk; complete once its state.json is uploaded, as the last file
 logs/<file>/<generation>-<offset>               a log file in pieces; the newest generation counts
 stop, pause                                     ask the run to stop after its step
 lock.json                                       who trains it, see `lease.py`
