@@ -26,7 +26,7 @@ Characters = tuple[int, int]  # [start, end)
 
 
 class View(NamedTuple):
-    """A SQL view of matches.
+    """An SQL view of matches.
 
     `other` is the prefix of the second record's columns, and `kind` is SQL for the kind of a match.
     `facts` are the other columns that a page shows.
@@ -65,8 +65,7 @@ VIEWS = {
 
 
 class Wanted(NamedTuple):
-    """A filter for the pairs of a view. An empty field filters nothing. `record` is the id of either
-    record."""
+    """A filter for the pairs of a view. An empty field filters nothing. `record` is the id of either record."""
 
     corpus: str = ""
     other: str = ""

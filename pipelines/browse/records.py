@@ -27,8 +27,8 @@ LONGEST = 2_000  # maximum characters of a condition
 class Filter(NamedTuple):
     """A filter for the records of a corpus. An empty field filters nothing.
 
-    The record has the label `category`. Its text or pair contains `text`, in upper or lower case. It
-    fulfils `where`, an SQL condition.
+    An annotation of the record has `category`. The text or the pair contains `text`, in any case. `where` is an
+    SQL condition.
     """
 
     split: str = ""

@@ -1,1 +1,1 @@
-"""Specs drafted from data: the only place that guesses. What is drafted, the strict readers and the mapper try."""
+"""Drafts specs from data. Only this package guesses; the strict readers and the mapper test each draft."""

@@ -1,4 +1,4 @@
-"""Files put under a format: which entries of `files` they make up, and with which options of their own."""
+"""Matches files with a format: groups them into entries of a spec's `files`, with options for each entry."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Reject, Split
 
 BINARY = (".parquet", ".arrow")
-TRIED = 3  # files of a glob
+TRIED = 3  # files of each entry whose encoding is checked
 
 
 @dataclass
 class Arranged:
-    """A reading with the files that it fits: `files` as a spec has them, the `paths` that each of them names, by
-    `whys` what their splits were told by, and what was left out and why."""
+    """A reading, with the files that it fits.
+
+    Attributes:
+        files: entries of the spec's `files`.
+        paths: the paths that each entry names.
+        whys: what the split of each entry was inferred from.
+        left_out: files that the reading does not fit, with the reason.
+    """
 
     folder: Path
     reading: Reading
@@ -34,7 +40,7 @@ class Arranged:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def rows(self, place: int, path: str, most: int | None) -> Iterator[RawRow | Reject]:
-        """Rows of a file; what cannot be read is none."""
+        """Read the rows of a file. If it can't be read, add it to `left_out`."""
         entry = self.files[place]
         given = {**self.reading.options, **entry.get("options", {})}
         options = reader(self.reading.format).Options.model_validate(given)
@@ -46,11 +52,11 @@ class Arranged:
             self.left_out[path] = str(error)
 
     def is_small(self, path: str) -> bool:
-        """Whether all of a file is in a sample."""
+        """Tell whether a sample contains the whole file."""
         return (self.folder / path).stat().st_size <= sample.MOST
 
     def add(self, entry: Entry, encoding: str, options: dict[str, Any], split: Split | None = None) -> None:
-        """Put an entry under the reading."""
+        """Add an entry."""
         stated = {"split": split or entry.split, "path": entry.path}
         if encoding != "utf-8":
             stated["encoding"] = encoding
@@ -61,10 +67,10 @@ class Arranged:
 
 
 def arranged(gathered: Gathered) -> list[Arranged]:
-    """Ways to read the files, likeliest first.
+    """Return the possible ways to read the files, likeliest first.
 
     Raises:
-        UserError: a file is empty or in an encoding that no reader takes.
+        UserError: a file is empty, or in an encoding that no reader supports.
     """
     beside = {PurePosixPath(path).suffix for path in gathered.paths if _is_beside(gathered.folder, path)}
     paths = [path for path in gathered.paths if PurePosixPath(path).suffix not in beside]
@@ -85,19 +91,19 @@ def arranged(gathered: Gathered) -> list[Arranged]:
 
 
 def _without_parts(reading: Reading) -> Reading:
-    """A reading whose `rows` are for its entries to state."""
+    """Remove from a reading the options that its entries state themselves, such as `rows`."""
     own = {key for options in reading.parts.values() for key in options}
     return reading._replace(options={key: item for key, item in reading.options.items() if key not in own})
 
 
 def _labels_of_files(folder: Path, listed: list[Entry], encodings: dict[str, str]) -> Arranged | None:
-    """Lines of text whose label their file's name says, as in `reviews.pos` and `reviews.neg`."""
+    """Return files of text lines whose label is in the file name, as in `reviews.pos` and `reviews.neg`."""
     paths = [path for entry in listed for path in entry.files]
     if not 2 <= len(paths) <= 20 or len({entry.split for entry in listed}) > 1 or len(listed) < len(paths):
         return None
     names = [PurePosixPath(path).name for path in paths]
     start, stop = (
-        len(re.sub(r"[^\W_]+$", "", shared))  # whole words
+        len(re.sub(r"[^\W_]+$", "", shared))  # cut at whole words
         for shared in (beginning(names), beginning(name[::-1] for name in names))
     )
     labels = [name[start : len(name) - stop].strip("._-") for name in names]
@@ -118,7 +124,7 @@ def _used(one: Arranged) -> int:
 
 
 def _is_beside(folder: Path, path: str) -> bool:
-    """Whether a file holds the annotations of a text beside it."""
+    """Tell whether a file has the annotations of a text file of the same name."""
     at = folder / path
     return at.suffix in (".ann", ".a1", ".a2") and at.with_suffix(".txt").exists()
 
@@ -128,7 +134,7 @@ def _encoding(path: Path) -> str:
 
 
 def _fit(one: Arranged, entry: Entry, encodings: dict[str, str]) -> None:
-    """Add an entry as it is, with options of its own, or say why it is left out."""
+    """Add an entry to a reading, if needed with options of its own, or record why it is left out."""
     file = File(one.folder, entry.files[0], encodings[entry.files[0]])
     if one.reading.parts:
         for split, options in one.reading.parts.items():
@@ -149,7 +155,7 @@ def _fit(one: Arranged, entry: Entry, encodings: dict[str, str]) -> None:
 
 
 def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
-    """Files in one folder, of one split, that have as many lines as each other."""
+    """Find parallel files: files of one folder and split with the same number of lines."""
     groups: defaultdict[tuple[str, Split], list[str]] = defaultdict(list)
     for path in paths:
         groups[PurePosixPath(path).parent.as_posix(), split_of(path)[0]].append(path)
@@ -175,7 +181,7 @@ def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
             one.reading = one.reading._replace(options=options)
         split, why = split_of(main)
         one.add(Entry(main, [main], split, why), _encoding(folder / main), options)
-    if len({str(file.get("options")) for file in one.files}) > 1:  # each names its own
+    if len({str(file.get("options")) for file in one.files}) > 1:  # each file names its own columns
         for file in one.files:
             file["options"] = {"beside": file.get("options", one.reading.options)["beside"]}
         shared = {key: item for key, item in one.reading.options.items() if key != "beside"}
@@ -197,7 +203,7 @@ def _are_tags(lines: list[str]) -> bool:
 
 
 def _column(path: str, lines: list[str], main: list[str]) -> str:
-    """What a file beside another holds: tags, a label, or what its name says."""
+    """Return the name of a parallel file's column: tags, a label, or a name from the file name."""
     if _are_tags(lines):
         return "tags"
     name = PurePosixPath(path).name.lower()

@@ -1,4 +1,4 @@
-"""The labels that rows have, counted: found where a spec's `map` finds them, by the mapper's own parts."""
+"""Counts the labels of rows. It finds them with the mapper's own functions, where a spec's `map` points."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipelines.mapping.tags import tagged_spans
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
 
-NO_LABEL = ("-", "", "null")  # which rows without a label have in its place
+NO_LABEL = ("-", "", "null")  # placeholders for a missing label
 LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")
 
 
 @dataclass
 class Labels:
-    """How often each label occurs, by kind; roles by the label of their event."""
+    """How often each label occurs, by kind. Roles are counted by the label of their event."""
 
     label: Counter[str] = field(default_factory=Counter)
     entity: Counter[str] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class Labels:
     values: list[float] = field(default_factory=list)
 
     def categories(self) -> dict[str, Any]:
-        """`categories` of a spec: source label to a plain name."""
+        """Return `categories` of a spec, which map source labels to plain names."""
         found: dict[str, Any] = {}
         if labels := [label for label in _sorted(self.label) if label not in NO_LABEL]:
             found["label"] = plain_names(labels)
@@ -57,14 +57,15 @@ class Labels:
 
 
 def _sorted(counts: Counter[str]) -> list[str]:
-    """Numbers in their order, names by how often they occur."""
+    """Sort numbers by value, and names by frequency."""
     if all(label.lstrip("-").isdigit() for label in counts):
         return sorted(counts, key=int)
     return [label for label, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
 def scale(values: list[float]) -> list[float]:
-    """Buckets for the numbers of a regression: whole steps where there are few, else five even ones."""
+    """Return buckets for the values of a regression: integers if the range is at most 10, five even steps from
+    0 to 1 if the values lie there, and otherwise five even steps over the range."""
     low, high = min(values), max(values)
     if low >= 0 and high <= 1:
         return [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -75,7 +76,7 @@ def scale(values: list[float]) -> list[float]:
 
 
 def counter(task: Task, given: Mapping, into: Labels) -> Callable[[dict[str, Any]], None]:
-    """What adds the labels of a row; a row that can't be mapped adds none."""
+    """Return a function that counts the labels of a row. It ignores a row that can't be mapped."""
     count = _counter(task, given, into)
 
     def add(content: dict[str, Any]) -> None:
@@ -88,7 +89,7 @@ def counter(task: Task, given: Mapping, into: Labels) -> Callable[[dict[str, Any
 
 
 def counted(task: Task, given: Mapping, contents: Iterable[dict[str, Any]]) -> Labels:
-    """The labels of some rows."""
+    """Count the labels of some rows."""
     found = Labels()
     add = counter(task, given, found)
     for content in contents:
@@ -159,7 +160,7 @@ def _annotations(task: Task, given: Mapping, into: Labels) -> Callable[[Scope], 
         for event in found.events:
             into.event[event.label] += 1
             roles = [role for role, _ in event.arguments]
-            # brat numbers the second and later arguments of one role: Theme2.
+            # brat numbers repeated roles of one event: Theme2
             into.role[event.label].update(role.rstrip("0123456789") or role for role in roles)
 
     return count

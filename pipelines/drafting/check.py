@@ -1,4 +1,4 @@
-"""The categories of a spec against those of its data."""
+"""Compares the categories of a spec with the labels in its data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ubert.schema.spec import DatasetSpec
 
 
 class Difference(NamedTuple):
-    """A category that one side lacks: `occurs` is how often the data has it."""
+    """A category that is missing in the spec or in the data. `occurs` is its frequency in the data."""
 
     kind: str
     label: str
-    lacking: str  # spec or data
+    lacking: str  # "spec" or "data"
     occurs: int
 
 
 def differences(spec: DatasetSpec, folder: Path) -> tuple[list[Difference], int]:
-    """Categories that the spec has and the data lacks, and the other way round; and how many rows were read.
+    """Return the categories that only the spec or only the data has, and the number of rows read.
 
     Raises:
         UserError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""Multiple choice: the options of a row, and what says which of them is right."""
+"""Guesses at multiple choice: the options of a row, and the field that marks the right one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pipelines.drafting.fields import Field
 from pipelines.drafting.guess import Guess, hint
 
 Fields = dict[str, Field]
-OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # what options are called
+OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # names of fields with options
 
-# Ends of names of fields that say why an answer is right, and so give it away.
+# Endings of the names of fields that explain the answer, and so would reveal it.
 EXPLAINS = ("rationale", "explanation", "justification", "solution", "fact", "evidence")
 
 
 def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
-    """A right one of several options, which each row has itself."""
+    """Guess fields of options, and a field that marks the right one."""
     marked = "label labels answer answerkey gold correct answer_idx correct_answer_idx solution answerid ans"
     labels = [f for f in fields.values() if f.flat and f.all(str, int) and hint(f.name, marked)]
     labels = sorted((f for f in labels if f.rows >= 0.9 * f.of), key=lambda f: -hint(f.name, marked))
-    if not labels:  # a letter or a number may say which
+    if not labels:  # fall back to fields of single letters or digits
         labels = [f for f in fields.values() if f.flat and f.all(str, int) and f.distinct <= 6]
         labels = [f for f in labels if all(len(str(value)) == 1 for value in f.values)]
     for options, own in _options(fields):
@@ -32,7 +32,7 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             asked = [text for text in others if hint(text.name, "question query stem") or _asks(text)]
             asked.sort(key=lambda text: not _is_beside(text, own))
             rest = [text for text in others if text not in asked and not (asked and _explains(text))]
-            if not asked and "question" in fields and fields["question"].all(str):  # of a word: cause, effect
+            if not asked and "question" in fields and fields["question"].all(str):  # one word: cause or effect
                 asked = [fields["question"]]
             why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
             if not asked and len(rest) == 2:
@@ -45,7 +45,7 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
 
 
 def _is_beside(text: Field, own: set[str]) -> bool:
-    """Whether a text is in the object that holds the options."""
+    """Tell whether a text is in the object that has the options."""
     parent = text.path.rpartition(".")[0]
     return bool(parent) and any(path.startswith(f"{parent}.") for path in own)
 
@@ -55,13 +55,13 @@ def _explains(text: Field) -> bool:
 
 
 def _asks(text: Field) -> bool:
-    """Whether most values are questions."""
+    """Tell whether most values are questions."""
     asking = [value for value in text.values if value.rstrip().endswith(("?", "？"))]
     return len(asking) > 0.6 * len(text.values)
 
 
 def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
-    """`candidates`, and the fields that it is made of."""
+    """Find `candidates`, and the fields that they consist of."""
     for field in fields.values():
         listed = hint(field.name, "choices options choice candidates answers endings answer_choices text option")
         if field.words and field.flat and listed and {*map(len, field.words)} <= set(range(2, 12)):
@@ -83,8 +83,9 @@ def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
 
 
 def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
-    """Whether a label says which of the options; keys of options in fields are made those of the label."""
-    said = {str(value) for value in label.values} - {"-1"}  # which stands for no label
+    """Tell whether the values of a label identify options. If the options are fields, replace their keys
+    in `options` by the label's values."""
+    said = {str(value) for value in label.values} - {"-1"}  # -1 means no label
     candidates = options["candidates"]
     if isinstance(candidates, dict):
         paths = list(candidates.values())
@@ -106,7 +107,7 @@ def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
 
 
 def _keys(paths: list[str]) -> Iterator[list[str]]:
-    """What a label may call options that are fields of their own."""
+    """Return the possible names that labels give to options, if each option is a field."""
     ends = [path[-1] for path in paths]
     if len(set(ends)) == len(ends):
         yield ends

@@ -1,4 +1,4 @@
-"""CoNLL columns: which column holds the tokens, which the tags, and which nothing of use."""
+"""Guesses at CoNLL columns: which one has the tokens, which the tags, and which are unused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Proposal = tuple[dict[str, Any], float, str]
 
 
 def conll(text: str) -> Iterator[Proposal]:
-    """Options of `conll` for a text of columns, with a score and a reason."""
+    """Propose options of `conll` for a text, each with a score and a reason."""
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     filled = [line for line in lines if line.strip()]
     blank = len(lines) - len(filled)
@@ -27,7 +27,7 @@ def conll(text: str) -> Iterator[Proposal]:
             continue
         rows = [line.split(sign) for line in filled if len(line.split(sign)) == width]
         others = [line for line in filled if len(line.split(sign)) != width]
-        if sum(row[0].isdigit() for row in rows) > 0.8 * len(rows):  # tokens are numbered
+        if sum(row[0].isdigit() for row in rows) > 0.8 * len(rows):  # numbered tokens
             others += [line for line in filled if line.startswith("#") and len(line.split(sign)) == width]
             rows = [row for row in rows if not row[0].startswith("#")]
         comments = _comments(others, rows)
@@ -38,7 +38,7 @@ def conll(text: str) -> Iterator[Proposal]:
 
 
 def _comments(others: list[str], rows: list[list[str]]) -> list[str] | None:
-    """What lines begin with that are no rows; None where that isn't to be told from tokens."""
+    """Return the prefixes of lines that are not rows, or None if they can't be told from tokens."""
     comments = _footers(others, rows) or {_beginning(line) for line in others}
     if any(row[0] == "-DOCSTART-" for row in rows):
         comments.add("-DOCSTART-")
@@ -51,7 +51,7 @@ def _comments(others: list[str], rows: list[list[str]]) -> list[str] | None:
 
 
 def _footers(others: list[str], rows: list[list[str]]) -> set[str]:
-    """What lines of one word begin with, where they are labels of sentences: a, b or a#b."""
+    """Return the prefixes of lines of one word, if they are labels of sentences: a, b or a#b."""
     if not others or any(len(line.split()) > 1 for line in others):
         return set()
     firsts = {line.split("#")[0] for line in others}
@@ -104,7 +104,7 @@ def _is_tags(column: tuple[str, ...]) -> bool:
 
 
 def _tokens(columns: list[tuple[str, ...]], tags: list[int]) -> int | None:
-    """The column of most distinct values that are no numbers."""
+    """Return the column with the most distinct values that aren't numbers."""
     words = [
         (len(set(column)), -i)
         for i, column in enumerate(columns)
@@ -114,6 +114,6 @@ def _tokens(columns: list[tuple[str, ...]], tags: list[int]) -> int | None:
 
 
 def _is_word_like(column: tuple[str, ...]) -> bool:
-    """Whether a column may hold a label of each sentence: few values, and more than one."""
+    """Tell whether a column may have a label for each sentence: it has few values, and more than one."""
     kinds = set(column)
     return 1 < len(kinds) <= 200 and len(kinds) < len(column) / 8 and not any(kind.isdigit() for kind in kinds)

@@ -1,4 +1,4 @@
-"""A draft of a spec: files to readings, readings to guesses, guesses tried and ranked."""
+"""Drafts a spec: finds readings of the files, guesses maps for each reading, tests the guesses and ranks them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.schema.spec import NAME, Categories
 
-SAMPLE = 400  # rows that guesses are tried on,
-LOOKED_AT = 4_000  # drawn from as many of each file
-FILES = 60  # of a glob
-READINGS, SHOWN = 4, 4  # that are tried; candidates that are shown
-SECONDS = 20.0  # in which labels are counted beyond the sample
+SAMPLE = 400  # rows to test guesses on
+LOOKED_AT = 4_000  # rows of each file that these are drawn from
+FILES = 60  # maximum files of a glob
+READINGS, SHOWN = 4, 4  # readings to test; candidates to show
+SECONDS = 20.0  # time to count labels beyond the sample
 
 
 @dataclass
@@ -43,22 +43,22 @@ class Candidate:
 
     @property
     def reasons(self) -> list[str]:
-        """What speaks for it."""
+        """Return the reasons for it."""
         share = f"{len(self.trial.kept):,} of {self.trial.rows.total():,} rows"
         return [self.arranged.reading.why, *self.trial.guess.reasons, f"{share} become records"]
 
 
 @dataclass
 class Draft:
-    """Candidates, likeliest first; how the labels of the first were counted."""
+    """Candidates, likeliest first, and the counts of rows for the first."""
 
     name: str
     gathered: Gathered
     candidates: list[Candidate]
     language: tuple[str, str]
-    rows: int = 0  # that labels were counted in
+    rows: int = 0  # rows whose labels were counted
     whole: bool = True  # whether these are all rows
-    reasons: Counter[str] = field(default_factory=Counter)  # of refused rows among them
+    reasons: Counter[str] = field(default_factory=Counter)  # of rejected rows
     kept: int = 0
     fetch: dict[str, Any] = field(default_factory=dict)
 
@@ -68,14 +68,14 @@ class Draft:
 
     @property
     def first(self) -> Record:
-        """The first record as it would become."""
+        """Return the first record of the best candidate."""
         return self.best.trial.kept[0]
 
 
 def draft(
     paths: Sequence[Path], name: str | None = None, data: Path | None = None, seconds: float = SECONDS
 ) -> Draft:
-    """Propose a spec for some files of one dataset.
+    """Propose a spec for files of one dataset.
 
     Raises:
         UserError: no format reads them, or no row becomes a record.
@@ -101,7 +101,8 @@ def draft(
 
 
 def _candidates(gathered: Gathered, name: str) -> list[Candidate]:
-    """Guesses that make records, likeliest first; those that can't become one of the first are not tried."""
+    """Return guesses that make records, likeliest first. A guess that can't enter the top `SHOWN` is not
+    tested."""
     found: list[Candidate] = []
     for one in arranged(gathered)[:READINGS]:
         shared = shared_keys(name, gathered.folder.name, one)
@@ -117,7 +118,7 @@ def _candidates(gathered: Gathered, name: str) -> list[Candidate]:
 
 
 def shared_keys(name: str, folder: str, arranged_as: Arranged) -> dict[str, Any]:
-    """The keys of a spec that all guesses share."""
+    """Return the keys of a spec that all guesses share."""
     return {
         "name": name,
         **({"dataset": folder} if folder != name else {}),
@@ -132,21 +133,22 @@ def shared_keys(name: str, folder: str, arranged_as: Arranged) -> dict[str, Any]
 
 
 def _sample(one: Arranged) -> Rows:
-    """The first rows of each entry, in turns: as many of each as there is room for."""
+    """Draw rows at random from each entry, with an equal share of the sample for each."""
     share, drawn = max(40, SAMPLE // len(one.files)), random.Random(0)
     found: list[tuple[int, RawRow]] = []
     for place, paths in enumerate(one.paths):
         some = paths[:: max(1, len(paths) // FILES)]
         for path in some:
             rows = [row for row in one.rows(place, path, LOOKED_AT) if isinstance(row, RawRow)]
-            chance = share / (len(rows) * len(some)) if rows else 0  # rows are often in the order of their labels
+            chance = share / (len(rows) * len(some)) if rows else 0  # at random: files are often sorted by label
             some_rows = [row for row in rows if drawn.random() < chance] or rows[:1]
             found += [(place, row) for row in some_rows]
     return found
 
 
 def _count(made: Draft, seconds: float) -> None:
-    """Count the labels in all rows of the first candidate, or in those that are read in time, and map these."""
+    """Count the labels in all rows of the first candidate, or in those read before the time is over, and
+    map these rows."""
     trial, rows, labels = made.best.trial, _rows(made, time.monotonic() + seconds), Labels()
     add = counter(trial.spec.task, trial.spec.map, labels)
     for _, row in rows:
@@ -164,7 +166,7 @@ def _count(made: Draft, seconds: float) -> None:
 
 
 def _rows(made: Draft, until: float) -> list[tuple[int, RawRow]]:
-    """The rows of all files, of large ones the first; rows that can't be read are counted by their reason."""
+    """Read the rows of all files, from large ones only the first. Count unreadable rows by their reason."""
     one, found = made.best.arranged, list[tuple[int, RawRow]]()
     for place, paths in enumerate(one.paths):
         for path in paths:

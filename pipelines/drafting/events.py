@@ -1,4 +1,4 @@
-"""Events: triggers, and arguments that are mentions or the ids of some."""
+"""Guesses at events, with triggers, and arguments that are mentions or their ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Map = dict[str, Any]
 
 
 def events(fields: Fields, body: Map) -> Iterator[Guess]:
-    """Lists of objects that have a trigger."""
+    """Guess events from lists of objects that have a trigger."""
     for base in bases(fields):
         inside = below(fields, base)
         lists = [
@@ -35,7 +35,7 @@ def events(fields: Fields, body: Map) -> Iterator[Guess]:
             spans: Map = {}
             if parts:
                 event["arguments"] = parts[0]
-                if isinstance(parts[0]["target"], str):  # the id of a mention that is elsewhere in the row
+                if isinstance(parts[0]["target"], str):  # the id of a mention elsewhere in the row
                     spans = {"spans": found} if (found := _named(fields, base)) else {}
             why = (f"each of {base} has a {trigger}" + (" and arguments" if parts else ""),)
             yield Guess("event", {**body, **spans, "events": event}, 0.97 if parts else 0.8, why)
@@ -77,7 +77,7 @@ def _arguments(fields: Fields, base: str, path: str) -> Map | None:
 
 
 def _named(fields: Fields, other: str) -> Map | None:
-    """A list of mentions with ids."""
+    """Find a list of mentions with ids."""
     for base in bases(fields):
         inside = below(fields, base)
         place, own = place_of(inside), id_of(inside)

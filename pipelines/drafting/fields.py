@@ -1,4 +1,4 @@
-"""Fields of sample rows: their paths as specs write them, and what kind of value each holds."""
+"""Fields of sample rows: their paths in a spec's notation, and the kind of their values."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-DEEPEST, VALUES, MOST = 12, 4_000, 300  # levels, values of a path, paths
+DEEPEST, VALUES, MOST = 12, 4_000, 300  # maximum depth, values of a path, and paths
 _CODE = re.compile(r"[\d\W_]*")
 
 
 class Field(NamedTuple):
-    """A path, the values that it leads to in the sample, and how many of the rows have any."""
+    """A path, its values in the sample, and the number of rows that have any."""
 
     path: str
     values: list[Any]
     rows: int
-    of: int  # rows in all
+    of: int  # number of all rows
 
     @property
     def name(self) -> str:
-        """The last key of the path."""
+        """Return the last key of the path."""
         keys = re.findall(r"[^.\[\]{}?/]+", self.path)
         return str(keys[-1]).lower() if keys else ""
 
     @property
     def flat(self) -> bool:
-        """Whether a row has one value of it."""
+        """Tell whether each row has at most one value."""
         return "[]" not in self.path and "{" not in self.path
 
     def all(self, *kinds: type) -> bool:
-        """Whether all values are of these types."""
+        """Tell whether all values have one of these types."""
         return bool(self.values) and {*map(type, self.values)} <= {*kinds}
 
     @property
@@ -40,12 +40,12 @@ class Field(NamedTuple):
 
     @property
     def length(self) -> float:
-        """The mean length of strings or lists."""
+        """Return the mean length of strings or lists."""
         return sum(map(len, self.values)) / len(self.values)
 
     @property
     def is_text(self) -> bool:
-        """Strings of several words."""
+        """Tell whether the values are strings of several words."""
         if not self.all(str):
             return False
         words = sum(value.count(" ") for value in self.values) / len(self.values)
@@ -56,7 +56,7 @@ class Field(NamedTuple):
 
     @property
     def is_label(self) -> bool:
-        """Few short values, each of them often."""
+        """Tell whether the values may be labels: few distinct values, short and repeated."""
         if not self.all(str, int, bool) or not self.flat:
             return False
         longest = max(len(str(value)) for value in self.values)
@@ -65,7 +65,7 @@ class Field(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Numbers, some of them fractions."""
+        """Tell whether the values are numbers, some with fractions."""
         try:
             found = [float(value) for value in self.values if type(value) in (str, int, float)]
         except ValueError:
@@ -75,15 +75,15 @@ class Field(NamedTuple):
 
     @property
     def words(self) -> list[list[str]] | None:
-        """The values as lists of words, where they are such lists."""
+        """Return the values if all of them are lists of words, else None."""
         if self.values and all(isinstance(v, list) and v and all(type(w) is str for w in v) for v in self.values):
             return self.values
         return None
 
 
 def fields_of(rows: Sequence[dict[str, Any]]) -> dict[str, Field]:
-    """All paths of the rows, with their values; an object whose keys differ from row to row is gone through by
-    `{key}`."""
+    """Return all paths in the rows, with their values. `{key}` replaces the keys of objects whose keys
+    differ between rows."""
     values: defaultdict[str, list[Any]] = defaultdict(list)
     having: Counter[str] = Counter()
     open_paths = _open_paths(rows)
@@ -122,14 +122,14 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
 
 
 def _named(path: str) -> str:
-    """What the keys of an open object are called: a name for each depth."""
+    """Return the name for the keys of an open object; it differs by depth."""
     return "key" if "{key}" not in path else "inner" if "{inner}" not in path else "innermost"
 
 
 def _open_paths(rows: Sequence[dict[str, Any]]) -> set[str]:
-    """Objects whose keys are data: many keys, or digits, of which each row has a few."""
+    """Find objects whose keys are data: digits, or many keys of which each row has a few."""
     found: set[str] = set()
-    for _ in range(3):  # outer ones first: what is in them is one path then
+    for _ in range(3):  # from outside in, because inner objects then share a path
         keys: defaultdict[str, Counter[str]] = defaultdict(Counter)
         count: Counter[str] = Counter()
         for row in rows:

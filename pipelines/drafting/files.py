@@ -1,4 +1,4 @@
-"""The files of a draft: the folder of their dataset, the split that each is of, and its encoding."""
+"""The files of a draft: the folder of their dataset, the split of each file, and its encoding."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _SPLITS: dict[str, Split] = {
     **dict.fromkeys(("dev", "devel", "development", "val", "valid", "validation", "trial", "eval"), "validation"),
     **dict.fromkeys(("test", "testing", "tst"), "test"),
 }
-# What lies beside data and is none.
+# Files beside the data that contain no data.
 _NO_DATA = re.compile(
     r"(readme|licen[cs]e|notice|copying|changelog|citation|source|note)\b.*|\..*|__.*"
     r"|(state|dataset_info|dataset_dict)\.json|.*\.(md|rst|pdf|py|sh|conf|cfg|ipynb|gitignore|png|jpg|html)",
     re.IGNORECASE,
 )
-MANY = 4  # files of one kind in one folder, which a glob names
+MANY = 4  # a glob replaces at least as many files of one kind in one folder
 BLOCK = 1 << 20
 
 
 class Entry(NamedTuple):
-    """What becomes one entry of `files`: a path or glob, the files that it names, and their split."""
+    """An entry of `files`: a path or glob, the files that it matches, and their split."""
 
     path: str
     files: list[str]
     split: Split
-    why: str  # what the split was told by; empty where nothing told it
+    why: str  # the word that the split was inferred from, or empty
 
 
 class Gathered(NamedTuple):
@@ -44,15 +44,15 @@ class Gathered(NamedTuple):
 
     folder: Path
     paths: list[str]
-    asked: frozenset[str]  # those that were named themselves, and not by a folder
+    asked: frozenset[str]  # files that were given by name, not by their folder
 
 
 def gather(given: Sequence[Path], data: Path | None) -> Gathered:
-    """All files that are named, themselves or by a folder; the dataset's folder is the one below `data`, or else
-    the one that holds them all.
+    """Find all files that are given by name or by a folder. The dataset's folder is the one below `data`,
+    or otherwise the common parent.
 
     Raises:
-        UserError: there is no such file, or a folder with none.
+        UserError: a file doesn't exist, or a folder is empty.
     """
     found: dict[Path, bool] = {}
     for path in given:
@@ -82,19 +82,19 @@ def _folder(files: list[Path], data: Path | None) -> Path:
     mirror = data and data.absolute()
     if mirror and parent != mirror and parent.is_relative_to(mirror):
         return mirror / parent.relative_to(mirror).parts[0]
-    while _split_of(parent.name) and parent.parent != parent:  # the folder of a split is not the dataset's
+    while _split_of(parent.name) and parent.parent != parent:  # the folder of a split is below the dataset's
         parent = parent.parent
     return parent
 
 
 def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
-    """Entries of a spec: many files of one kind in one folder become a glob, where it names no other."""
+    """Make entries of a spec. Many files of one kind in one folder become a glob, if it matches no other files."""
     alike: defaultdict[tuple[str, str, Split, str], list[str]] = defaultdict(list)
     listed = [*paths]
     for path in listed:
         at = PurePosixPath(path)
         split, why = split_of(path)
-        if not why:  # by what its name has beyond those beside it: FLUTEfinaltrain, FLUTEfinalval
+        if not why:  # drop the shared prefix of names: FLUTEfinaltrain, FLUTEfinalval
             names = [other.name for other in map(PurePosixPath, listed) if other.parent == at.parent]
             split, why = split_of(at.name.removeprefix(beginning(names)))
         alike[at.parent.as_posix(), at.suffix, split, why].append(path)
@@ -109,7 +109,7 @@ def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
 
 
 def split_of(path: str) -> tuple[Split, str]:
-    """The split of a file by the words of its path, the file's own before those of its folders."""
+    """Infer a file's split from words in its path: first in its name, then in its folders."""
     for part in reversed(PurePosixPath(path).parts):
         if told := _split_of(part):
             return told
@@ -121,7 +121,7 @@ def _split_of(name: str) -> tuple[Split, str] | None:
     for word in words:
         if split := _SPLITS.get(word.lower()):
             return split, word
-    for word in words:  # within a word: wnut17train, traindata
+    for word in words:  # parts of a word: wnut17train, traindata
         for known in ("train", "valid", "test"):
             if word.lower().startswith(known) or (known == "train" and word.lower().endswith(known)):
                 return _SPLITS[known], known
@@ -129,10 +129,10 @@ def _split_of(name: str) -> tuple[Split, str] | None:
 
 
 def encoding_of(path: Path) -> str:
-    """The encoding of a text file: UTF-8 where all of it is, else the likeliest.
+    """Return the encoding of a text file: UTF-8 if the whole file is valid, otherwise the likeliest.
 
     Raises:
-        UserError: it is UTF-16 or UTF-32, in which no line end is one byte.
+        UserError: it is UTF-16 or little-endian UTF-32, whose line ends are not single bytes.
     """
     decode = codecs.getincrementaldecoder("utf-8")().decode
     with path.open("rb") as file:
@@ -149,7 +149,7 @@ def encoding_of(path: Path) -> str:
 
 
 def _other_encoding(block: bytes) -> str:
-    """The encoding of a block that is not UTF-8."""
+    """Guess the encoding of a block that is not UTF-8."""
     high = sum(byte >= 0x80 for byte in block)
     if high > len(block) * 0.2:
         for name in ("shift_jis", "euc_kr", "gb18030", "big5", "cp1251"):

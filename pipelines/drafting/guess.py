@@ -1,4 +1,4 @@
-"""A guess at `map` and task, with what speaks for it."""
+"""A guess at a task and its `map`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ubert.schema.record import Task
 
 
 class Guess(NamedTuple):
-    """A task and a `map` for it. `score`: how likely it is, before it has been tried; `reasons` what for."""
+    """A task and a `map` for it. `score` is its likelihood before it is tested, and `reasons` support it."""
 
     task: Task
     map: dict[str, Any]
@@ -18,7 +18,7 @@ class Guess(NamedTuple):
 
 
 def hint(name: str, words: str) -> float:
-    """How well a name fits words, most fitting first: 1 for the first of them, 0 for none."""
+    """Return how well a name matches a list of words, in order of preference: 1 for the first word, 0 for none."""
     bare = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     listed = words.split(" ")
     for place, word in enumerate(listed):

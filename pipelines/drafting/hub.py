@@ -1,4 +1,4 @@
-"""Drafts of datasets of the Hugging Face hub, from their features and a few rows of each split."""
+"""Drafts of datasets on the Hugging Face hub, from their features and the first rows of each split."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ubert.schema.errors import UserError
 
 
 def drafted(address: str, config: str | None, name: str | None, specs: Path) -> Draft:
-    """Draft a spec for hf://owner/name, or for hf:path, a local folder of that form. Its rows are read from
-    Parquet files, as `fetch` of the spec will bring them.
+    """Draft a spec for hf://owner/name, or for hf:path, a local folder in the hub's layout. The draft
+    reads Parquet files, as `fetch` in the spec will write them.
 
     Raises:
         UserError: there is no such dataset or config, or no row becomes a record.
@@ -43,12 +43,12 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
 
 
 def _write_samples(address: str, config: str | None, folder: Path) -> list[str]:
-    """Write the first rows of each split, with its features; the names of the splits."""
+    """Write the first rows of each split with their features, and return the names of the splits."""
     import datasets
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    # Without this beginning a local folder of the dataset's name would be taken instead.
+    # without this prefix, `datasets` would prefer a local folder of the same name
     path = (
         address.replace("hf://", "hf://datasets/")
         if address.startswith("hf://")
@@ -64,7 +64,7 @@ def _write_samples(address: str, config: str | None, folder: Path) -> list[str]:
 
 
 def _revision(address: str) -> str | None:
-    """The commit that the hub has now."""
+    """Return the dataset's current commit on the hub, or None if it can't be found."""
     import huggingface_hub
 
     try:

@@ -1,4 +1,4 @@
-"""The language of texts, guessed from their script, and of Latin script from the commonest words."""
+"""Guesses the language of texts from their script, and for Latin script from the most frequent words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def guess_language(texts: Iterable[str]) -> tuple[str, str]:
-    """A BCP-47 code, and what it was told by."""
+    """Return a BCP-47 code, and what it was inferred from."""
     whole = " ".join(texts)[:200_000]
     letters = len(re.findall(r"[^\W\d_]", whole)) or 1
     shares = {code: len(re.findall(f"[{range_}]", whole)) / letters for code, range_ in _SCRIPTS.items()}

@@ -1,4 +1,4 @@
-"""Guesses of `map` and task for the rows of a format, likeliest first."""
+"""Guesses a task and a `map` for the rows of a format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.drafting.guess import Guess
 from pipelines.drafting.mentions import mentions
 from pipelines.drafting.texts import whole_texts
 
-# Formats whose rows are always the same are mapped in one way.
+# Formats whose rows always have the same shape have one map.
 _FIXED: dict[str, Guess] = {
     "aste": Guess(
         "relation",
@@ -61,7 +61,7 @@ _FIXED: dict[str, Guess] = {
 
 
 def guesses(form: str, rows: Sequence[dict[str, Any]]) -> list[Guess]:
-    """Ways to map the rows, likeliest first."""
+    """Return the possible ways to map the rows, likeliest first."""
     if form in _FIXED:
         return [_FIXED[form]]
     fields = fields_of(rows)

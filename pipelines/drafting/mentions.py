@@ -1,4 +1,4 @@
-"""Tasks of mentions: entities, relations, events and clusters."""
+"""Guesses at tasks with mentions: entities, relations, events and coreference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), (
 
 
 def mentions(fields: Fields) -> Iterator[Guess]:
-    """Guesses of all tasks of mentions."""
+    """Guess all tasks with mentions."""
     if "standoff" in fields:
         yield from _standoff(fields)
         return
@@ -35,7 +35,7 @@ def mentions(fields: Fields) -> Iterator[Guess]:
 
 
 def _without_sentence(given: Any) -> Any:
-    """A map without the numbers of sentences, where tokens count in the whole text."""
+    """Remove `sentence` from a map whose token offsets count from the start of the text."""
     if isinstance(given, dict):
         return {key: _without_sentence(item) for key, item in given.items() if key != "sentence"}
     return [_without_sentence(item) for item in given] if isinstance(given, list) else given
@@ -57,7 +57,7 @@ _NONE = Field("", [], 0, 0)
 
 
 def _bodies(fields: Fields) -> list[tuple[Map, str]]:
-    """What may be the text, and what offsets then count, likeliest first."""
+    """Return the fields that may be the text, each with the unit of its offsets, likeliest first."""
     found: list[tuple[Map, str]] = []
     for path, field in fields.items():
         nested = all(isinstance(v, list) and v and all(_is_words(s) for s in v) for v in field.values)
@@ -77,7 +77,7 @@ def _is_words(value: Any) -> bool:
 
 
 def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
-    """Lists of mentions, and relations between them."""
+    """Guess lists of mentions, and relations between them."""
     found = []
     for base in bases(fields):
         inside = below(fields, base)
@@ -107,7 +107,7 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         if start and end and len(start.values) < len(end.values):
             body = {**body, "offsets": {"absent_start": 0}}
         if any(path.startswith(("trigger", "nugget", "cause")) for path in place.values()):
-            score -= 0.15  # of events there is more to be had
+            score -= 0.15  # a guess at events would use more of the data
         plain = {key: value for key, value in spans.items() if key != "id"}
         why = (f"each of {base} has a place ({', '.join(place.values())})",)
         yield Guess("ner", {**body, "spans": plain}, min(0.9, score), why)
@@ -129,7 +129,7 @@ def _relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None, 
             label = label_of(inside, {*taken, *named})
             kind = {"label": label} if label else {"as": "related"}
             given = spans
-            if len(named) == 2 and not own and spans:  # ends are positions among the mentions
+            if len(named) == 2 and not own and spans:  # ends are positions in the list of mentions
                 each = re.sub(r"\[\]$", ".{entity}", spans["each"], count=1)
                 each = re.sub(r"\[\]\[\]$", ".{entity}[]", spans["each"]) if "[][]" in spans["each"] else each
                 given = {**spans, "each": each, "id": "{entity}"}
@@ -143,7 +143,7 @@ def _relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None, 
 
 
 def _end(inside: Fields, name: str) -> Any:
-    """What an end of a relation is: an id, or a mention of its own."""
+    """Return the end of a relation: an id, or an inline mention."""
     own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
     if own and (place := place_of(own)):
         label = label_of(own, {*place.values()})
@@ -159,7 +159,7 @@ def _end(inside: Fields, name: str) -> Any:
 
 
 def _clusters(fields: Fields, body: Map) -> Iterator[Guess]:
-    """Lists of clusters, each a list of mentions."""
+    """Guess lists of clusters, each a list of mentions."""
     for path, field in fields.items():
         name = re.findall(r"[^.\[\]{}]+", path)
         if not name or not hint(name[-1], "clusters coref coreference chains mention_clusters vertexset"):

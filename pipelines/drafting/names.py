@@ -1,4 +1,4 @@
-"""Plain words for the labels of a source: what the model reads."""
+"""Plain names for source labels, as the model reads them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LEVEL = re.compile(r"\s*[:./|>]\s*(?=\S)")
 
 
 def plain_name(label: str) -> str:
-    """A label in plain words: prefixes, underscores, camel case and numbers at its ends undone."""
+    """Convert a label to plain words: remove prefixes and numbers, and split underscores and camel case."""
     parts = [_words(part) for part in _LEVEL.split(_MARK.sub("", label)) if part]
     return ": ".join(part for part in parts if part) or label
 
 
 def is_code(name: str) -> bool:
-    """Whether a name says nothing: a number, or a letter or two."""
+    """Tell whether a name is only a code: it is ASCII without three letters in a row."""
     return not re.search(r"[^\W\d_]{3}", name) and name.isascii()
 
 
 def plain_names(labels: Iterable[str]) -> dict[str, str]:
-    """A name for each label, no two the same: categories of one name would be one category."""
+    """Return a distinct name for each label, because categories with the same name would be one category."""
     listed, names = [*labels], dict[str, str]()
     shared = _shared(listed)
     for label in listed:
@@ -37,7 +37,7 @@ def plain_names(labels: Iterable[str]) -> dict[str, str]:
 
 
 def beginning(names: Iterable[str]) -> str:
-    """What all names begin with."""
+    """Return the longest common prefix of the names."""
     first, last = min(names := [*names]), max(names)
     same = next(
         (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
@@ -46,7 +46,7 @@ def beginning(names: Iterable[str]) -> str:
 
 
 def _shared(labels: list[str]) -> str:
-    """What all labels begin with, up to an underscore or the like: `atis_` of atis_flight and atis_meal."""
+    """Return the common prefix of the labels, up to a separator: `atis_` for atis_flight and atis_meal."""
     beginning = re.match(r"[^\W\d]+?[_:/.]", labels[0]) if len(labels) > 2 else None
     return beginning[0] if beginning and all(label.startswith(beginning[0]) for label in labels) else ""
 
@@ -54,7 +54,7 @@ def _shared(labels: list[str]) -> str:
 def _words(part: str) -> str:
     spaced = _CAMEL.sub(" ", re.sub(r"[_\s]+|(?<=[A-Za-z])-(?=[A-Za-z])", " ", part)).strip()
     words = [word for word in spaced.split(" ") if word]
-    if len(words) > 1:  # a number beside words counts; it doesn't name
+    if len(words) > 1:  # a number beside words is a counter, not part of the name
         words = [word for word in words if not word.isdigit()] or words
     shouted = all(not word.isalpha() or word.isupper() for word in words) and len(words) > 1
     return " ".join(_word(word, shouted) for word in words)

@@ -1,4 +1,4 @@
-"""Where rows say that a mention is: `start` and `end`, lists of them, numbers of tokens, or words alone."""
+"""Finds the fields that locate a mention: `start` and `end`, lists of them, token indices, or words alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABEL = (
 
 
 def below(fields: dict[str, Field], base: str) -> dict[str, Field]:
-    """Fields of the items that `base` leads to, by their path within an item."""
+    """Return the fields of the items at `base`, by their path within an item."""
     found = {}
     for path, field in fields.items():
         inner = path[len(base) :] if path.startswith(base) else ""
@@ -33,8 +33,8 @@ def below(fields: dict[str, Field], base: str) -> dict[str, Field]:
 
 
 def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
-    """The part of `map` that says where a mention is; empty where nothing does. `prefix`: what the names of its
-    fields begin with, such as `trigger_`."""
+    """Return the part of a `map` that locates a mention; empty if there is none. `prefix` is the prefix of
+    its fields' names, such as `trigger_`."""
     numbers = {path: field for path, field in inside.items() if _is_whole(field)}
     start = _best(numbers, START, prefix)
     end = _best({path: field for path, field in numbers.items() if path != start}, END, prefix)
@@ -54,7 +54,7 @@ def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
 
 
 def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> str | None:
-    """The field of the label among those of an item."""
+    """Return the path of the label in an item, or None."""
     few = {
         path: field
         for path, field in inside.items()
@@ -62,7 +62,7 @@ def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> s
     }
     strings = [path for path in inside if path.isdigit() and path not in taken and inside[path].all(str)]
     if len(strings) == 1 and {"0", "1"} < {*inside} and not few:
-        return strings[0]  # [start, end, label] of many labels
+        return strings[0]  # [start, end, label] with many distinct labels
     best = _best(few, words)
     if best:
         return best
@@ -71,7 +71,7 @@ def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> s
 
 
 def id_of(inside: dict[str, Field]) -> str | None:
-    """The field of an item's id."""
+    """Return the path of an item's id, or None."""
     ids = {path: field for path, field in inside.items() if field.all(str, int) and field.distinct > 1}
     return next((path for path in ids if hint(path.rpartition(".")[2], "id entity_id mention_id") >= 0.8), None)
 
@@ -98,7 +98,7 @@ def _words(inside: dict[str, Field], prefix: str) -> dict[str, str]:
 
 
 def _sentence(numbers: dict[str, Field]) -> dict[str, str]:
-    """The number of the sentence that tokens count in."""
+    """Return the field with the number of the sentence that token offsets count from."""
     named = [path for path in numbers if hint(path, "sent_id sentence_id sent_idx sentence_index sent_num") >= 0.5]
     return {"sentence": named[0]} if named else {}
 
@@ -113,14 +113,14 @@ def _is_few(field: Field) -> bool:
 
 
 def _ascend(start: Field, end: Field) -> bool:
-    if len(start.values) != len(end.values):  # a start of 0 may be left out
+    if len(start.values) != len(end.values):  # the data may omit a start of 0
         return len(start.values) < len(end.values)
     both = list(zip(start.values, end.values, strict=True))
     return all(int(a) <= int(b) for a, b in both)
 
 
 def _pair(field: Field, path: str) -> dict[str, str] | None:
-    """[start, end], or the numbers of tokens, in one list."""
+    """Map a list that is [start, end], or a list of token indices."""
     lists = field.values
     if not all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in lists) or not lists:
         return None
@@ -135,7 +135,7 @@ def _is_listed_pair(inside: dict[str, Field]) -> bool:
 
 
 def bases(fields: dict[str, Field]) -> list[str]:
-    """Paths to the items of lists and open objects, which may be mentions."""
+    """Return the paths of the items of lists and open objects, which may be mentions."""
     found = {}
     for path in fields:
         for match in re.finditer(r"\[\](?=\.|$)|\{\w+\}(?=\.|$)", path):
@@ -144,7 +144,7 @@ def bases(fields: dict[str, Field]) -> list[str]:
 
 
 def optional(fields: dict[str, Field], base: str) -> str:
-    """A path with `?` at its first key where some rows lack it."""
+    """Add `?` to the first key of a path if some rows lack it."""
     first = re.match(r"[^.\[{]+", base)
     field = fields.get(first[0]) if first else None
     return f"{first[0]}?{base[first.end() :]}" if first and field and field.rows < field.of else base

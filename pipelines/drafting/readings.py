@@ -1,4 +1,4 @@
-"""Formats that a file may have, each with its options and what speaks for it, likeliest first."""
+"""Detects the format of a file: possible formats, each with options and reasons, likeliest first."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 
-LOOK = 256 << 10  # characters that formats of lines are told by
+LOOK = 256 << 10  # characters to detect line-based formats from
 
 
 class Reading(NamedTuple):
-    """A format with its options. `score` of 1: its signs are nobody else's."""
+    """A format with its options. A `score` of 1 means that no other format has these signs."""
 
     format: str
     options: dict[str, Any]
@@ -32,19 +32,19 @@ class Reading(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file to be read."""
+    """A file to detect the format of."""
 
     folder: Path
     path: str
     encoding: str
-    beside: frozenset[str] = frozenset()  # endings of the annotation files that were named with it
+    beside: frozenset[str] = frozenset()  # suffixes of annotation files among the given files
 
     @property
     def place(self) -> Path:
         return self.folder / self.path
 
     def rows(self, reading: Reading, most: int = sample.ROWS) -> list[Any]:
-        """The first rows and rejects that a format makes of it; none where it can't read it."""
+        """Read the first rows and rejects with a format; return none if it can't read the file."""
         try:
             options = reader(reading.format).Options.model_validate(reading.options)
             found = sample.rows(reading.format, options, self.folder, self.path, self.encoding, most)
@@ -53,14 +53,14 @@ class File(NamedTuple):
             return []
 
     def fits(self, reading: Reading) -> bool:
-        """Whether a format reads nearly all of its rows."""
+        """Tell whether a format reads nearly all of the first rows."""
         found = self.rows(reading, 200)
         kept = sum(isinstance(row, RawRow) for row in found)
         return kept > 0 and kept >= 0.9 * len(found)
 
 
 def readings(file: File) -> list[Reading]:
-    """What a file may be, likeliest first; nothing that its reader doesn't read.
+    """Return the possible readings of a file, likeliest first. Each text format has been tested with its reader.
 
     Raises:
         UserError: the file is empty.
@@ -70,7 +70,7 @@ def readings(file: File) -> list[Reading]:
     found = [*_binary(file)]
     if not found:
         text = sample.head(file.place, file.encoding, LOOK)
-        for sniffers in (_MARKED, _LINES):  # what has marks of its own is no table
+        for sniffers in (_MARKED, _LINES):  # a file that fits a marked format is not tested as a table
             found = [one for sniff in sniffers for one in sniff(file, text) if file.fits(one)]
             if found:
                 break
@@ -93,7 +93,7 @@ def _columnar(file: File, form: str, why: str) -> Iterator[Reading]:
 
 
 def _standoff(file: File, text: str) -> Iterator[Reading]:
-    """brat: annotations of the same name beside the text."""
+    """Detect brat: annotation files with the same name as the text."""
     stem = file.place.with_suffix("")
     for endings in ([".ann"], [".a1", ".a2"], [".a1"]):
         named = not file.beside or file.beside >= {*endings}
@@ -133,7 +133,7 @@ def _is_object(line: str) -> bool:
 
 
 def _one_line_row(line: str) -> bool:
-    """Whether the only line of a file is a row, and no list of rows."""
+    """Tell whether the only line of a file is a row, not an object with a list of rows."""
     content = json.loads(line)
     return not any(
         len(item) > 1 and isinstance(item[0], dict | list) for item in content.values() if _is_list(item)
@@ -164,7 +164,7 @@ def _xml(file: File, text: str) -> Iterator[Reading]:
 
 
 def _own_signs(file: File, text: str) -> Iterator[Reading]:
-    """Formats that a line of theirs gives away."""
+    """Detect formats by a characteristic line."""
     if "#begin document" in text[:10_000]:
         yield Reading("conll2012", {}, 1.0, "documents stand between #begin document and #end document")
     if re.search(r"####\s*\[\(\[", text):
@@ -186,14 +186,14 @@ def _tables(file: File, text: str) -> Iterator[Reading]:
 
 
 def _blocks(file: File, text: str) -> Iterator[Reading]:
-    """Paragraphs that have as many lines as each other."""
+    """Detect blocks: paragraphs with the same number of lines."""
     blocks = [block.split("\n") for block in re.split(r"\n\s*\n", text.strip("\r\n").replace("\r\n", "\n"))][:-1]
     width = len(blocks[0]) if blocks else 0
     if len(blocks) < 5 or not 2 <= width <= 12 or any(len(block) != width for block in blocks):
         return
     lines = list(zip(*blocks, strict=True))
     starts = [_mark(values) for values in lines]
-    columns = [  # options that are marked are called by their marks
+    columns = [  # lines with a mark, such as "A. ", are named after it
         mark.strip("(.): ").lower() if mark else f"line{number}" for number, mark in enumerate(starts, 1)
     ]
     if len(set(columns)) < width:

@@ -1,4 +1,4 @@
-"""Where the rows of a JSON-like value are: the options `rows`, `enclosing`, `columns` and `item`."""
+"""Finds the rows in a JSON-like value, and returns the options `rows`, `enclosing`, `columns` and `item`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pipelines.drafting.files import split_of
 from ubert.schema.record import Split
 
 DEEPEST, MANY, WIDEST = 4, 6, 12
-OPEN_KEYS = 8  # an object of as many keys alike is one of rows, by key
+OPEN_KEYS = 8  # an object with as many keys, whose values are alike, contains rows by key
 
 
 class Route(NamedTuple):
-    """The options of one place, and what speaks for it."""
+    """The options for one place of rows, and the reason for it."""
 
     options: dict[str, Any]
     score: float
@@ -28,7 +28,7 @@ class _Found(NamedTuple):
 
 
 def routes(content: Any) -> list[Route]:
-    """Places of rows in a value, likeliest first."""
+    """Return the possible places of rows in a value, likeliest first."""
     found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
     if parts := _parts(content):
         found.append(parts)
@@ -39,7 +39,7 @@ def routes(content: Any) -> list[Route]:
 
 
 def _parts(content: Any) -> Route | None:
-    """The rows of a file that has a list for each split."""
+    """Find the rows of a file that has a list for each split."""
     if not isinstance(content, dict) or not all(isinstance(item, list) and item for item in content.values()):
         return None
     splits = {key: split_of(key) for key in content}
@@ -57,7 +57,7 @@ def _parts(content: Any) -> Route | None:
 
 
 def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[_Found]:
-    """Lists and open objects, those within them after them."""
+    """Find lists and open objects, outer ones before inner ones."""
     if depth > DEEPEST:
         return
     if isinstance(node, list) and len(node) > 0:
@@ -66,7 +66,7 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
             yield from _places(node[0], f"{path}[]", enclosing, depth + 1)
         elif isinstance(node[0], list):
             texts = [str(i) for i, part in enumerate(node[0]) if _is_text(part)]
-            for i, part in enumerate(node[0]):  # each place of such a list means something of its own
+            for i, part in enumerate(node[0]):  # each position of such a list has its own meaning
                 if isinstance(part, list | dict):
                     yield from _places(part, f"{path}[].{i}", [*enclosing, *texts], depth + 1)
     elif isinstance(node, dict):
@@ -82,7 +82,8 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
 
 
 def _is_open(node: dict[str, Any]) -> bool:
-    """Whether an object's keys are names of its items: all of them are lists of objects, or alike objects."""
+    """Tell whether an object's keys name its items: all items are lists of objects, or objects with
+    similar keys."""
     items = list(node.values())
     if all(isinstance(item, list) and item and isinstance(item[0], dict | list) for item in items):
         return len(items) > 1 or not str(next(iter(node))).islower()
@@ -91,7 +92,7 @@ def _is_open(node: dict[str, Any]) -> bool:
 
 
 def _is_text(item: Any) -> bool:
-    """Whether a value is a text of some words, or a list of one (as XML has it), or of turns of a dialogue."""
+    """Tell whether a value is a text of some words or a list of strings that form one, as in XML or a dialogue."""
     if isinstance(item, list):
         return bool(item) and all(isinstance(part, str) for part in item) and _is_text(" ".join(item))
     return isinstance(item, str) and (item.count(" ") >= 3 or (len(item) >= 15 and not item.isascii()))

@@ -18,15 +18,15 @@ from ubert.schema.record import Reject
 from ubert.schema.spec import DatasetSpec, Files
 from ubert.schema.yaml_file import Strict
 
-MOST = 4 << 20  # bytes that are looked at of a file that can be cut
-WHOLE = 64 << 20  # bytes of a file that has to be read whole
-ROWS = 400  # of a format, to draft from
-ALL = 200_000  # rows that labels are counted in
+MOST = 4 << 20  # maximum bytes of a sample, if the file can be cut
+WHOLE = 64 << 20  # maximum size of a file that must be read whole
+ROWS = 400  # maximum rows to draft from
+ALL = 200_000  # maximum rows to count labels in
 _JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
 
 
 def head(path: Path, encoding: str, most: int = MOST) -> str:
-    """The beginning of a file, whole lines of it unless it is one line."""
+    """Return the beginning of a file, cut after a whole line unless it is one line."""
     with path.open("rb") as file:
         data = file.read(most)
         if len(data) == most and b"\n" in data:
@@ -35,7 +35,7 @@ def head(path: Path, encoding: str, most: int = MOST) -> str:
 
 
 def ends(path: Path, encoding: str, most: int) -> str:
-    """The beginning of a file and lines from its end, which may be of another form."""
+    """Return the beginning of a file, and lines from its end, which may differ in form."""
     start, size = head(path, encoding, most), path.stat().st_size
     if size <= most:
         return start
@@ -48,7 +48,7 @@ def ends(path: Path, encoding: str, most: int) -> str:
 def rows(
     spec_format: str, options: Strict, folder: Path, path: str, encoding: str, most: int | None = ROWS
 ) -> Iterator[RawRow | Reject]:
-    """The first rows of a file, as its format reads them; with `most` None all rows of the whole file."""
+    """Read the first rows of a file with a format. With `most` None, read the whole file."""
     with TemporaryDirectory(prefix="ubert-draft-") as scratch:
         piece = _piece(spec_format, options, folder, path, encoding, Path(scratch), most is not None)
         yield from islice(reader(spec_format).read(piece, options), most)
@@ -57,7 +57,7 @@ def rows(
 def spec_rows(
     spec: DatasetSpec, entry: Files, folder: Path, path: str, most: int | None = ROWS
 ) -> Iterator[RawRow | Reject]:
-    """The same of a file that a spec names, without the rows that the spec leaves out."""
+    """Read the first rows of a file of a spec, without the rows that the spec leaves out."""
     wanted = row_filter(spec.map)
     found = rows(spec.format, file_options(spec, entry), folder, path, entry.encoding, most)
     return (row for row in found if isinstance(row, Reject) or wanted(row))
@@ -90,19 +90,19 @@ def _link(scratch: Path, folder: Path, paths: list[str]) -> None:
 
 
 def _cut(path: Path) -> int:
-    """The byte after the last line end of the sample."""
+    """Return the offset after the last line end in the sample."""
     with path.open("rb") as file:
         return file.read(MOST).rfind(b"\n") + 1 or MOST
 
 
 @cache
 def closed_json(path: Path, encoding: str) -> str:
-    """The beginning of a JSON file, cut after an item of its outermost long list, and closed. JSON values one
-    after another are cut after a value."""
+    """Return the beginning of a JSON file, cut after an item of its outermost long list, and closed. A
+    sequence of JSON values is cut after a value."""
     with path.open("rb") as file:
         text = file.read(MOST).decode(encoding, "ignore").removeprefix("\ufeff")
     open_: list[str] = []
-    commas: dict[int, tuple[int, int, str]] = {}  # by depth: how many, the last one, and what closes there
+    commas: dict[int, tuple[int, int, str]] = {}  # by depth: count, last position and closing brackets
     ended = 0
     for match in _JSON.finditer(text):
         sign = match[0]

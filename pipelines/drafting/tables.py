@@ -1,4 +1,4 @@
-"""Tables of text: separator, quoting, header, and names of columns that have none."""
+"""Detects tables in text: separator, quoting and header, and names for columns without a header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _USUAL = re.compile(
 
 
 def tables(text: str) -> Iterator[Proposal]:
-    """Options of `table` for a text, each with a score and a reason."""
+    """Propose options of `table` for a text, each with a score and a reason."""
     lines = [line for line in islice(text.replace("\r\n", "\n").split("\n"), LINES) if line]
     if len(lines) < 2:
         return
@@ -43,14 +43,15 @@ def tables(text: str) -> Iterator[Proposal]:
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
-    """Whether quotes stand around fields, and not just within them."""
+    """Tell whether quotes enclose whole fields, not only parts of them."""
     around = sum(bool(re.search(f'(^|{sign})"[^{sign}]*"({sign}|$)', line)) for line in lines)
     open_ = sum(line.count('"') % 2 for line in lines)
     return around > 0 and open_ <= 0.3 * around
 
 
 def _csv_rows(lines: list[str], sign: str) -> tuple[Rows, int]:
-    """Rows whose quoted fields may hold line ends, and how many lines are none for a stray quote."""
+    """Parse rows whose quoted fields may contain line ends. Return the rows, and the number of rows with a
+    stray quote."""
     read = [fields for _, fields in records(io.StringIO("\n".join(lines) + "\n", newline=""), sign) if fields]
     rows = [fields for fields in read if isinstance(fields, list)]
     return rows, len(read) - len(rows)
@@ -87,7 +88,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
 
 
 def header_of(rows: Rows) -> tuple[bool, str]:
-    """Whether the first row names the columns, and how that was told."""
+    """Tell whether the first row is a header, and what that was inferred from."""
     first, below = rows[0], rows[1:]
     if not below or any(len(name) > 60 or name.count(" ") > 4 for name in first):
         return False, "the first line looks like the others"
@@ -113,7 +114,7 @@ def _is_number(value: str) -> bool:
 
 
 def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
-    """Names of columns by what they hold: texts, labels, numbers; names that are given stay."""
+    """Name columns by their content: text, label, number. Given names stay."""
     names: list[str] = []
     labels = sum(_kind([row[i] for row in rows]) == "label" for i in range(len(rows[0])))
     for i in range(len(rows[0])):
@@ -121,7 +122,7 @@ def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
             names.append(given[i])
             continue
         name = _kind([row[i] for row in rows])
-        if name == "label" and labels > 1:  # none of them is the label more than another
+        if name == "label" and labels > 1:  # none of them is clearly the label
             names.append(f"label{sum(other.startswith('label') for other in names) + 1}")
             continue
         taken = sum(re.fullmatch(rf"{name}\d*", other) is not None for other in names)
@@ -145,7 +146,7 @@ def _kind(column: list[str]) -> str:
 
 
 def _labelled_lines(lines: list[str]) -> Iterator[Proposal]:
-    """A label, a space and a text on each line."""
+    """Detect lines of a label, a separator and a text."""
     if not all(" " in line or "\t" in line for line in lines[:200]):
         return
     for sign in (" ", "\t", ","):
@@ -161,6 +162,6 @@ def _labelled_lines(lines: list[str]) -> Iterator[Proposal]:
 
 
 def _are_words(firsts: list[str]) -> bool:
-    """Whether lines begin as sentences do: with articles, pronouns and the like."""
+    """Tell whether many lines begin with common words, as sentences do."""
     common = {"the", "a", "i", "it", "this", "what", "is", "in", "and", "how", "he", "we", "there"}
     return sum(first.lower() in common for first in firsts) > 0.1 * len(firsts)

@@ -1,4 +1,4 @@
-"""Tags of tokens, labels of sentences, and pieces of a text."""
+"""Guesses at entities from tags of tokens, labels of sentences, and labelled pieces of a text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Map = dict[str, Any]
 
 
 def tagged(fields: Fields) -> Iterator[Guess]:
-    """Guesses of entities that parts of the text are labelled as."""
+    """Guess entities whose labels belong to parts of the text."""
     yield from _tagged(fields)
     yield from _chunked(fields)
     yield from _sentences(fields)
 
 
 def _tagged(fields: Fields) -> Iterator[Guess]:
-    """A tag for each token."""
+    """Guess from one tag for each token."""
     lists = {path: words for path, field in fields.items() if field.flat and (words := _listed(field))}
     tags = {path: words for path, words in lists.items() if _share(words) > 0.98 and _kinds(words) > 1}
     for path, words in lists.items():
@@ -44,7 +44,7 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
 
 
 def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Guess]:
-    """Labels of tokens without a mark where one begins."""
+    """Guess from labels of tokens without a mark where an entity begins."""
     for path, words in lists.items():
         for other, tags in lists.items():
             kinds = {tag for listed in tags for tag in listed}
@@ -57,7 +57,7 @@ def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Gu
 
 
 def _sentences(fields: Fields) -> Iterator[Guess]:
-    """A label for each sentence of a list."""
+    """Guess from one label for each sentence of a list."""
     lists = {path: field.words for path, field in fields.items() if field.flat and field.words}
     for path, texts in lists.items():
         if sum(text.count(" ") for text in texts[0]) < 3 * len(texts[0]):
@@ -72,7 +72,7 @@ def _sentences(fields: Fields) -> Iterator[Guess]:
 
 
 def _chunked(fields: Fields) -> Iterator[Guess]:
-    """Pieces of a text, of which some are mentions."""
+    """Guess from pieces of a text, some of which are mentions."""
     for path in [path for path in fields if f"{path}[].text" in fields and f"{path}[].entity" in fields]:
         why = (f"each of {path} is a piece of the text, and some have an entity",)
         yield Guess("ner", {"chunks": path}, 0.96, why)
@@ -81,7 +81,7 @@ def _chunked(fields: Fields) -> Iterator[Guess]:
 
 
 def scheme_of(sentences: list[list[str]]) -> tuple[Scheme, str]:
-    """The scheme of tags, and what it was told by."""
+    """Return the scheme of tags, and what it was inferred from."""
     marks = {tag[0] for tags in sentences for tag in tags if tag != "O"}
     if "M" in marks and "I" not in marks:
         return "BMES", "M- marks the middle of a mention"
@@ -97,7 +97,7 @@ def scheme_of(sentences: list[list[str]]) -> tuple[Scheme, str]:
 
 
 def _listed(field: Field) -> list[list[str]] | None:
-    """Lists of words, or strings of them."""
+    """Return the values as lists of words, also from strings of words, or None."""
     if field.words:
         return field.words
     if field.all(str) and field.values and sum(" " in value for value in field.values) > 0.5 * len(field.values):
@@ -119,6 +119,6 @@ def _as_long(tags: list[list[str]], words: list[list[str]]) -> bool:
 
 
 def glue(words: list[str]) -> Map:
-    """`glue`: no space between tokens of scripts that are written without any."""
+    """Return `glue`: the empty string for scripts without spaces between words."""
     unspaced = sum(bool(re.match(r"[\u3040-\u30ff\u4e00-\u9fff]", word)) for word in words)
     return {"glue": ""} if unspaced > 0.5 * len(words) else {}

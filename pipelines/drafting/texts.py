@@ -1,4 +1,4 @@
-"""Tasks of whole texts: classification, pair, choice, regression, questions and texts to be written."""
+"""Guesses at tasks of whole texts: classification, pair, choice, regression, question answering and generation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a wor
 
 
 def texts_of(fields: Fields) -> list[Field]:
-    """Fields that may be the text, likeliest first."""
+    """Return the fields that may be the text, likeliest first."""
     found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
     found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, NO_TEXT)]
     found = [f for f in found if not all(_TAGGED.fullmatch(w) for value in f.values[:20] for w in value.split())]
@@ -51,7 +51,7 @@ def _is_list_of_texts(field: Field) -> bool:
 
 
 def labels_of(fields: Fields) -> list[tuple[Field, float]]:
-    """Fields that may be the label, with how likely each is."""
+    """Return the fields that may be the label, each with its likelihood."""
     found = []
     for field in fields.values():
         if (
@@ -60,7 +60,7 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
             or field.rows < 0.3 * field.of
             or hint(field.name, "id idx split source url pmid")
         ):
-            continue  # a split may have been published without labels
+            continue  # a field may be missing in some rows, because a split may have no labels
         named = hint(field.name, LABEL)
         few = 0.2 * (1 - math.log(field.distinct + 1) / math.log(300))
         binary = 0.05 if field.all(int, bool) and field.distinct <= 3 and named else 0
@@ -70,7 +70,7 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
 
 
 def whole_texts(fields: Fields) -> Iterator[Guess]:
-    """Guesses of all tasks of whole texts."""
+    """Guess all tasks of whole texts."""
     texts, labels = texts_of(fields), labels_of(fields)
     yield from _questions(fields, texts)
     yield from choices(fields, texts)
@@ -119,7 +119,8 @@ def _m(text: str | list[str], label: Field, **more: Any) -> dict[str, Any]:
 
 
 def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field, str, bool]]:
-    """Two texts, the first and the path of the second; those of usual names first."""
+    """Return possible pairs: the first text, the path of the second, and whether their names are usual for
+    a pair."""
     by_name = {_bare(text.name): text for text in reversed(texts)}
     short = {_bare(f.name): f for f in fields.values() if f.flat and f.all(str) and f.path != label.path}
     found = []
@@ -143,7 +144,7 @@ def _bare(name: str) -> str:
 
 
 def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
-    """Several labels a text: a list of them, or one string with a separator."""
+    """Guess several labels for each text, from a list, or from a string with a separator."""
     if not texts:
         return
     for field in fields.values():
@@ -199,7 +200,7 @@ def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
 
 
 def _word_of(text: Field, fields: Fields) -> Field | None:
-    """The field of the word or phrase of a text that a row is about."""
+    """Return the field of the word or phrase in the text that the value describes."""
     about = [f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "token word phrase target term")]
     for field in about:
         both = list(zip(field.values, text.values, strict=False))
@@ -209,7 +210,7 @@ def _word_of(text: Field, fields: Fields) -> Field | None:
 
 
 def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
-    """Questions that are answered by words of a text."""
+    """Guess questions that are answered by words of a text."""
     asked = [
         f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4
     ]
@@ -232,7 +233,7 @@ def _answer(fields: Fields, answers: Field) -> Any:
     path = answers.path
     if f"{path}[].answer_start" in fields and f"{path}[].text" in fields:
         return path
-    if f"{path}.text" in fields and f"{path}.answer_start" in fields:  # lists beside lists, as the hub has it
+    if f"{path}.text" in fields and f"{path}.answer_start" in fields:  # parallel lists, as on the hub
         return {"each": f"{path}.text.{{answer}}", "words": ".", "start": f"/{path}.answer_start.{{answer}}"}
     if answers.words:
         return {"each": f"{path}[]", "words": "."}

@@ -1,4 +1,4 @@
-"""A guess tried: the real mapper over sample rows, and how well it went."""
+"""Tests a guess: runs the mapper on sample rows, and scores the result."""
 
 from __future__ import annotations
 
@@ -19,43 +19,44 @@ from ubert.schema.mapping import Mapping
 from ubert.schema.record import Record, Reject
 from ubert.schema.spec import DatasetSpec
 
-FEW = 60  # rows that a laxer way is tried on first
-GOOD = 0.99  # share of rows from which no laxer way is tried
-Rows = Sequence[tuple[int, RawRow]]  # each with the place of its entry among `files`
+FEW = 60  # rows to test a laxer way on first
+GOOD = 0.99  # share of rows from which no laxer way is tested
+Rows = Sequence[tuple[int, RawRow]]  # each with the index of its entry in `files`
 
 
 @dataclass
 class Trial:
-    """What became of sample rows."""
+    """The result of mapping sample rows."""
 
     guess: Guess
     spec: DatasetSpec
     labels: Labels
     kept: list[Record] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    rows: Counter[int] = field(default_factory=Counter)  # by entry of `files`
-    by_entry: Counter[int] = field(default_factory=Counter)  # records
+    rows: Counter[int] = field(default_factory=Counter)  # by index of the entry in `files`
+    by_entry: Counter[int] = field(default_factory=Counter)  # records, by the same index
 
     @property
     def unlabelled(self) -> set[int]:
-        """Entries of which no row becomes a record, though rows of others do: published without labels."""
+        """Return the entries without any record, if others have some: published without labels."""
         return {place for place in self.rows if not self.by_entry[place]} if self.kept else set()
 
     @property
     def share(self) -> float:
-        """How many of the rows of entries with labels became records."""
+        """Return the share of rows that became records, in entries with labels. It is lower for each entry
+        without."""
         unlabelled = self.unlabelled
         rows = sum(count for place, count in self.rows.items() if place not in unlabelled)
         return len(self.kept) / rows * 0.95 ** len(unlabelled) if rows else 0.0
 
     @property
     def score(self) -> float:
-        """How likely the guess is, now that it has been tried."""
+        """Return the likelihood of the guess after the test."""
         return self.guess.score * self.share**2 * (0.4 + 0.6 * self.fit) * (1 if self.says_something else 0.2)
 
     @property
     def says_something(self) -> bool:
-        """Whether any record has an annotation."""
+        """Tell whether any record has the annotations of its task; always true for tasks without spans."""
         if self.spec.task in ("ner", "relation", "event", "coref", "qa"):
             found = [record.relations or record.events or record.spans for record in self.kept]
             need = {"relation": "relations", "event": "events"}.get(self.spec.task)
@@ -64,13 +65,13 @@ class Trial:
 
     @property
     def fit(self) -> float:
-        """How many mentions begin and end where words do."""
+        """Return the share of mentions that begin and end at word boundaries."""
         edges = [_at_words(record.text, span.start, span.end) for record in self.kept for span in record.spans]
         return sum(edges) / len(edges) if edges else 1.0
 
 
 def _at_words(text: str, start: int, end: int) -> bool:
-    """Whether no word of a script with spaces is cut."""
+    """Tell whether a span has no white space at its ends, and cuts no word of ASCII letters or digits."""
     cut = any(
         0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum() and text[at - 1 : at + 1].isascii()
         for at in (start, end)
@@ -79,7 +80,8 @@ def _at_words(text: str, start: int, end: int) -> bool:
 
 
 def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
-    """The best of the ways to read the offsets of a guess; None where no row becomes a record."""
+    """Test the possible ways to read the offsets of a guess, and return the best; None if no row becomes a
+    record."""
     best: Trial | None = None
     few = random.Random(0).sample(rows, min(FEW, len(rows)))
     for offsets in _ways(guess):
@@ -96,7 +98,7 @@ def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
 
 
 def _ways(guess: Guess) -> Iterator[dict[str, str]]:
-    """Offsets, strictest first."""
+    """Yield `offsets`, strictest first."""
     written = str(guess.map)
     given = {key: item for key, item in guess.map.get("offsets", {}).items() if item != "character"}
     if not any(word in written for word in ("'start'", "'words'", "'indices'", "'standoff'", "'answers'")):
@@ -121,13 +123,13 @@ def _tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     trial = Trial(guess, spec, labels)
     try:
         run(trial, rows)
-    except (RefusedError, TypeError, AttributeError):  # of a path that leads elsewhere in other rows
+    except (RefusedError, TypeError, AttributeError):  # the path leads to another type in other rows
         return None
     return trial
 
 
 def run(trial: Trial, rows: Rows) -> None:
-    """Map rows and note what becomes of them."""
+    """Map rows, and count the results."""
     spec, to_record = trial.spec, {}
     for place, row in rows:
         if place not in to_record:

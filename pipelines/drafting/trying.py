@@ -1,4 +1,4 @@
-"""A few rows of a dataset, as they are and as they become; without Ray."""
+"""Shows a few rows of a dataset before and after mapping, without Ray."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pipelines.sources import END, RawRow, Slice
 from ubert.schema.record import Record, Reject
 from ubert.schema.spec import DatasetSpec
 
-ROWS, SECONDS = 1_000, 0.7  # of a file that are counted; in which all files are
+ROWS, SECONDS = 1_000, 0.7  # maximum rows of a file; seconds for all files
 
 
 @dataclass
 class Tried:
-    """The first rows with what becomes of them, and counts over more."""
+    """The first rows with their records or rejects, and counts over more rows."""
 
     first: list[tuple[str, Record | Reject]] = field(default_factory=list)
     kept: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    categories: Counter[tuple[str, str]] = field(default_factory=Counter)  # kind and name
+    categories: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind and name
 
 
 def tried(spec: DatasetSpec, folder: Path, n: int) -> Tried:
-    """Read and map the first rows of each file, in turns while there is time; at least the first `n`.
+    """Read and map the first rows of each file, until the time is over, but at least the first `n`.
 
     Raises:
         UserError: a file is missing or cannot be read.
@@ -62,7 +62,7 @@ def _rows(spec: DatasetSpec, folder: Path) -> Iterator[tuple[str, Record | Rejec
 
 
 def _named(record: Record) -> Iterator[tuple[str, str]]:
-    """The kind and name of each annotation."""
+    """Yield the kind and name of each annotation's category."""
     categories = record.categories
     places = [
         *record.labels,

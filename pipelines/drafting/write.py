@@ -1,4 +1,4 @@
-"""A draft as YAML in the house style: each guess with a comment that says what it was told by."""
+"""Writes a draft as YAML. Each guess has a comment that tells what it was inferred from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ubert.schema.checks import covered
 from ubert.schema.record import Record, Task
 from ubert.schema.spec import DatasetSpec
 
-SHOWN = 60  # characters of a text
+SHOWN = 60  # maximum characters of a text
 _ASKED: dict[Task, str] = {
     "classification": "class of the text", "multilabel": "classes of the text", "pair": "relation of two texts",
     "choice": "choose the right answer", "regression": "score of the text", "ner": "named entities",
@@ -25,7 +25,7 @@ _ASKED: dict[Task, str] = {
 
 
 def text_of(made: Draft) -> str:
-    """The whole file."""
+    """Return the whole file."""
     spec = made.best.trial.spec
     lines = [
         "# yaml-language-server: $schema=../schemas/dataset.json",
@@ -80,7 +80,7 @@ def _said(made: Draft) -> Iterator[str]:
 
 
 def asked(spec: DatasetSpec) -> str:
-    """A guess at the instruction: the name of the label's field where that says something."""
+    """Guess the instruction: the name of the label's field, if it is descriptive."""
     field = (spec.map.label or "").rpartition(".")[2].replace("_", " ").lower()
     usual = {"label", "labels", "class", "category", "gold label", "target", "answer", "y", ""}
     if spec.task in ("classification", "multilabel") and field not in usual and not field[-1:].isdigit():
@@ -104,7 +104,7 @@ def _files(made: Draft) -> Iterator[str]:
         )
         yield from line(f"  - split: {entry.split}", why)
         yield f"    path: {scalar(entry.path)}"
-        if not made.fetch:  # of the hub there is a sample alone
+        if not made.fetch:  # only a sample of a hub dataset is on this disk
             form, options = reader(spec.format), file_options(spec, entry)
             beside = [name for path in paths for name in form.companions(one.folder, path, options)]
             yield f"    blake3: {scalar(content_hash(one.folder, sorted({*paths, *beside})))}"
@@ -162,7 +162,7 @@ def _count(name: str, count: int) -> str:
 
 
 def _others(made: Draft) -> Iterator[str]:
-    """The candidates after the first."""
+    """Describe the candidates after the first."""
     for number, candidate in enumerate(made.candidates[1:4], 2):
         if number == 2:
             yield "#"
@@ -171,7 +171,7 @@ def _others(made: Draft) -> Iterator[str]:
 
 
 def outlined(candidate: Candidate, number: int) -> Iterator[str]:
-    """A candidate as a comment: task, format and map, what speaks for it, and its first record."""
+    """Describe a candidate in comments: its task, format and map, the reasons for it, and its first record."""
     trial, reading = candidate.trial, candidate.arranged.reading
     options = f" {scalar(reading.options)}" if reading.options else ""
     yield from comments(f"{number}. {trial.spec.task}, {candidate.score:.2f}: format {reading.format}{options}")
@@ -181,7 +181,7 @@ def outlined(candidate: Candidate, number: int) -> Iterator[str]:
 
 
 def summary(record: Record) -> str:
-    """A record on one line."""
+    """Summarise a record on one line."""
     parts = [_short(record.text)]
     if record.pair is not None:
         parts.append(f"pair {_short(record.pair)}")
@@ -203,6 +203,6 @@ def summary(record: Record) -> str:
 
 
 def _short(text: str) -> str:
-    """A text in quotes, on one line and not too long."""
+    """Quote a text on one line, and shorten it."""
     flat = " ".join(visible(text).split())
     return f'"{flat}"' if len(flat) <= SHOWN else f'"{flat[: SHOWN - 1]}…"'

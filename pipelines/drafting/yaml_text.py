@@ -1,4 +1,4 @@
-"""Values as YAML in the style of the project's specs: flow style within lines, comments at their ends."""
+"""Formats values as YAML in the style of the project's specs: flow style, with comments at the ends of lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WIDTH = 115
 
 
 def scalar(value: Any) -> str:
-    """A value on one line, in flow style; strings in double quotes where they need any."""
+    """Format a value on one line in flow style. Strings get double quotes if they need quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{scalar(key)}: {scalar(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -23,7 +23,7 @@ def scalar(value: Any) -> str:
 
 
 def line(text: str, comment: str = "") -> list[str]:
-    """A line with its comment: at its end, or above it where that is too long."""
+    """Format a line with its comment at the end, or above it if the line would be too long."""
     if not comment:
         return [text]
     comment = " ".join(comment.split())
@@ -36,7 +36,7 @@ def line(text: str, comment: str = "") -> list[str]:
 
 
 def comments(text: str, indent: str = "") -> list[str]:
-    """A comment of as many lines as it takes."""
+    """Wrap a comment over as many lines as it needs."""
     found, current = [], ""
     for word in text.split():
         if current and len(indent) + len(current) + len(word) + 3 > WIDTH:

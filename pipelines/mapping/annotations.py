@@ -101,8 +101,8 @@ def _spans(
 ) -> tuple[list[Span], _Places]:
     """Make the spans of the mentions, without repetitions.
 
-    Mentions with the same fragments and label are one mention if they have the same id or one has no id. A
-    mention without a label is merged with a labelled one at the same place.
+    Mentions with the same fragments and label are one mention if they have the same id, or if the later one
+    has no id. A mention without a label is merged with a labelled one at the same place.
 
     Args:
         found: the fragments of each mention.

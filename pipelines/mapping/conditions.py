@@ -15,8 +15,7 @@ from ubert.schema.rules import FieldTest
 
 
 def condition(tests: dict[str, FieldTest]) -> Field[bool] | None:
-    """Return a function that tells whether all these fields pass their tests, or None if there are no
-    tests."""
+    """Return a function that tells whether all these fields pass their tests, or None if there are no tests."""
     if not tests:
         return None
     parts = [_test(path, test) for path, test in tests.items()]

@@ -55,8 +55,7 @@ def _label(path: str | None, constant: str | None) -> Callable[[Scope], str | No
 
 
 def _identity(given: str | list[str] | None) -> Callable[[Scope], str | None]:
-    """Return a function that gets an id from one or several fields, or None if an optional field is
-    missing."""
+    """Return a function that gets an id from one or several fields, or None if an optional field is missing."""
     if given is None:
         return lambda scope: None
     if isinstance(given, list):

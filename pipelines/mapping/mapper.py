@@ -154,8 +154,7 @@ def _label(spec: DatasetSpec, index: Index) -> Shape:
 
 
 def _flagged(spec: DatasetSpec) -> Shape:
-    """Fill a text or a pair with the row's candidates. A flag for each candidate tells whether it is a
-    label."""
+    """Fill a text or a pair with the row's candidates. A flag for each candidate tells whether it is a label."""
     text, pair, candidates = whole_text_field(spec.map), _pair(spec), candidates_field(spec)
     if candidates is None or spec.map.candidate_flags is None:
         raise ValueError("expected `candidates` and `candidate_flags`")

@@ -2,9 +2,8 @@
 
 a.b         keys joined by dots; a number selects an item of a list; `.` is the value itself
 a[].b       every item of the list `a`
-a.{x}       every key of the object `a` (or position in the list `a`); the rest of the path calls
-    it x
-a?[]        nothing if there is no `a`; otherwise that is a missing field
+a.{x}       every key of the object `a` (or position in the list `a`), called x from there on
+a?[]        nothing if there is no `a`; without `?` that is a missing field
 /a.b        from the row, if the path is about an item within it
 {x}, a.{x}  the key called x, and its value in `a`, if an earlier path has named x
 """
@@ -24,8 +23,7 @@ _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """Where paths are resolved: an item of a row, the row itself, and the keys named on the way to the
-    item."""
+    """Where paths are resolved: an item of a row, the row itself, and the keys named on the way to the item."""
 
     item: Any
     row: Any

@@ -15,7 +15,7 @@ from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
 
-# What a record of each task holds besides mentions.
+# The annotations that a record of each task can hold besides mentions.
 _HELD: dict[Task, set[str]] = {
     "ner": set(),
     "relation": {"relations"},

@@ -65,8 +65,7 @@ def _runs(labels: list[str]) -> list[tuple[int, int, str]]:
 
 
 def _wrong(tags: list[str], i: int, scheme: Scheme, why: str) -> tuple[str, str]:
-    """Return the reason and the detail for a wrong tag: an unknown prefix, or a known one in the wrong
-    place."""
+    """Return the reason and the detail for a wrong tag: an unknown prefix, or a known one in the wrong place."""
     tag = tags[i] if i < len(tags) else "the end"
     known = [*_MARKS[scheme]]
     if i == len(tags) or (tag.partition("-")[0] in known and "-" in tag) or tag == "O":

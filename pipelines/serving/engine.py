@@ -1,5 +1,4 @@
-"""Dynamic batching: while the model works on one batch, the texts of new requests wait and form the next
-one."""
+"""Dynamic batching: while the model works on one batch, the texts of new requests wait and form the next one."""
 
 from __future__ import annotations
 
@@ -102,9 +101,8 @@ class Engine:
         """Check that the queue has room for more texts.
 
         Raises:
-            FullError: too many texts wait for `limits.waiting`, or more than the model can read in
-                time at its recent speed. Until the model has answered once, at most one batch may
-                wait.
+            FullError: the queue has reached `limits.waiting`, or the model can't read it in time at its recent
+                speed. Until the model has answered once, at most one batch may wait.
         """
         most = self._limits.waiting if self._read else min(self._together, self._limits.waiting)
         seconds = sum(text.size for text in self._waiting) * self._seconds / self._read if self._read else 0.0
@@ -136,8 +134,7 @@ class Engine:
                 self._waiting = deque(text for text in self._waiting if not text.answer.done())
 
     def _next(self) -> list[_Text]:
-        """Take the next batch from the queue: the text that has waited longest, and others with the same
-        key."""
+        """Take the next batch from the queue: the text that has waited longest, and others with the same key."""
         batch, others, characters = list[_Text](), list[_Text](), 0
         while self._waiting and len(batch) < self._together and characters < CHARACTERS:
             text = self._waiting.popleft()

@@ -1,5 +1,4 @@
-"""The server's app on Ray Serve: `serve deploy cluster/serve.yaml`. Each replica has its own model and
-queue."""
+"""The server's app on Ray Serve: `serve deploy cluster/serve.yaml`. Each replica has its own model and queue."""
 
 from __future__ import annotations
 

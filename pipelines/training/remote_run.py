@@ -1,7 +1,7 @@
 """A run in an object store. It trains on a machine's disk, and is uploaded during training.
 
 recipe.yaml, manifest.json, evaluation.json     as on disk
-checkpoints/step-*/                             as on disk; complete once its state.json is uploaded, as the last file
+checkpoints/step-*/                             as on disk; complete once it has state.json, the last upload
 logs/<file>/<generation>-<offset>               a log file in pieces; the newest generation counts
 stop, pause                                     ask the run to stop after its step
 lock.json                                       who trains it, see `lease.py`
@@ -105,8 +105,7 @@ class Mirror:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """During training, upload pieces of the logs, and copy requests to stop from the store to this
-        disk."""
+        """During training, upload pieces of the logs, and copy requests to stop from the store to this disk."""
         ended = threading.Event()
         for request in REQUESTS:  # left by an earlier attempt; the store has those that still apply
             (self.run / request).unlink(missing_ok=True)
