@@ -27,8 +27,8 @@ LONGEST = 2_000  # maximum characters of a condition
 class Filter(NamedTuple):
     """A filter for the records of a corpus. An empty field filters nothing.
 
-    An annotation of the record has `category`. The text or the pair contains `text`, in any case. `where` is an
-    SQL condition.
+    `category` is one of the record's annotations. `text` is contained in the text or the pair, in any case.
+    `where` is an SQL condition.
     """
 
     split: str = ""
@@ -65,11 +65,9 @@ def _checked(where: str) -> str:
 
 
 def rows_sql(corpus: str, condition: str, first: int, count: int) -> str:
-    """Return SQL for the numbers of the rows of a corpus that fulfil a condition, in the order of its
-    files.
+    """Return SQL for the numbers of a corpus's rows that fulfil a condition, in the order of its files.
 
-    Rows are numbered before the condition is evaluated. DuckDB reads only the columns that the condition
-    names.
+    Rows are numbered before the condition is evaluated. DuckDB reads only the columns that it names.
     """
     numbered = f"SELECT *, row_number() OVER () - 1 AS row FROM (SELECT * FROM records WHERE corpus = '{corpus}')"
     return f"SELECT row FROM ({numbered}) WHERE {condition} LIMIT {count} OFFSET {first}"
@@ -112,8 +110,7 @@ class _RowGroup(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _row_groups(directory: str, parts: tuple[str, ...]) -> list[_RowGroup]:
-    """List the row groups of a corpus that have rows. The cache is safe because a directory is named by
-    its content."""
+    """List the non-empty row groups of a corpus. They can be cached, as a directory is named by its content."""
     where, groups, first = place(directory), list[_RowGroup](), 0
     for part in parts:
         with explained(where), parquet_file(where / part) as file:

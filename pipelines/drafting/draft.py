@@ -101,8 +101,7 @@ def draft(
 
 
 def _candidates(gathered: Gathered, name: str) -> list[Candidate]:
-    """Return guesses that make records, likeliest first. A guess that can't enter the top `SHOWN` is not
-    tested."""
+    """Return guesses that make records, likeliest first. Skip those that can't be among the best `SHOWN`."""
     found: list[Candidate] = []
     for one in arranged(gathered)[:READINGS]:
         shared = shared_keys(name, gathered.folder.name, one)

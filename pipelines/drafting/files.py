@@ -52,7 +52,7 @@ def gather(given: Sequence[Path], data: Path | None) -> Gathered:
     or otherwise the common parent.
 
     Raises:
-        UserError: a file doesn't exist, or a folder is empty.
+        UserError: a file doesn't exist, or a folder contains no data.
     """
     found: dict[Path, bool] = {}
     for path in given:

@@ -82,8 +82,7 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
 
 
 def _is_open(node: dict[str, Any]) -> bool:
-    """Tell whether an object's keys name its items: all items are lists of objects, or objects with
-    similar keys."""
+    """Tell whether an object's keys name its items: lists of objects, or objects with similar keys."""
     items = list(node.values())
     if all(isinstance(item, list) and item and isinstance(item[0], dict | list) for item in items):
         return len(items) > 1 or not str(next(iter(node))).islower()

@@ -50,8 +50,7 @@ def _closes_fields(lines: list[str], sign: str) -> bool:
 
 
 def _csv_rows(lines: list[str], sign: str) -> tuple[Rows, int]:
-    """Parse rows whose quoted fields may contain line ends. Return the rows, and the number of rows with a
-    stray quote."""
+    """Parse rows whose quoted fields may contain line ends. Also count the rows with a stray quote."""
     read = [fields for _, fields in records(io.StringIO("\n".join(lines) + "\n", newline=""), sign) if fields]
     rows = [fields for fields in read if isinstance(fields, list)]
     return rows, len(read) - len(rows)

@@ -119,8 +119,7 @@ def _m(text: str | list[str], label: Field, **more: Any) -> dict[str, Any]:
 
 
 def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field, str, bool]]:
-    """Return possible pairs: the first text, the path of the second, and whether their names are usual for
-    a pair."""
+    """Return possible pairs: the first text, the path of the second, and whether their names are usual."""
     by_name = {_bare(text.name): text for text in reversed(texts)}
     short = {_bare(f.name): f for f in fields.values() if f.flat and f.all(str) and f.path != label.path}
     found = []

@@ -43,8 +43,8 @@ class Trial:
 
     @property
     def share(self) -> float:
-        """Return the share of rows that became records, in entries with labels. It is lower for each entry
-        without."""
+        """Return the share of rows that became records, in entries with labels. Each entry without
+        labels lowers it."""
         unlabelled = self.unlabelled
         rows = sum(count for place, count in self.rows.items() if place not in unlabelled)
         return len(self.kept) / rows * 0.95 ** len(unlabelled) if rows else 0.0
@@ -80,8 +80,7 @@ def _at_words(text: str, start: int, end: int) -> bool:
 
 
 def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
-    """Test the possible ways to read the offsets of a guess, and return the best; None if no row becomes a
-    record."""
+    """Test the ways to read a guess's offsets, and return the best. Return None if no row becomes a record."""
     best: Trial | None = None
     few = random.Random(0).sample(rows, min(FEW, len(rows)))
     for offsets in _ways(guess):

@@ -58,8 +58,7 @@ def token_relations(entry: TokenRelations, offsets: Offsets, ignored: set[str]) 
 
 
 def _by_token(mentions: list[Given], body: Body, offsets: Offsets) -> dict[int, int]:
-    """Map each token to a mention. A mention that ends with the token takes precedence over one that
-    contains it."""
+    """Map each token to a mention. One that ends with the token takes precedence over one that contains it."""
     inside: dict[int, int] = {}
     ending: dict[int, int] = {}
     for number, mention in enumerate(mentions):

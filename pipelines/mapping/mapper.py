@@ -53,8 +53,7 @@ def mapper(
     Args:
         misplaced: called with each mention that is not at its offsets.
         noticed: counts what looks wrong in the records.
-        lacking: counts all labels of rows that are rejected because a label is not among the
-            categories.
+        lacking: counts the labels that are missing in the categories.
     """
     total, of_row = Counter[str]() if noticed is None else noticed, Counter[str]()
     fill, clean, when = _shape(spec, of_row, as_it_is), cleaner(spec.map.clean), condition(spec.map.when)

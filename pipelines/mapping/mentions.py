@@ -263,8 +263,7 @@ def _start(given: Given) -> int | None:
 
 
 def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragments | None:
-    """Convert the offsets of a mention to characters. Return None if it has none, or if they are outside
-    the text."""
+    """Convert a mention's offsets to characters. Return None if it has none, or if they are outside the text."""
     if given.fragments is None and given.start is None:
         return None
     pairs = given.fragments or ((given.start or 0, (given.start or 0) + len(given.words or "")),)

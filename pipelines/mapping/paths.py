@@ -50,8 +50,7 @@ def steps(path: str) -> tuple[Step, ...]:
 
 
 def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
-    """Return a function that iterates over all values at a path, each with the keys named on the way to
-    it.
+    """Return a function that iterates over all values at a path, with the keys named on the way to each.
 
     Raises:
         RefusedError: when called: the field is missing, or it is no list or object to iterate over.

@@ -112,8 +112,7 @@ class Engine:
     async def predict(
         self, queries: Sequence[Query], threshold: float | None, overlap: Overlaps
     ) -> list[list[Prediction]]:
-        """Return the predictions of each text. If the caller cancels this, its waiting texts are not
-        computed.
+        """Return the predictions of each text. If the caller cancels this, its waiting texts are dropped.
 
         Raises:
             FullError: too many texts wait.
@@ -134,7 +133,7 @@ class Engine:
                 self._waiting = deque(text for text in self._waiting if not text.answer.done())
 
     def _next(self) -> list[_Text]:
-        """Take the next batch from the queue: the text that has waited longest, and others with the same key."""
+        """Take the next batch from the queue: the oldest text, and others with the same key."""
         batch, others, characters = list[_Text](), list[_Text](), 0
         while self._waiting and len(batch) < self._together and characters < CHARACTERS:
             text = self._waiting.popleft()

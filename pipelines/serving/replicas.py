@@ -1,4 +1,4 @@
-"""The server's app on Ray Serve: `serve deploy cluster/serve.yaml`. Each replica has its own model and queue."""
+"""The server's app on Ray Serve: `serve deploy cluster/serve.yaml`. Each replica has a model and a queue."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def replica(arguments: Arguments) -> ASGIApp:
     """Return the app of one replica, with its model loaded.
 
     Raises:
-        UserError: there is no such checkpoint, or it is corrupt. Ray Serve shows the error, and tries
-            again.
+        UserError: there is no such checkpoint, or it is corrupt. Ray Serve shows this and retries.
     """
     chosen = chosen_checkpoint(Path(arguments.checkpoint) if arguments.checkpoint else None)
     predictor = open_predictor(chosen, place(os.environ.get("UBERT_ROOT", "store")), "auto")

@@ -1,5 +1,4 @@
-"""Train a recipe: build its mixture and shards if they are missing, then run the training loop under Ray
-Train.
+"""Train a recipe: build missing mixture and shards, then run the training loop under Ray Train.
 
 The loop restarts if a worker dies, a machine is taken away, or processors for more workers become free.
 """
@@ -59,8 +58,7 @@ def pretrain(
 
     Raises:
         UserError: something is missing, differs from how the run began, or fails in training.
-        KeyboardInterrupt: training was asked to stop; a checkpoint is written, unless no step was
-            done.
+        KeyboardInterrupt: training was asked to stop; its steps, if any, are in a checkpoint.
     """
     store = Store(root.absolute())
     with driving(store.root, resume or recipe.name, recipe) as driven:

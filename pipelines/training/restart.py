@@ -1,4 +1,4 @@
-"""One attempt at a run under Ray Train, with a fixed number of workers; and the reason if it fails.
+"""One attempt at a run under Ray Train with a fixed number of workers, and the reason if it fails.
 
 Ray starts the workers and connects them; batches, checkpoints and logs come from `ubert.training`. Nothing
 is reported to Ray Train, because it keeps no metrics without a checkpoint of its own, and each report

@@ -37,8 +37,7 @@ def short(recipe: Recipe, **changes: Any) -> Recipe:
 
 
 def weights_of(folder: Path) -> str:
-    """Return a short hash of a model's weights. Results store it to identify the weights that their run
-    started from."""
+    """Return a short hash of a model's weights. Results store it to identify the weights that a run began with."""
     return hash_of(folder / WEIGHTS)[:16]
 
 

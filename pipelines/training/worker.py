@@ -50,8 +50,7 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
 
 @contextmanager
 def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str) -> Iterator[Callable[[], None]]:
-    """Download a run from an object store to this worker's disk. Yield a function that uploads what rank 0
-    has written."""
+    """Download a run from an object store to this disk. Yield a function that uploads what rank 0 writes."""
     if not isinstance(root, ObjectPath):
         yield lambda: None
         return
