@@ -27,7 +27,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, run_directory
 
-ATTEMPTS = 3  # restarts from one checkpoint while workers die
+ATTEMPTS = 3  # the run fails after as many deaths of workers at one checkpoint
 WITHOUT_GPU = " on processors: Ray has no GPU now (its machines with GPUs have to be up before)"
 
 errors = Console(stderr=True)
@@ -111,9 +111,11 @@ def _driven(
 
 
 def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind) -> Path:
-    """Run the training loop on Ray's workers. If a worker dies or its machine is taken away, as many
-    workers as there are free processors for continue from the last checkpoint, with the same global
-    batches. Once there are enough for all workers, all of them continue."""
+    """Run the training loop on Ray's workers.
+
+    If a worker dies or its machine is taken away, the run continues from the last checkpoint with the same global
+    batches. It uses as many workers as there are free processors, and all workers once there are enough.
+    """
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 

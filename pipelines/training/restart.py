@@ -69,7 +69,7 @@ def fit(
 
 
 def _begun(work: Callable[[], Any]) -> Future[Any]:
-    """Run `work` in a daemon thread, which may wait for a dead Ray for ever: the process ends without it."""
+    """Run `work` in a daemon thread. It may wait for a dead Ray for ever, and the process can end without it."""
     result: Future[Any] = Future()
 
     def run() -> None:
@@ -84,7 +84,7 @@ def _begun(work: Callable[[], Any]) -> Future[Any]:
 
 def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
     """Show the run's log as it grows, and forward requests to stop to the workers, as files. Return
-    whether the request was for more workers only.
+    whether the run paused to continue with more workers.
 
     Workers may need minutes to start. If a run is asked to stop before their first step, it loses nothing,
     and leaves the workers to the end of the session.
