@@ -137,7 +137,8 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ({"map": {"text": "t", "label": "l", "scheme": "BIOES"}}, "map: scheme: without a use here; remove it"),
         (
             {"task": "ner"},
-            "map: beside text, task ner needs spans, or standoff, or events, or events and spans (and may have candidates); got label",
+            "map: beside text, task ner needs spans, or standoff, or events, or events and spans "
+            "(and may have candidates); got label",
         ),
         (
             {
