@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pipelines.report.records import BEFORE, FEW, Part, Passage, shown
+from pipelines.report.facts import FEW, Part
+from pipelines.report.records import BEFORE, Passage, shown
 from pipelines.report.visible import fitted, shortened, visible
 from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span

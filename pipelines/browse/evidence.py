@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from pipelines.audit.shingles import Word, placed_words
 from pipelines.browse.records import SECONDS, by_id
 from pipelines.mixtures.sql import literal
-from pipelines.report.records import Fact, shown
+from pipelines.report.facts import Fact
+from pipelines.report.records import shown
 from pipelines.report.visible import shortened, visible
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql

@@ -15,7 +15,8 @@ from pipelines.browse.asking import Asking
 from pipelines.browse.pages import HEADERS, STYLE, error, html
 from pipelines.browse.records import SECONDS, Filter, by_id, rows_sql, take
 from pipelines.browse.rejects import rejects
-from pipelines.report.records import ALL, shown
+from pipelines.report.facts import ALL
+from pipelines.report.records import shown
 from pipelines.serving.app import Browser
 from pipelines.serving.wire import AbsentError
 from pipelines.store.storage import Place

@@ -8,7 +8,8 @@ from html import escape
 
 from msgspec.structs import replace
 
-from pipelines.report.records import Fact, Piece, shown
+from pipelines.report.facts import Fact
+from pipelines.report.records import Piece, shown
 from pipelines.report.visible import shortened
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pipelines.report.arcs import Arcs, arcs
+from pipelines.report.facts import FEW, Fact, Most, anchor, facts, name
 from pipelines.report.visible import shortened, visible
-from ubert.schema.checks import covered
-from ubert.schema.record import Event, Record, Side, Span, sampling_key
+from ubert.schema.record import Record, Side, Span
 
 BEFORE = 200  # characters that are shown before the first mention if it is far into the text
-WORDS = 160  # limit of one item in characters
 HEIGHTS = 4  # greatest height of nested marks
 COLOURS, STYLES = 7, 4  # colours, and styles of underlining, that distinguish categories
-
-
-class Most(NamedTuple):
-    """How much of a record is shown: characters of a text, and items of a list."""
-
-    characters: int = 1200
-    items: int = 12
-
-
-FEW, ALL = Most(), Most(200_000, 5_000)
 
 
 @dataclass(frozen=True)
@@ -64,35 +52,6 @@ class Passage:
     elsewhere: int
 
 
-class Part(NamedTuple):
-    """Words of a fact. A role is `words`, `category` or `chosen`.
-
-    `anchor` is the id in the page of the mention or event that the words name.
-    """
-
-    role: str
-    words: str
-    anchor: str = ""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """What is known about a record, below its text.
-
-    An event has an `anchor` of its own and a (role, filler) for each argument. Other facts have only `parts`.
-    """
-
-    name: str
-    parts: list[Part]
-    anchor: str = ""
-    arguments: list[tuple[Part, Part]] = field(default_factory=list)
-
-    @property
-    def line(self) -> list[Part]:
-        """All parts in one line."""
-        return self.parts + [part for argument in self.arguments for part in argument]
-
-
 @dataclass(frozen=True)
 class Shown:
     """A record as the page shows it."""
@@ -123,7 +82,7 @@ def shown(record: Record, most: Most = FEW) -> Shown:
         instruction=visible(record.instruction),
         passages=[_passage(record, side, most.characters) for side in sides],
         legend=_legend(record),
-        facts=list(_facts(record, most)),
+        facts=list(facts(record, most)),
         arcs=arcs(record, most.items, lambda span: _look(record, span) % COLOURS),
     )
 
@@ -133,7 +92,7 @@ def _legend(record: Record) -> list[Mark]:
     if record.task == "qa":
         return []
     first = {span.category: i for i, span in reversed([*enumerate(record.spans)]) if span.category is not None}
-    return [replace(_mark(record, i), label=_name(record, category)) for category, i in sorted(first.items())]
+    return [replace(_mark(record, i), label=name(record, category)) for category, i in sorted(first.items())]
 
 
 def _passage(record: Record, side: Side, characters: int) -> Passage:
@@ -210,69 +169,4 @@ def _mark(record: Record, index: int) -> Mark:
     group = [] if span.group is None else [f"#{span.group}"]
     look = _look(record, span)
     label = shortened(" ".join(names + group), 40)
-    return Mark(index, look % COLOURS, look // COLOURS % STYLES, label, _anchor(record, index))
-
-
-def _anchor(record: Record, span: int | str) -> str:
-    return f"{sampling_key(record.record_id):x}-{span}"
-
-
-def _facts(record: Record, most: Most) -> Iterator[Fact]:
-    yield from _answers(record, most)
-    if record.value is not None:
-        yield Fact("value", [Part("chosen", f"{record.value:g}")])
-    if record.target is not None:
-        yield Fact("target", [Part("words", shortened(record.target, most.characters))])
-    for relation in record.relations[: most.items]:
-        category = Part("category", _name(record, relation.category))
-        yield Fact("relation", [_words(record, relation.head), category, _words(record, relation.tail)])
-    yield from (_event(record, i, event) for i, event in enumerate(record.events[: most.items]))
-    left = max(0, len(record.relations) - most.items) + max(0, len(record.events) - most.items)
-    if left:
-        yield Fact("", [Part("words", f"and {left:,} more")])
-
-
-def _answers(record: Record, most: Most) -> Iterator[Fact]:
-    match record.task:
-        case "qa":
-            yield from (
-                Fact("question", [Part("category", shortened(c.name, most.characters))]) for c in record.categories
-            )
-            answers = [
-                Part("chosen", shortened(covered(record, span), WORDS)) for span in record.spans[: most.items]
-            ]
-            yield Fact("answer", answers or [Part("words", "none in the text")])
-        case "choice":
-            for i, option in enumerate(record.categories[: most.items]):
-                role = "chosen" if i in record.labels else "words"
-                yield Fact(f"option {i + 1}", [Part(role, shortened(option.name, WORDS))])
-        case "classification" | "multilabel" | "pair":
-            others = [i for i in range(len(record.categories)) if i not in record.labels]
-            few = others if len(others) <= most.items else []
-            parts = [Part("chosen", _name(record, i)) for i in record.labels] or [Part("words", "none")]
-            parts += [Part("words", _name(record, i)) for i in few]
-            yield Fact("label", parts if few else [*parts, Part("words", f"of {len(record.categories):,}")])
-
-
-def _event(record: Record, index: int, event: Event) -> Fact:
-    parts = [Part("category", _name(record, event.category))]
-    if event.trigger is not None:
-        parts.append(_words(record, event.trigger))
-    arguments = [
-        (
-            Part("category", _name(record, argument.role)),
-            Part("words", f"event {argument.event}", _anchor(record, f"event-{argument.event}"))
-            if argument.span is None
-            else _words(record, argument.span),
-        )
-        for argument in event.arguments
-    ]
-    return Fact(f"event {index}", parts, _anchor(record, f"event-{index}"), arguments)
-
-
-def _words(record: Record, span: int) -> Part:
-    return Part("words", shortened(covered(record, record.spans[span]), WORDS), _anchor(record, span))
-
-
-def _name(record: Record, category: int) -> str:
-    return shortened(record.categories[category].name, WORDS)
+    return Mark(index, look % COLOURS, look // COLOURS % STYLES, label, anchor(record, index))
