@@ -1,1 +1,1 @@
-"""From a checkpoint to typed predictions: long texts, many categories, overlaps."""
+"""Inference: turn a checkpoint and texts into typed predictions."""

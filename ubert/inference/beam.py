@@ -1,6 +1,6 @@
-"""Beam search over what a model says of the next word.
+"""Beam search over a model's next-token probabilities.
 
-Shapes: S sources, K beams of each, N = S * K beams together, t words so far, V vocabulary.
+Shapes: S sources, K beams per source, N = S * K beams, t tokens so far, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,28 +13,32 @@ from torch import Tensor
 
 from ubert.schema.errors import UserError
 
-MOST_PENALTY = 10  # alpha: more than any text needs; of hundreds, floats overflow, and scores are all 0
+MOST_PENALTY = 10  # alpha: more than any text needs; with hundreds, floats overflow and all scores are 0
 
 
 class Step(Protocol):
-    """What a model says of the next word."""
+    """A model's prediction of the next token."""
 
     def __call__(self, words_Nt: Tensor, parent_N: Tensor) -> Tensor:
-        """Logarithms of probabilities [N, V].
+        """Return log-probabilities [N, V].
 
         Args:
-            words_Nt: of each beam, all its words; none in the first call, where a beam is a source.
-            parent_N: the beam of the call before that each one goes on from; in the first call, its source.
+            words_Nt: all tokens of each beam. The first call has one empty beam per source.
+            parent_N: the beam of the previous call that each beam extends; in the first call, its source.
         """
         ...
 
 
 @dataclass(slots=True, frozen=True)
 class Search:
-    """How to search: `beams` of each source; at most `longest` words, the end not counted. `length_penalty`: alpha
-    of ((5 + words) / 6)^alpha, by which the logarithm of a text's probability is divided (Wu et al. 2016, equation
-    14), the end counted as a word; 0: shorter texts win. `no_repeat`: so many words in a row occur once in a
-    text; 0: they may repeat.
+    """Settings of the beam search.
+
+    Attributes:
+        beams: beams per source.
+        longest: maximum tokens of a text, without the end token.
+        length_penalty: alpha of ((5 + tokens) / 6)^alpha, which divides the log-probability of a text (Wu et al.
+            2016, equation 14). The end token counts. 0 favours shorter texts.
+        no_repeat: an n-gram of this length occurs at most once in a text; 0 allows repetition.
 
     Raises:
         UserError: a number is out of its range.
@@ -54,8 +58,13 @@ class Search:
 
 
 class Lexicon(NamedTuple):
-    """Words (ids) with a meaning of their own: the one that ends a text, those that make any row with them free to
-    repeat, and those that are in no text."""
+    """Token ids that search treats specially.
+
+    Attributes:
+        end: ends a text.
+        may_repeat: an n-gram with one of these may repeat.
+        never: occur in no text.
+    """
 
     end: int
     may_repeat: tuple[int, ...] = ()
@@ -63,8 +72,8 @@ class Lexicon(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Words without the end, and their score: the logarithm of their probability, the end's included, divided by
-    the penalty of their length."""
+    """Tokens without the end token, and their score: the log-probability, with the end token, divided by the
+    length penalty."""
 
     words: list[int]
     score: float
@@ -74,13 +83,13 @@ class Text(NamedTuple):
 def search(
     step: Step, sources: int, lexicon: Lexicon, how: Search, device: torch.device | str = "cpu"
 ) -> list[list[Text]]:
-    """The best texts of each source that a beam search finds, at most `how.beams`, best first.
+    """Find at most `how.beams` texts for each source by beam search, best first.
 
-    A source is done when no open beam can still become better than its worst text. A text that reaches the
-    greatest length is made to end there, whatever that costs.
+    A source is finished when no open beam can beat its worst text. A text that reaches the maximum length is
+    forced to end there.
 
     Raises:
-        UserError: there are more beams than words in the vocabulary.
+        UserError: there are more beams than tokens in the vocabulary.
     """
     found: list[list[Text]] = [[] for _ in range(sources)]
     open_S = list(range(sources))
@@ -112,7 +121,7 @@ def search(
 
 
 def _finish(found: list[list[Text]], open_S: list[int], words_SKt: Tensor, ended_SK: Tensor, how: Search) -> None:
-    """Keep the best texts of each source, now with those that end here."""
+    """Add the texts that end at this step, and keep the best of each source."""
     ended = (ended_SK / _penalty(words_SKt.shape[2] + 1, how)).tolist()
     for row, source in enumerate(open_S):
         for beam, score in enumerate(ended[row]):
@@ -122,8 +131,10 @@ def _finish(found: list[list[Text]], open_S: list[int], words_SKt: Tensor, ended
 
 
 def _can_win(texts: list[Text], sum_K: Tensor, how: Search) -> bool:
-    """Whether an open beam may still come among a source's best texts: it would have to end for nothing, at the
-    length that divides its sum most."""
+    """Whether an open beam can still join a source's best texts.
+
+    The bound assumes that every further token has probability 1, and the length with the largest penalty.
+    """
     best = float(sum_K[0]) / _penalty(how.longest + 1, how)
     return best > -torch.inf and (len(texts) < how.beams or best > texts[-1].score)
 
@@ -133,7 +144,7 @@ def _penalty(words: int, how: Search) -> float:
 
 
 def _block(logp_NV: Tensor, words_Nt: Tensor, lexicon: Lexicon, n: int) -> None:
-    """Forbid what is never said, and each word that would repeat `n` words in a row."""
+    """Mask the forbidden tokens, and each token that would repeat an n-gram."""
     logp_NV[:, list(lexicon.never)] = -torch.inf
     if not n or words_Nt.shape[1] < n:
         return

@@ -1,6 +1,6 @@
-"""Keys and values of the words so far, with room for words to come.
+"""A key-value cache with spare capacity, so that a new token does not copy the whole cache.
 
-Shapes: N beams, H heads, K tokens that are kept, C new ones, R tokens that there is room for, E width of a head.
+Shapes: N beams, H heads, K cached tokens, C new tokens, R capacity in tokens, E width of a head.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-ROOM = 64  # tokens that a room has beyond those that made it
+ROOM = 64  # spare tokens of a new buffer
 
 
 class Rooms(DynamicLayer):
-    """One layer's. New columns are written behind the kept ones, where `DynamicLayer` copies all for each word."""
+    """The cache of one layer. It writes new columns in place, where `DynamicLayer` copies the cache every time."""
 
     keys: Tensor
     values: Tensor
@@ -25,7 +25,7 @@ class Rooms(DynamicLayer):
         self.key_room, self.value_room = key_states[:, :, :0], value_states[:, :, :0]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """All keys and values [N, H, K + C, E], the new ones [N, H, C, E] at their end."""
+        """Append keys and values [N, H, C, E]; return all of them [N, H, K + C, E]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         kept = self.get_seq_length()
@@ -44,7 +44,7 @@ class Rooms(DynamicLayer):
 
 
 def _written(room_NHRE: Tensor, kept: int, new_NHCE: Tensor) -> Tensor:
-    """A room with new columns behind the kept ones: the same, or a larger one if it is full."""
+    """Write new columns after the kept ones; return the same buffer, or a larger one if it was full."""
     stop = kept + new_NHCE.shape[2]
     if stop > room_NHRE.shape[2]:
         wider_NHRE = new_NHCE.new_empty(*new_NHCE.shape[:2], stop + ROOM, new_NHCE.shape[3])

@@ -1,4 +1,4 @@
-"""What a person asks for, as candidate categories."""
+"""Check the names that a user passes, and turn them into candidate categories."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
 def candidates(
     task: str, categories: Sequence[str], relations: Relations, events: Events, discontinuous: bool = False
 ) -> tuple[Category, ...]:
-    """The candidates of a task by their names, in order.
+    """Build the candidate categories of a task, in order.
 
     Args:
-        categories: labels, entity types, questions or numbers, as the task has them.
-        relations: a relation's name -> the entity types of its head and tail, None for any. The types are
+        categories: labels, entity types, questions or numbers, depending on the task.
+        relations: a relation's name -> the entity types of its head and tail, None for any. The types become
             candidates too.
         events: an event type's name -> its roles.
         discontinuous: mentions may have several fragments.
 
     Raises:
-        UserError: there are none, they are of another task or form, one is empty, given twice, no string in UTF-8
-            or not a number, or the task has none.
+        UserError: there are none, they belong to another task or have the wrong form, the task takes none, or one
+            is empty, given twice, no UTF-8 string or not a number.
     """
     if not objective(task).tabular:
         raise UserError(
@@ -77,13 +77,13 @@ def candidates(
 
 
 def check_overlap(task: str, overlap: Overlaps, categories: Sequence[Category]) -> None:
-    """Check policies of overlap.
+    """Check overlap policies.
 
     Args:
-        categories: of the tables of a text.
+        categories: candidates of the query.
 
     Raises:
-        UserError: one is of no category that is asked for, or is none.
+        UserError: a policy is unknown, or names a category that is not a candidate.
     """
     if task == "coref" and isinstance(overlap, Mapping) and overlap:
         raise UserError(f"overlap of {min(overlap)!r}: mentions of coreference always nest; leave it out")
@@ -105,10 +105,10 @@ _NEEDED = {
 
 
 def check_string(what: str, given: object) -> None:
-    """Check one string of those that a model reads.
+    """Check a string that a model reads.
 
     Raises:
-        UserError: it is none, or can't be written as UTF-8.
+        UserError: it is not a string, or can't be encoded as UTF-8.
     """
     if not isinstance(given, str):
         raise UserError(f"{what} is {given!r}, expected a string")
@@ -120,7 +120,7 @@ def check_string(what: str, given: object) -> None:
 
 
 def short(text: str) -> str:
-    """As much of a text as a sentence has room for."""
+    """Quote a text for an error message, truncated to about 60 characters."""
     return repr(text) if len(text) <= 60 else repr(text[:57] + "...")
 
 
@@ -136,7 +136,7 @@ def _check(what: str, names: Iterable[str]) -> None:
 
 
 def _check_links(relations: Relations, events: Events) -> None:
-    """Python doesn't hold a caller to these types, and a string is a sequence of strings, too."""
+    """Check the types at run time: callers may be untyped, and a string is also a sequence of strings."""
     if not isinstance(relations, Mapping) or not all(
         ends is None or (isinstance(ends, Sequence) and not isinstance(ends, str) and len(ends) == 2)
         for ends in relations.values()

@@ -1,8 +1,9 @@
-"""What a model says of the next word of a target: that of a [MASK] after the words so far (Dong et al. 2019,
-section 2.5). The sequences are those that `ubert.unilm.sequences.generation` makes for training.
+"""Predict the next token of a target at a [MASK] after the tokens so far (Dong et al. 2019, section 2.5).
 
-Shapes: S sources, L tokens of the longest; N beams of all of them, t words so far, C new columns of tokens,
-K tokens that are looked at, D width, V vocabulary.
+The sequences have the form that `ubert.unilm.sequences.generation` makes for training.
+
+Shapes: S sources, L tokens of the longest source, N beams, t tokens so far, C new tokens, K attended tokens,
+D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def decoder(
     first_position: int = 0,
     copier: Copier | None = None,
 ) -> Step:
-    """A step of beam search: with a cache where the encoder takes one and has no local layers, else without.
+    """Make a step of beam search. It uses a cache if the encoder accepts one and has no local layers.
 
     Args:
-        head: hidden states [N, D] to logits [N, V].
-        sources: [CLS] ... [SEP], ids.
+        head: maps hidden states [N, D] to logits [N, V].
+        sources: ids of [CLS] ... [SEP].
         hidden: the id of [MASK].
-        first_position: of a sequence.
-        copier: of words of sources, where they may be copied.
+        first_position: position id of the first token.
+        copier: copies tokens from the source, if the model has one.
     """
     if "past_key_values" in inspect.signature(encoder.forward).parameters and not has_local_layers(encoder):
         return Cached(encoder, head, sources, hidden, first_position, copier)
@@ -51,7 +52,7 @@ def decoder(
 
 
 class Uncached:
-    """Whole sequences anew for each word, as in training."""
+    """Encode the whole sequence again for each token, as in training."""
 
     def __init__(
         self, encoder: Any, head: Head, sources: Sequence[Ids], hidden: int, copier: Copier | None = None
@@ -79,10 +80,10 @@ class Uncached:
 
 
 class Cached:
-    """Keys and values of all words but the [MASK] are kept: a step computes the last word and the [MASK] alone.
+    """Cache the keys and values of all tokens except [MASK], so that a step encodes only the last token and [MASK].
 
-    Sources are padded at their end. A target's words lie after that, don't see it, and have the positions that
-    follow those of their own source.
+    Sources are padded at their end. Target tokens follow the padding and don't attend to it. Their positions
+    continue from the end of their own source.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Cached:
         batch = padded(items, hidden).to(next(encoder.parameters()).device)
         self.cache = Cache(layer_class_to_replicate=Rooms)
         self.ids_SL, self.types_SL = batch.ids_BL, batch.types_BL
-        self.rank_NK = batch.rank_BL  # of what the cache holds
+        self.rank_NK = batch.rank_BL  # of the cached tokens
         self.source_N1 = (self.rank_NK != PADDING).sum(1, keepdim=True)
 
     def __call__(self, words_Nt: Tensor, parent_N: Tensor) -> Tensor:
@@ -135,7 +136,7 @@ class Cached:
         return _logp(self.head, self.copier, hidden_NCD[:, -1], before_N, self.copied)
 
     def _go_on(self, parent_N: Tensor) -> None:
-        """Keep what belongs to the beams that go on: a copy, which is left out where each of them does."""
+        """Reorder the cache to the beams that continue; skip the copy if all of them continue in order."""
         if torch.equal(parent_N, torch.arange(len(self.source_N1), device=parent_N.device)):
             return
         self.cache.reorder_cache(parent_N)  # type: ignore[arg-type]  # wants a LongTensor, which mypy never sees

@@ -1,7 +1,7 @@
-"""Written words as a text: with the spaces, the capitals and the accents that a word-piece vocabulary drops.
+"""Turn generated tokens into text, with the spaces, capitals and accents that a word-piece vocabulary drops.
 
-Rows of words that the source has, too, are its own characters. Other words are as the vocabulary spells them, and
-stand apart or together as in print.
+Words that are copied from the source keep its characters. Other words keep the vocabulary's spelling, and are
+spaced by typographic rules.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import CONTINUED, Tokenizer
 from ubert.spanbert.masking import Flags
 
-_CLOSING = frozenset(".,;:?!)]}%’…”»")  # stand at the word before them
-_OPENING = frozenset("([{$£€#¿¡“‘«")  # stand at the word after them
-_BINDING = frozenset("-/’_–")  # stand at both, where these are letters or digits
+_CLOSING = frozenset(".,;:?!)]}%’…”»")  # no space before
+_OPENING = frozenset("([{$£€#¿¡“‘«")  # no space after
+_BINDING = frozenset("-/’_–")  # no space on either side, between letters or digits
 _IN_NUMBERS = frozenset(".,:")
-_ENDS = frozenset(".?!")  # of sentences
+_ENDS = frozenset(".?!")  # end a sentence
 _QUOTES = frozenset("\"'")
-_CONTRACTED = frozenset(("s", "t", "d", "m", "re", "ve", "ll", "em"))  # what an apostrophe stands before
-_ELIDED = 2  # letters that it stands after, at most: o'clock, l'avenir, qu'il
+_CONTRACTED = frozenset(("s", "t", "d", "m", "re", "ve", "ll", "em"))  # may follow an apostrophe
+_ELIDED = 2  # maximum letters before an apostrophe of elision: o'clock, l'avenir, qu'il
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\ua4cf\uf900-\ufaff\uff00-\uffef]")  # Chinese and Japanese
 
 
 class Source(NamedTuple):
-    """What words are written from: text, tokens of its words (as bytes), and their characters [start, end)."""
+    """A source text, the tokens of each of its words (as bytes), and the characters [start, end) of each word."""
 
     text: str
     words: list[bytes]
@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A row of `words` words, from `first` on, which the source has from its word `at` on."""
+    """`words` generated words from `first` on that equal the source's words from `at` on."""
 
     first: int
     words: int
@@ -46,11 +46,11 @@ class Copy(NamedTuple):
 
 
 def worded(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source: str) -> list[str]:
-    """The texts of written tokens.
+    """Turn generated tokens into texts.
 
     Args:
-        starts_V: whether a word begins with the token.
-        source: what they were written from.
+        starts_V: whether a token begins a word.
+        source: the text that they were generated from.
     """
     if tokenizer.keeps_spaces:
         return [tokenizer.words(ids).strip() for ids in written]
@@ -62,15 +62,15 @@ def worded(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source
 
 
 def _as_in(source: Source, words: Sequence[Ids], tokenizer: Tokenizer) -> str:
-    """The text of words, given by their tokens."""
+    """Join words, given by their tokens, with the source's spelling and spaces where they are copied."""
     spelled = [tokenizer.words(ids).removeprefix(CONTINUED) for ids in words]
-    apart: dict[int, bool] = {}  # whether there is a space before a word, where the source says so
+    apart: dict[int, bool] = {}  # copied word -> whether a space precedes it in the source
     for first, count, at in _copies([ids.tobytes() for ids in words], source.words):
         for i in range(count):
             start, end = source.spans[at + i]
             before = source.spans[at + i - 1][1] if at + i else 0
             word, begins = source.text[start:end], not before or source.text[before - 1] in _ENDS
-            # a capital that begins a sentence says nothing about the word
+            # a capital at the start of a sentence does not belong to the word
             if not (begins and word[:1].lower() + word[1:] == spelled[first + i]):
                 spelled[first + i] = word
             if i:
@@ -79,13 +79,13 @@ def _as_in(source: Source, words: Sequence[Ids], tokenizer: Tokenizer) -> str:
 
 
 def _words(starts: Flags) -> list[tuple[int, int]]:
-    """Tokens [start, stop) of each word; the first token always begins one."""
+    """Return the tokens [start, stop) of each word; the first token always begins a word."""
     begins = [0, *(1 + np.flatnonzero(starts[1:])).tolist(), len(starts)]
     return list(pairwise(begins)) if len(starts) else []
 
 
 def _copies(words: Sequence[bytes], source: Sequence[bytes]) -> Iterator[Copy]:
-    """The longest row of the source's words that goes on from each word, from left to right."""
+    """Yield the longest match in the source from each word on, greedily from left to right."""
     places: dict[bytes, list[int]] = defaultdict(list)
     for at, word in enumerate(source):
         places[word].append(at)
@@ -99,7 +99,7 @@ def _copies(words: Sequence[bytes], source: Sequence[bytes]) -> Iterator[Copy]:
 
 
 def _row(words: Sequence[bytes], first: int, source: Sequence[bytes], at: int) -> int:
-    """How many words are the source's."""
+    """Count the words that match from `first` and `at` on."""
     pairs = zip(words[first:], source[at:], strict=False)
     return next(
         (n for n, (one, other) in enumerate(pairs) if one != other), min(len(words) - first, len(source) - at)
@@ -107,14 +107,14 @@ def _row(words: Sequence[bytes], first: int, source: Sequence[bytes], at: int) -
 
 
 def _joined(words: Sequence[str], apart: Mapping[int, bool]) -> str:
-    """Words as a text; `apart` says of some whether there is a space before them."""
+    """Join words; `apart` overrides the typographic rules for the words that it holds."""
     leaning = {i: word in _OPENING for i, word in enumerate(words) if word in _OPENING | _CLOSING} | _quotes(words)
     parts = [" " * (i > 0 and apart.get(i, _apart(words, i, leaning))) + word for i, word in enumerate(words)]
     return "".join(parts)
 
 
 def _quotes(words: Sequence[str]) -> dict[int, bool]:
-    """Of each quotation mark whether it opens; one without another after it closes: the dogs' tails."""
+    """Map each quotation mark to whether it opens. An unpaired last mark closes: the dogs' tails."""
     opens: dict[int, bool] = {}
     for mark in _QUOTES:
         places = [i for i, word in enumerate(words) if word == mark and not _apostrophe(words, i)]
@@ -123,10 +123,10 @@ def _quotes(words: Sequence[str]) -> dict[int, bool]:
 
 
 def _apart(words: Sequence[str], i: int, leaning: Mapping[int, bool]) -> bool:
-    """Whether there is a space before word i in print.
+    """Whether a space precedes word i by typographic rules.
 
     Args:
-        leaning: of marks that stand at one word, whether at the one after them.
+        leaning: punctuation mark -> whether it attaches to the next word instead of the previous one.
     """
     before, last, word, following = ["", *words, ""][i - 1 : i + 3]
     if _apostrophe(words, i) or _apostrophe(words, i - 1) or _UNSPACED.match(last) or _UNSPACED.match(word):

@@ -1,4 +1,4 @@
-"""Texts from texts: sources cut to what the encoder has room for, searched in groups, in the order they came."""
+"""Generate texts from texts: truncate sources to the encoder's limit, and search groups of similar length."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ubert.objectives import WrittenPrediction
 from ubert.schema.errors import UserError
 from ubert.unilm.sequences import source_of
 
-GROUP_TOKENS = 16384  # padded tokens of all beams of the sources that are searched together
-LEAST_TEXT = 16  # tokens of a text and its second one that there must be room for
-PAUSES = (".", ",", ";", ":", "。", "，", "、")  # rows of words with one of them may repeat
+GROUP_TOKENS = 16384  # maximum padded tokens of all beams of a group
+LEAST_TEXT = 16  # minimum tokens left for a text and its second text
+PAUSES = (".", ",", ";", ":", "。", "，", "、")  # n-grams with one of these may repeat
 
 
 class Asked(NamedTuple):
-    """A text, a second one, and what to write from them."""
+    """A text, its second text, and the instruction."""
 
     text: str
     pair: str | None
@@ -35,14 +35,14 @@ class Asked(NamedTuple):
 def generate(
     model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], how: Search, *, bf16: bool
 ) -> list[list[WrittenPrediction]]:
-    """The best texts of each source, best first.
+    """Generate texts for each source, best first.
 
     Args:
         bf16: run under bfloat16 autocast.
 
     Raises:
-        UserError: the model doesn't generate, there is no room for a source beside its target, or there are more
-            beams than words in the vocabulary.
+        UserError: the model doesn't generate, a source doesn't fit beside its target, or there are more beams than
+            tokens in the vocabulary.
     """
     model.check_generates()
     device, (mask, starts_V) = next(model.parameters()).device, tokenizer.for_masking()
@@ -64,17 +64,17 @@ def generate(
 
 
 def lexicon(tokenizer: Tokenizer, mask: int) -> Lexicon:
-    """[SEP] ends a text, no other special token is in one, and rows with a pause may repeat."""
+    """Build the lexicon: [SEP] ends a text, other special tokens are forbidden, n-grams with a pause may repeat."""
     end = tokenizer.special.sep
     pauses = tuple(int(each.ids[0]) for each in tokenizer.encode(PAUSES) if len(each.ids) == 1)
     return Lexicon(end, pauses, tuple(sorted((tokenizer.special_ids | {mask}) - {end})))
 
 
 def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], longest: int) -> list[Ids]:
-    """[CLS] instruction [SEP] (pair [SEP]) text [SEP] of each, cut as in training where text and pair are long."""
+    """Build [CLS] instruction [SEP] (pair [SEP]) text [SEP] for each, truncating text and pair as in training."""
     strings = list(dict.fromkeys(part for one in asked for part in (one.text, one.pair or "")))
     ids = dict(zip(strings, (encoding.ids for encoding in tokenizer.encode(strings)), strict=True))
-    most = model.most_tokens - longest - 1  # the [MASK] after the last word
+    most = model.most_tokens - longest - 1  # the [MASK] after the last token
     learnt = model.shape.max_tokens - target_room(model.shape.max_tokens)
     sources = []
     for one in asked:
@@ -92,7 +92,7 @@ def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], lo
 
 
 def _groups(lengths: Sequence[int], how: Search) -> Iterator[list[int]]:
-    """Sources of about one length, as many as are searched together."""
+    """Group sources of similar length, longest first, by `GROUP_TOKENS`."""
     group: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         longest = lengths[group[0]] if group else 0

@@ -1,6 +1,6 @@
 """Draw predictions as HTML: spans as coloured underlines, which may nest and cross, and the rest as a list.
 
-Styles are inline, because notebooks and mail keep nothing else.
+Styles are inline, because notebooks and mail clients strip style sheets.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _mark(span: SpanPrediction, label: str | None = None) -> Mark:
 
 
 def _fact(prediction: Prediction) -> str:
-    """What marks in the text don't show."""
+    """Describe a prediction that underlines don't show; empty for the others."""
     match prediction:
         case LabelPrediction(category, score):
             return f"<b>{escape(category)}</b> {score:.2f}"
@@ -91,7 +91,7 @@ def _fact(prediction: Prediction) -> str:
 
 
 def _drawn(text: str, marks: Sequence[Mark]) -> str:
-    """The text, cut wherever a mark begins or ends."""
+    """Draw the text with its marks, split wherever a mark begins or ends."""
     colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(m.label for m in marks))}
     in_lanes = [(mark, lane) for mark, lane in zip(marks, lanes(marks), strict=True) if lane < LANES]
     bounds = sorted({0, len(text), *(at for mark, _ in in_lanes for at in (mark.start, mark.end))})
@@ -116,8 +116,10 @@ def _drawn(text: str, marks: Sequence[Mark]) -> str:
 
 
 def lanes(marks: Sequence[Mark]) -> list[int]:
-    """The underline of each mark, counted from the text down: shorter marks are nearer to it, and marks that
-    share a character have different ones."""
+    """Assign a lane to each mark, counted from the text down.
+
+    Shorter marks are nearer to the text, and marks that overlap have different lanes.
+    """
     found = [0] * len(marks)
     placed: list[int] = []
     for i in sorted(range(len(marks)), key=lambda i: (marks[i].end - marks[i].start, marks[i].start)):

@@ -1,7 +1,7 @@
-"""How many mentions a text may have where links join them in pairs, or each trigger is a question of its own.
+"""Limit the mentions of a text for tasks whose cost grows with pairs of mentions, or with a query per trigger.
 
-A trained model stays far below: the texts of annotated corpora have fewer mentions than tokens, and of triggers at
-most two for five tokens. A model that isn't trained may hold every second cell for a mention.
+A trained model stays far below the limits: annotated corpora have fewer mentions than tokens, and at most two
+triggers per five tokens. An untrained model may predict a mention in every second cell.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 from ubert.objectives import Query, Scored
 from ubert.objectives._common import best_first
 
-FEWEST = 64  # of a short text
+FEWEST = 64  # limit of a short text
 
 
 def most_mentions(query: Query, tokens: int) -> int | None:
-    """Most mentions, of all categories together, that a query may find; None where their number does no harm."""
+    """Return the maximum mentions of a query, over all categories; None for tasks without a limit."""
     kinds = {category.kind for category in query.categories}
     if "relation" in kinds:
         return max(FEWEST, tokens)
@@ -25,8 +25,7 @@ def most_mentions(query: Query, tokens: int) -> int | None:
 
 
 def bounded(query: Query, tokens: int, scored: Scored) -> tuple[Scored, int]:
-    """The scores without the mentions beyond the best ones that a text of so many tokens may have, and how many
-    those are."""
+    """Drop the lowest-scoring mentions beyond the limit; return the other scores and the number dropped."""
     most = most_mentions(query, tokens)
     cells = scored.cells
     if most is None:

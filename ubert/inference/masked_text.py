@@ -1,4 +1,4 @@
-"""How well a model predicts the masked words of texts."""
+"""Measure how well a model predicts masked tokens."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MASKING = Masking(boundary=False)
 
 
 def predict_texts(predictor: Predictor, records: Iterable[Record]) -> Iterator[list[Prediction]]:
-    """Of each record's text, in order, how likely its masked words are.
+    """Yield the likelihood of the masked tokens of each record's text, in order.
 
-    The masks are SpanBERT's, drawn by the text alone: the same for every checkpoint of one tokenizer.
+    The masks are SpanBERT's and depend only on the text and the tokenizer, so that checkpoints compare.
 
     Raises:
-        UserError: the model has no head for masked words, or its tokenizer has no mask.
+        UserError: the model has no masked-language-model head, or its tokenizer has no mask token.
     """
     words = predictor.tokenizer.for_masking()
     remaining = iter(records)
@@ -39,7 +39,7 @@ def predict_texts(predictor: Predictor, records: Iterable[Record]) -> Iterator[l
 
 
 def _blocks(predictor: Predictor, text: str, words: Words) -> list[Masked]:
-    """A text as masked blocks of the length that the model has seen in training."""
+    """Split a text into masked blocks of at most the training length."""
     [encoding] = predictor.tokenizer.encode([text])
     key, pool = xxhash.xxh3_64_intdigest(text.encode()), np.arange(len(words.starts_V), dtype=np.int32)
     most = min(predictor.model.shape.max_tokens, predictor.model.most_tokens - 2)
@@ -48,7 +48,7 @@ def _blocks(predictor: Predictor, text: str, words: Words) -> list[Masked]:
 
 
 def _surprise(predictor: Predictor, texts: Sequence[Masked]) -> list[float]:
-    """Negative log-likelihood of the masked tokens of each block, in nats."""
+    """Compute the negative log-likelihood of the masked tokens of each block, in nats."""
     found = np.zeros(len(texts))
     order = sorted(range(len(texts)), key=lambda i: len(texts[i].ids))
     while order:

@@ -1,7 +1,7 @@
-"""Examples in, scores of their choices and best answers out, of a model that points at spans (SpEx-BERT).
+"""Score the choices and best answers of examples with a span-extraction model (SpEx-BERT).
 
-Scores are sums of the logits of a start and an end, not of log-probabilities: they compare between the sequences
-of a long list of choices or of a long text, whose softmaxes are not over the same tokens (BERT, section 4.2).
+A score is the sum of a start logit and an end logit, not of log-probabilities. A long text or list of choices
+needs several sequences, whose softmaxes cover different tokens; logits compare across them (BERT, section 4.2).
 
 Shapes: B sequences of a batch, n tokens of a text.
 """
@@ -34,10 +34,10 @@ def point(
     batch_tokens: int,
     bf16: bool,
 ) -> list[Scored]:
-    """Score examples, in their order: an anchor for each choice or question, a cell for each question.
+    """Score examples in order: an anchor for each choice or question, a cell for each question.
 
     Args:
-        batch_tokens: most padded tokens of one pass.
+        batch_tokens: maximum padded tokens of one forward pass.
         bf16: run under bfloat16 autocast.
 
     Raises:
@@ -56,7 +56,7 @@ def point(
             most_tokens=model.most_tokens,
         )
     ]
-    every.sort(key=lambda item: -len(item[1].ids))  # where memory doesn't suffice, that shows at once
+    every.sort(key=lambda item: -len(item[1].ids))  # longest first, so that running out of memory shows at once
     anchors = [np.empty(len(example.categories), np.float32) for example in examples]
     spans: list[list[tuple[int, int, int, float]]] = [[] for _ in examples]
     while every:
@@ -72,9 +72,9 @@ def point(
 
 
 def best(logits_n2: npt.NDArray[Any]) -> tuple[int, int, float]:
-    """First and last token (inclusive) of the span whose start and end score highest together, and its score."""
+    """Return the first and last token (inclusive) of the highest-scoring span, and its score."""
     start_n, end_n = logits_n2.T
-    best_end_n = np.maximum.accumulate(end_n[::-1])[::-1]  # of the ends from each token on
+    best_end_n = np.maximum.accumulate(end_n[::-1])[::-1]  # highest end logit from each token on
     first = int(np.argmax(start_n + best_end_n))
     last = first + int(np.argmax(end_n[first:]))
     return first, last, float(start_n[first] + end_n[last])

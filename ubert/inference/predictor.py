@@ -1,4 +1,4 @@
-"""A checkpoint that classifies, tags, extracts and answers."""
+"""`Predictor`: run a checkpoint on texts, for every task."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
 from ubert.structure.batch import Example, regions
 
-CHUNK = 512  # texts that are sorted by length together, and whose predictions are held back for that
-BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of one pass; a processor is faster within its caches
-NAMES_KEPT = 4096  # tokenised categories
-PROMPT_SHARE = 4  # a long list of categories takes at most this part of a sequence; the rest of them the next one
-LEAST_TEXT = 16  # tokens of the text, and of the second text, that a sequence must have room for
+CHUNK = 512  # texts that are read ahead and sorted by length together
+BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of a forward pass; a CPU is faster within its caches
+NAMES_KEPT = 4096  # size of the cache of tokenised category names
+PROMPT_SHARE = 4  # categories take at most 1/4 of a sequence; the others go into further sequences
+LEAST_TEXT = 16  # minimum tokens of the text, and of the second text, in a sequence
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
 DEFAULT_SEARCH = Search()
 NO_ANCHORS, NO_CELLS = np.empty(0, np.int32), np.empty((0, 3), np.int32)
@@ -46,11 +46,13 @@ logger = logging.getLogger(__name__)
 
 
 class Predictor:
-    """A model and its tokenizer. `ubert.load` makes one.
+    """A model and its tokenizer, loaded by `ubert.load`.
 
-    `thresholds`: by task, those that were fitted on a corpus. `batch_tokens`: padded tokens of one pass.
-    `left_out`: what was too much to decode since it was loaded (see `ubert.inference.limits`); a warning is
-    logged, too.
+    Attributes:
+        thresholds: task -> threshold that was fitted on a corpus.
+        batch_tokens: padded tokens of one forward pass.
+        left_out: counts of mentions and tables that exceeded a limit since loading (see `ubert.inference.limits`).
+            A warning is logged, too.
     """
 
     def __init__(
@@ -65,8 +67,8 @@ class Predictor:
         self.tokenizer = tokenizer
         self.thresholds = thresholds
         self.left_out: Counter[str] = Counter()
-        self._instruction = lru_cache(tokenizer.instruction)  # one of a call's texts is that of all
-        self._name = lru_cache(NAMES_KEPT)(lambda name: tokenizer.encode([name])[0])  # calls mostly share theirs
+        self._instruction = lru_cache(tokenizer.instruction)  # all texts of a call share one
+        self._name = lru_cache(NAMES_KEPT)(lambda name: tokenizer.encode([name])[0])  # most calls share them
         device = next(model.parameters()).device
         self.bf16 = runs_bf16(precision, device)
         self.batch_tokens = BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
@@ -74,10 +76,10 @@ class Predictor:
 
     @classmethod
     def load(cls, directory: Path, *, precision: Precision = "auto") -> Predictor:
-        """Read a checkpoint's directory.
+        """Load a checkpoint from its directory.
 
         Raises:
-            UserError: it is not a checkpoint, or is damaged.
+            UserError: the directory is not a checkpoint, or is damaged.
         """
         model, tokenizer = UbertModel.load(directory), load_tokenizer(str(directory))
         model.without_adapters()
@@ -98,32 +100,32 @@ class Predictor:
         overlap: Overlaps = "highest",
         discontinuous: bool = False,
     ) -> Results:
-        """Predict for each text, in the order of the texts.
+        """Predict for each text, in order.
 
         Args:
             task: classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa.
-            categories: candidate labels or entity types in natural words; the questions, for qa; the numbers of
-                the scale that was learnt, for regression.
+            categories: candidate labels or entity types in natural words. For qa: the questions. For regression:
+                the numbers of the scale that the model was trained on.
             relations: for relation: name -> the entity types of its head and tail, None for any.
             events: for event: type -> its roles.
             pairs: the second text of each text.
-            instruction: the task in natural words, best as in the corpus that the model learnt it from.
-            threshold: probability from which a category, mention or link holds; None: the one that was fitted for
-                the task and lies in the checkpoint, else 0.5. For one of several categories (classification, pair,
-                choice) and for a number it has no effect; an answer must beat "no answer" by it.
-            overlap: which of two mentions that share a token stay: the one with the `highest` score, the
-                `longest`, or both (`nested`); for all categories, or by their names. Those of coreference are
-                always nested.
-            discontinuous: for ner: mentions may have several fragments, as in the corpus that was learnt from.
+            instruction: the task in natural words, best as in the training corpus.
+            threshold: minimum probability of a category, mention or link. None: the threshold that was fitted for
+                the task and saved in the checkpoint, else 0.5. It has no effect on regression and on tasks with
+                exactly one category (classification, pair, choice). An answer must beat "no answer" by it.
+            overlap: when two mentions overlap, keep the one with the `highest` score, the `longest`, or both
+                (`nested`). One policy for all categories, or a mapping by name. Mentions of coreference are always
+                nested.
+            discontinuous: for ner: mentions may have several fragments, as in the training corpus.
 
         Returns:
-            For each text the list of its typed predictions (`ubert.objectives`), with offsets in characters. The
-            results have `to_dataframe`, each has `to_dict`, and a notebook draws them.
+            The typed predictions of each text (`ubert.objectives`), with offsets in characters. `to_dataframe`
+            makes a table of the results, `to_dict` a dictionary of one result, and notebooks draw both.
 
         Raises:
-            UserError: a text is empty, there are no categories or one twice, one of these is no string in UTF-8,
-                the task is unknown, the number of pairs is wrong, a category is too long, or a policy is of no
-                category.
+            UserError: the task is unknown, a text is empty, a string is not UTF-8, there are no categories, a
+                category is given twice or is too long, the number of pairs is wrong, or an overlap policy names an
+                unknown category.
         """
         queries = questions(
             texts,
@@ -150,20 +152,19 @@ class Predictor:
         instruction: str | None = None,
         search: Search = DEFAULT_SEARCH,
     ) -> list[list[WrittenPrediction]]:
-        """Write texts from texts.
+        """Generate texts from texts.
 
         Args:
             pairs: the second text of each text.
-            instruction: what to write, best as in the corpus that the model learnt it from.
-            search: how many beams, how long, and so on.
+            instruction: what to write, best as in the training corpus.
+            search: settings of the beam search.
 
         Returns:
-            For each text the best ones written from it, best first, at most one a beam.
+            The generated texts of each text, best first, at most one per beam.
 
         Raises:
-            UserError: the checkpoint doesn't generate, a text is empty or not UTF-8, the number of pairs is
-                wrong, there are more beams than words in the vocabulary, or there is no room for what is to be
-                written.
+            UserError: the checkpoint doesn't generate, a text is empty or not UTF-8, the number of pairs is wrong,
+                there are more beams than tokens in the vocabulary, or the target doesn't fit beside its source.
         """
         texts, pairs = listed("texts", texts), None if pairs is None else listed("pairs", pairs)
         check_texts(texts, pairs, instruction)
@@ -174,10 +175,10 @@ class Predictor:
     def generate_records(
         self, records: Iterable[Record], *, search: Search | None = None
     ) -> Iterator[list[Prediction]]:
-        """Write the best text of each record, by its own instruction, in the order of the records.
+        """Generate the best text of each record by its own instruction, in order.
 
         Args:
-            search: how; None: as `generate`, but no longer than a quarter of what the encoder takes.
+            search: None: the default of `generate`, but at most a quarter of the encoder's maximum length.
         """
         how = search or Search(longest=min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4))
         remaining = iter(records)
@@ -189,20 +190,20 @@ class Predictor:
     def predict_records(
         self, records: Iterable[Record], *, threshold: float | None = None, overlap: Overlaps = "highest"
     ) -> Iterator[list[Prediction]]:
-        """Predict for each record, by its own task, instruction and categories, in the order of the records."""
+        """Predict for each record by its own task, instruction and categories, in order."""
         for (found,) in self.answer(map(query_of, records), self.thresholds_of(threshold), overlap):
             yield found
 
     def answer(
         self, queries: Iterable[Query], thresholds: Callable[[str], Sequence[float]], overlap: Overlaps
     ) -> Iterator[list[list[Prediction]]]:
-        """Answer queries in their order, reading at most `CHUNK` of them ahead.
+        """Answer queries in order, reading at most `CHUNK` of them ahead.
 
         Args:
-            thresholds: the probabilities to decode a task at. The texts are scored once.
+            thresholds: maps a task to the probabilities to decode it at. The texts are scored only once.
 
         Yields:
-            For each query its predictions at each threshold.
+            The predictions of a query at each threshold.
         """
         remaining = iter(queries)
         while chunk := list(islice(remaining, CHUNK)):
@@ -216,7 +217,7 @@ class Predictor:
                 )
 
     def thresholds_of(self, given: float | None) -> Callable[[str], Sequence[float]]:
-        """The threshold of each task, for `answer`: the one that is given, else the fitted one, else 0.5."""
+        """Return the thresholds for `answer`: the given one, else the fitted one of a task, else 0.5."""
         return lambda task: [self.thresholds.get(task, 0.5) if given is None else given]
 
     def _answer(
@@ -255,7 +256,7 @@ class Predictor:
             ]
 
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
-        """Scores of the whole text of each query, in order."""
+        """Score the whole text of each query, in order."""
         views = [self._views(query, encoded) for query in queries]
         remaining = iter(self._score([example for of_query in views for _, example in of_query], threshold))
         found = []
@@ -268,14 +269,14 @@ class Predictor:
         return found
 
     def first_window(self, query: Query, threshold: float) -> tuple[Encoding, Scored]:
-        """The tokens of the first window of a query's text, and its scores above a threshold."""
+        """Return the tokens of the first window of a query's text, and its scores above a threshold (a logit)."""
         encoded = self._encode([query])
         (window, example), *_ = self._views(query, encoded)
         [scored] = self._score([example], threshold)
         return Encoding(*(column[window.start : window.stop] for column in encoded[query.text])), scored
 
     def _score(self, examples: Sequence[Example], threshold: float) -> list[Scored]:
-        """Scores of examples by the model's head: its structure table, or its pointer."""
+        """Score examples by the model's head: its structure table or its pointer."""
         model, special = self.model, self.tokenizer.special
         if self._phrases is not None:
             return point(model, special, self._phrases, examples, batch_tokens=self.batch_tokens, bf16=self.bf16)
@@ -286,18 +287,18 @@ class Predictor:
         return scored
 
     def _decode(self, task: str) -> Decode:
-        """How the model's answers to a task are decoded."""
+        """Return the function that decodes a task's scores."""
         return decoder(task) if self._phrases is not None else objective(task).decode
 
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
-        """Every distinct string of a chunk, tokenised once."""
+        """Tokenise every distinct string of a chunk once."""
         texts = dict.fromkeys(string for q in chunk for string in (q.text, q.pair or ""))
         names = {category.name for query in chunk for category in query.categories}
         of_texts = zip(texts, self.tokenizer.encode(list(texts)), strict=True)
         return {name: self._name(name) for name in names} | dict(of_texts)
 
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
-        """The text in one window, or in as many as it needs; a long second text too, each with each."""
+        """Cover the text and the second text by windows, and make an example of each pair of windows."""
         text, pair = encoded[query.text].ids, encoded[query.pair or ""].ids
         instruction = self._instruction(query.instruction)
         categories = [encoded[category.name].ids for category in query.categories]
@@ -330,7 +331,7 @@ class Predictor:
     def _room(
         self, query: Query, text: int, pair: int, instruction: int, categories: list[int]
     ) -> tuple[int, int]:
-        """Most tokens of a window of the text, and of the second text; both whole where they fit."""
+        """Return the maximum tokens of a window of the text, and of the second text."""
         room = self.model.most_tokens - instruction - 4 - (pair > 0)
         room -= len(self._phrases.no_answer) if self._phrases is not None else 0
         markers = [size + 1 for size in categories]
@@ -341,12 +342,12 @@ class Predictor:
                 f"{short(longest)} leaves no room for the text {short(query.text)} in a sequence of "
                 f"{self.model.most_tokens} tokens; say it shorter"
             )
-        room = min(room, self.model.shape.max_tokens)  # as long as the model has seen in training
+        room = min(room, self.model.shape.max_tokens)  # the training length
         pair_most = pair_room(text, room)
         return room - min(pair, pair_most), pair_most
 
 
 def query_of(record: Record) -> Query:
-    """The first question about a record's text."""
+    """Make the first query about a record's text."""
     task = objective(record.task)
     return task.query(record.task, record.instruction, record.text, record.pair, record.categories)

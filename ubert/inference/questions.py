@@ -1,4 +1,4 @@
-"""Check what a person asks of texts, and make a query of each text. No model is needed for that."""
+"""Check the arguments of a prediction and make a query for each text, without a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INSTRUCTIONS = {
     "qa": "question answering",
     "seq2seq": "write a text",
 }
-"""Natural-language task names where none is given; a corpus brings its own."""
+"""Default instruction of each task; a corpus has its own."""
 
 
 def questions(
@@ -37,7 +37,7 @@ def questions(
     overlap: Overlaps = "highest",
     discontinuous: bool = False,
 ) -> list[Query]:
-    """Make the query of each text; see `ubert.inference.predictor.Predictor.predict` for the arguments.
+    """Make a query for each text; see `ubert.inference.predictor.Predictor.predict` for the arguments.
 
     Raises:
         UserError: an argument is wrong.
@@ -61,10 +61,10 @@ def questions(
 
 
 def listed(name: str, given: Iterable[str]) -> list[str]:
-    """The strings of a list, an array, a column or whatever yields them.
+    """Return the strings of an iterable as a list.
 
     Raises:
-        UserError: `given` is one string, or no list.
+        UserError: `given` is one string, or not iterable.
     """
     if isinstance(given, str):
         raise UserError(f"{name} is one string ({short(given)}); expected a list of strings")
@@ -75,10 +75,10 @@ def listed(name: str, given: Iterable[str]) -> list[str]:
 
 
 def check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: str | None) -> None:
-    """Check the strings that a model reads.
+    """Check texts, second texts and the instruction.
 
     Raises:
-        UserError: a text is empty, a string is not UTF-8, or there are more or fewer second texts than texts.
+        UserError: a text is empty, a string is not UTF-8, or the number of second texts is wrong.
     """
     for i, text in enumerate(texts):
         check_string(f"text {i + 1} of {len(texts)}", text)

@@ -1,4 +1,4 @@
-"""Predictions as Python has them, as dictionaries, as a table, and as HTML for a notebook."""
+"""Results of a prediction as Python objects, dictionaries, a dataframe, or HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 50  # texts that a notebook draws
 
 
 class Result(list[Prediction]):
-    """The list of one text's predictions, and the text."""
+    """The predictions of one text, with the text."""
 
     def __init__(self, predictions: Iterable[Prediction], text: str, pair: str | None = None) -> None:
         super().__init__(predictions)
@@ -24,12 +24,12 @@ class Result(list[Prediction]):
         self.pair = pair
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the text and of its predictions, as `ubert predict` prints them."""
+        """Return the text and its predictions as `ubert predict` prints them."""
         pair = {} if self.pair is None else {"pair": self.pair}
         return {"text": self.text, **pair, "predictions": [asdict(prediction) for prediction in self]}
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each prediction; see `Results.to_dataframe`."""
+        """Return one row per prediction; see `Results.to_dataframe`."""
         return Results([self]).to_dataframe()
 
     def _repr_html_(self) -> str:
@@ -37,15 +37,17 @@ class Result(list[Prediction]):
 
 
 class Results(list[Result]):
-    """The results of several texts, in their order."""
+    """The results of several texts, in order."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The dictionary of each text."""
+        """Return the dictionary of each text."""
         return [result.to_dict() for result in self]
 
     def to_dataframe(self) -> pd.DataFrame:
-        """A row for each prediction. The column `row` is the number of its text, from 0. A field of a field has a
-        dot in its name, such as `head.start`; fragments, arguments and mentions stay lists."""
+        """Return one row per prediction. The column `row` is the index of its text.
+
+        Nested fields have a dot in their name, such as `head.start`; fragments, arguments and mentions stay lists.
+        """
         import pandas as pd
 
         rows = [{"row": row, **asdict(prediction)} for row, result in enumerate(self) for prediction in result]

@@ -1,4 +1,4 @@
-"""Examples in, scores of their categories and cells out: pieces, batches by length, one pass of the model each.
+"""Score the categories and cells of examples with the structure table, in batches of similar length.
 
 Shapes: T tables of a batch, N cells of a batch.
 """
@@ -19,12 +19,12 @@ from ubert.structure import cells
 from ubert.structure.batch import Batch, Example, Region, Special, collate, pieces
 from ubert.structure.structure_table import Scores
 
-MOST_CELLS = 1 << 14  # of one table of one window: what a trained model finds is a small part of that
+MOST_CELLS = 1 << 14  # per table and window; a trained model predicts far fewer
 WIDER = 2
-"""Categories of a piece, times those of training: candidates are compared best within one piece, and each further
-piece reads the text again. Kept near what training has seen."""
+"""A piece has at most this many times the categories of a training piece. Candidates compare best within one
+piece, and each further piece encodes the text again; but the factor stays small, near the training distribution."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
-"""Region of a table whose best cell is compared with its anchor, however low both are."""
+"""Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
 
 @torch.inference_mode()
@@ -37,14 +37,13 @@ def score(
     batch_tokens: int,
     bf16: bool,
 ) -> tuple[list[Scored], int]:
-    """Score examples, in their order; and how many tables had more cells than they may have.
+    """Score examples, in order; also return the number of tables that reached `MOST_CELLS`.
 
-    A table with more than `MOST_CELLS` cells above the threshold gives the best of them: a model that isn't
-    trained would fill every table.
+    Such a table keeps its best cells above the threshold: an untrained model would fill every table.
 
     Args:
         threshold: logit above which a cell is returned.
-        batch_tokens: most padded tokens of one pass.
+        batch_tokens: maximum padded tokens of one forward pass.
         bf16: run under bfloat16 autocast.
 
     Raises:
@@ -79,9 +78,9 @@ def score(
 def batches(
     model: UbertModel, special: Special, examples: Sequence[Example], batch_tokens: int
 ) -> Iterator[Batch]:
-    """Pieces of all examples, longest first, in batches of at most `batch_tokens` padded tokens.
+    """Yield the pieces of all examples in batches of at most `batch_tokens` padded tokens.
 
-    The longest first: where memory doesn't suffice, that shows at once.
+    The longest come first, so that running out of memory shows at once.
     """
     most = model.most_tokens
     every = [
@@ -105,14 +104,16 @@ def batches(
 
 
 def most_categories(model: UbertModel) -> int:
-    """Most categories of a piece: one where training had one, and never saw a second beside it."""
+    """Return the maximum categories of a piece: one if training pieces had one, else `WIDER` times theirs."""
     trained = model.shape.categories_per_piece
     return 1 if trained == 1 else WIDER * trained
 
 
 def _cells(above: cells.Cells, scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
-    """(example, category, start, end) [N, 4] and logit [N] of the cells above the threshold, and of the best cell
-    of each table that may have no answer."""
+    """Return (example, category, start, end) [N, 4] and logit [N] of the cells above the threshold.
+
+    A table with region `NO_ANSWER` always returns its best cell.
+    """
     found = [above]
     if bool((batch.region_T == NO_ANSWER).any()):
         best = cells.top(scores)

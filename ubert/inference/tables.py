@@ -1,4 +1,4 @@
-"""The structure tables of a text with the probability of every cell, to look at."""
+"""The structure tables of a text, with cell probabilities, for visualisation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ubert.inference.predictor import Predictor
 from ubert.objectives import Query
 from ubert.structure.batch import REGIONS, Region
 
-LEAST = 0.005  # probability of a cell that is worth showing
-EVERY = -1e9  # the threshold that every cell is above
+LEAST = 0.005  # minimum probability of a cell to show
+EVERY = -1e9  # a threshold below every logit
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,8 +25,12 @@ class TokenSpan:
 
 @dataclass(slots=True, frozen=True)
 class CategoryTable:
-    """The table of a category. `anchor`: the probability that it holds for the whole text, where it is asked for.
-    `cells`: first token, last token (inclusive) and probability."""
+    """The table of a category.
+
+    Attributes:
+        anchor: probability that the category holds for the whole text; None if its kind has no anchor.
+        cells: first token, last token (inclusive) and probability.
+    """
 
     category: str
     kind: str
@@ -43,7 +47,7 @@ class StructureTables:
 
 
 def structure_tables(predictor: Predictor, query: Query) -> StructureTables:
-    """Score every cell of a query's tables, as far as the first window of its text reaches.
+    """Score every cell of a query's tables, in the first window of its text.
 
     Raises:
         UserError: the model has no structure table, or a category leaves no room for the text.

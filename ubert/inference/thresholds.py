@@ -1,4 +1,4 @@
-"""Thresholds that were fitted on a split of a corpus, one a task, beside the weights: `thresholds.json`."""
+"""`thresholds.json` beside the weights: the threshold of each task, fitted on a split of a corpus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ubert.schema.yaml_file import Strict
 
 FILE = "thresholds.json"
 GRID = tuple(i / 20 for i in range(1, 20))
-"""Probabilities that are tried."""
+"""Probabilities to try."""
 
 
 MEASURES: dict[str, tuple[str, ...]] = {
@@ -23,12 +23,12 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "coref": ("conll_f1",),
     "qa": ("qa_f1",),
 }
-"""Metrics whose mean is the best at a task's threshold. Tasks that aren't here have none: their best category
-holds, however low it is."""
+"""Metrics of each task; its threshold maximises their mean. Tasks that are not listed have no threshold: they
+return their best category at any probability."""
 
 
 class Fitted(Strict):
-    """A threshold (a probability), and the mean of its task's `MEASURES` on the records that it was fitted on."""
+    """A threshold (a probability), and the mean of its task's `MEASURES` (`value`) on the records of the fit."""
 
     threshold: float = Field(gt=0, lt=1)
     value: float
@@ -38,11 +38,11 @@ class Fitted(Strict):
 
 
 class Thresholds(RootModel[dict[str, Fitted]]):
-    """By task."""
+    """Task -> fitted threshold."""
 
 
 def read_thresholds(directory: Path) -> dict[str, Fitted]:
-    """The thresholds of a checkpoint; none where none was fitted.
+    """Read the thresholds of a checkpoint; empty if none was fitted.
 
     Raises:
         UserError: the file is damaged.
@@ -58,5 +58,5 @@ def read_thresholds(directory: Path) -> dict[str, Fitted]:
 
 
 def to_json(thresholds: dict[str, Fitted]) -> str:
-    """What `read_thresholds` reads."""
+    """Serialise thresholds for `read_thresholds`."""
     return Thresholds(thresholds).model_dump_json(indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""Long texts as overlapping windows, and the scores of windows as the scores of their text."""
+"""Split long texts into overlapping windows, and merge the windows' scores."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ubert.encoder.ragged import Ids
 from ubert.objectives import Scored, merge
 from ubert.structure.batch import Region
 
-TARGET_SHARE = 4  # the part of a sequence that a text to be written has, at least
+TARGET_SHARE = 4  # a target gets at least 1/4 of a sequence
 
 
 class Window(NamedTuple):
-    """Tokens [start, stop) of a text, of which the window answers for [first, last): its own part.
+    """Tokens [start, stop) of a text. The window owns [first, last) of them.
 
-    The own parts of a text's windows follow each other without gap or overlap, so each token has one window that
-    answers for it: the one that sees most around it.
+    The owned parts of a text's windows partition its tokens. Each token belongs to the window with the most
+    context around it.
     """
 
     start: int
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 def windows(tokens: int, most: int, overlap: int) -> list[Window]:
-    """Cover `tokens` tokens by as few windows of at most `most` tokens as overlap by `overlap` or more.
+    """Cover `tokens` tokens by the fewest windows of at most `most` tokens that overlap by at least `overlap`.
 
     Raises:
         ValueError: `overlap` is not smaller than `most`.
@@ -48,33 +48,37 @@ def windows(tokens: int, most: int, overlap: int) -> list[Window]:
 
 
 def blocks(tokens: int, most: int) -> list[Window]:
-    """Cut `tokens` tokens into as few blocks of at most `most` tokens as may be, all of about one length."""
+    """Split `tokens` tokens into the fewest blocks of at most `most` tokens, all of about the same length."""
     count = max(1, -(-tokens // most))
     cuts = [i * tokens // count for i in range(count + 1)]
     return [Window(start, stop, start, stop) for start, stop in pairwise(cuts)]
 
 
 def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
-    """The window of at most `most` tokens whose middle is that of a place (first and last token), as far as the
-    text's ends allow; it answers for all that it sees."""
+    """Return the window of at most `most` tokens centred on `place` (first and last token).
+
+    It is shifted to stay within the text, and owns all its tokens.
+    """
     start = max(0, min((place[0] + place[1] + 1 - most) // 2, tokens - most))
     stop = min(tokens, start + most)
     return Window(start, stop, start, stop)
 
 
 def target_room(most: int) -> int:
-    """Tokens that are left to a target, of the `most` tokens of a source with it; a longer one takes more."""
+    """Return the tokens reserved for a target, out of `most` for source and target; a longer one takes more."""
     return most // TARGET_SHARE
 
 
 def pair_room(text: int, most: int) -> int:
-    """Tokens of a second text, of the `most` tokens of a text of so many with it: half, or what is left."""
+    """Return the maximum tokens of a second text: half of `most`, or what a text of `text` tokens leaves."""
     return max(most // 2, most - text, 0)
 
 
 def about(text: Ids, pair: Ids, most: int) -> Window:
-    """The window of at most `most` tokens of a text that another is written from: around the first place where it
-    has the words of its second text, such as an answer; its beginning where it lacks them."""
+    """Return the window of at most `most` tokens of a source for generation.
+
+    It is centred on the first occurrence of the second text, such as an answer, or else begins with the text.
+    """
     size = len(pair)
     if not 0 < size <= len(text):
         return around(len(text), most, (0, 0))
@@ -83,10 +87,10 @@ def about(text: Ids, pair: Ids, most: int) -> Window:
 
 
 def own(window: Window, scored: Scored) -> Scored:
-    """The scores that a window answers for: its anchors, and the cells whose middle token is its own.
+    """Keep the scores that a window owns: its anchors, and the cells whose middle token it owns.
 
-    A mention no longer than the overlap is seen whole by the one window that answers for it, and what is left of
-    a mention at a window's edge is no mention of its own: its middle is the neighbour's.
+    A mention no longer than the overlap lies entirely in the window that owns it. A fragment of a mention at a
+    window's edge is dropped, because the neighbour owns its middle.
     """
     cells = scored.cells
     middle = (cells.start + cells.end) // 2 + window.start
@@ -95,14 +99,14 @@ def own(window: Window, scored: Scored) -> Scored:
 
 
 def whole(parts: Sequence[tuple[Window, Scored]], region: Region, *, best: bool = False) -> Scored:
-    """Scores of a text from those of its windows.
+    """Merge the scores of a text's windows.
 
-    Of each window the cells count that it answers for. Where it has given its best cell alone (`best`), this one
-    counts wherever it lies: the neighbour that answers for it may have given another.
+    Each window contributes the cells that it owns. If windows return only their best cell (`best`), each
+    contributes it wherever it lies, since the owner may have returned another.
 
-    An anchor that stands for the absence of cells (a question without an answer) is the lowest of the windows':
-    a text has no answer when none of its windows has one. An anchor that stands for the text is the mean of the
-    windows', weighted by the tokens that each answers for.
+    An anchor for the absence of cells (a question without an answer) is the minimum over the windows: a text has no
+    answer if none of its windows has one. An anchor for the whole text is the mean over the windows, weighted by
+    their owned tokens.
     """
     merged = merge([(window.start, scored if best else own(window, scored)) for window, scored in parts])
     if region != Region.ANCHOR:
