@@ -1,6 +1,6 @@
 """The spaCy component `ubert`: `nlp.add_pipe("ubert", config={"model": ..., "categories": [...]})`.
 
-spaCy finds it by an entry point of this package, and loads this file when the component is first asked for.
+spaCy finds it by an entry point of this package, and imports this file when the component is first requested.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc, Span
 
 TASKS = ("ner", "classification", "multilabel")
-KEY = "ubert"  # of doc.spans
+KEY = "ubert"  # key in doc.spans
 
 
 class UbertComponent:
-    """Predict the mentions of a document (`doc.spans["ubert"]`; `doc.ents` has those that don't overlap), or its
-    labels (`doc.cats`)."""
+    """Predict the mentions or the labels of a document.
+
+    Mentions go to `doc.spans["ubert"]`, and those that don't overlap also to `doc.ents`. Labels go to `doc.cats`.
+    """
 
     def __init__(self, model: str, task: str, categories: Sequence[str], asked: dict[str, Any]) -> None:
         if task not in TASKS:
@@ -36,7 +38,7 @@ class UbertComponent:
         return found
 
     def pipe(self, docs: Iterable[Doc], batch_size: int = 128) -> Iterator[Doc]:
-        """Annotate documents, a batch of them in one pass. Those without words stay as they are."""
+        """Annotate documents in batches. Documents without words stay unchanged."""
         remaining = iter(docs)
         while batch := list(islice(remaining, batch_size)):
             worded = [doc for doc in batch if doc.text.strip()]
@@ -63,14 +65,14 @@ def _mark(doc: Doc, result: Result) -> None:
 
 
 def _span(doc: Doc, mention: SpanPrediction) -> Span:
-    """The tokens that a mention touches."""
+    """Expand a mention to whole spaCy tokens."""
     span = doc.char_span(mention.start, mention.end, mention.category, alignment_mode="expand")
-    assert span is not None  # which has nothing outside of the text
+    assert span is not None  # offsets of a mention lie within the text
     return span
 
 
 def create(
-    nlp: Any,  # spaCy reads these types
+    nlp: Any,  # spaCy validates settings by these types
     name: str,
     model: str,
     task: str,
@@ -87,7 +89,7 @@ def create(
 
 try:
     from spacy.language import Language as _Language
-except ImportError:  # spaCy alone asks for what follows
+except ImportError:  # only spaCy needs the factory
     pass
 else:
     factory = _Language.factory(

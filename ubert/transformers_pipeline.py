@@ -1,7 +1,7 @@
-"""The functions behind `ubert.pipeline`. Their calls and results have the shape of those of transformers.
+"""The functions behind `ubert.pipeline`, with the arguments and results of the pipelines of transformers.
 
-They don't build on `transformers.Pipeline`. Its classes expect a head of fixed labels, or make a pass for each
-label of each text. Our predictor reads all labels in one pass, for many texts at once.
+They don't subclass `transformers.Pipeline`. Its classes expect a head with fixed labels, or run a forward pass for
+each label of each text. Our predictor scores all labels in one pass, for many texts at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ubert.objectives import LabelPrediction, Overlaps, SpanPrediction
 
 
 class Classified(TypedDict):
-    """A text with all candidate labels, the best first."""
+    """A text with all candidate labels, best first."""
 
     sequence: str
     labels: list[str]
@@ -47,7 +47,7 @@ def classify(
     single = not multi_label and len(labels) > 1
     results = predictor.predict(
         texts,
-        task="multilabel",  # which gives the score of each label, where classification gives the best label alone
+        task="multilabel",  # scores every label, where classification returns only the best
         categories=labels,
         threshold=float_info.min,
         instruction=instruction or INSTRUCTIONS["multilabel" if multi_label else "classification"],
@@ -68,7 +68,7 @@ def extract(
     threshold: float | None = None,
     overlap: Overlaps = "highest",
 ) -> list[Entity] | list[list[Entity]]:
-    """Find the mentions of each text, in its order; see `Predictor.predict` for the settings."""
+    """Find the mentions of each text; see `Predictor.predict` for the settings."""
     results = predictor.predict(
         _texts(inputs),
         task="ner",
@@ -93,15 +93,15 @@ def _texts(given: str | Iterable[str]) -> list[str]:
 
 
 def _labels(given: str | Sequence[str]) -> list[str]:
-    """Labels as a list; transformers takes them in one string with commas, too."""
+    """Return labels as a list; like transformers, accept a comma-separated string."""
     if isinstance(given, str):
         return [label.strip() for label in given.split(",") if label.strip()]
     return listed("candidate_labels", given)
 
 
 def _normalised(scores: Mapping[str, float]) -> dict[str, float]:
-    """The probability of each label given that exactly one holds: its odds, as a share of all odds."""
-    least = float_info.epsilon  # so that no odds are infinite, and not all are zero
+    """Compute the probability of each label, given that exactly one holds: its share of all odds."""
+    least = float_info.epsilon  # avoids infinite odds, and a sum of zero
     odds = {label: max(score, least) / max(1 - score, least) for label, score in scores.items()}
     total = sum(odds.values())
     return {label: each / total for label, each in odds.items()}

@@ -80,7 +80,7 @@ class Uncached:
 
 
 class Cached:
-    """Cache the keys and values of all tokens except [MASK], so that a step encodes only the last token and [MASK].
+    """Cache the keys and values of all tokens except [MASK]; a step encodes only the last token and [MASK].
 
     Sources are padded at their end. Target tokens follow the padding and don't attend to it. Their positions
     continue from the end of their own source.

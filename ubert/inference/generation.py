@@ -64,7 +64,7 @@ def generate(
 
 
 def lexicon(tokenizer: Tokenizer, mask: int) -> Lexicon:
-    """Build the lexicon: [SEP] ends a text, other special tokens are forbidden, n-grams with a pause may repeat."""
+    """Build the lexicon: [SEP] ends a text, other special tokens never occur, n-grams with a pause may repeat."""
     end = tokenizer.special.sep
     pauses = tuple(int(each.ids[0]) for each in tokenizer.encode(PAUSES) if len(each.ids) == 1)
     return Lexicon(end, pauses, tuple(sorted((tokenizer.special_ids | {mask}) - {end})))

@@ -21,8 +21,8 @@ from ubert.structure.structure_table import Scores
 
 MOST_CELLS = 1 << 14  # per table and window; a trained model predicts far fewer
 WIDER = 2
-"""A piece has at most this many times the categories of a training piece. Candidates compare best within one
-piece, and each further piece encodes the text again; but the factor stays small, near the training distribution."""
+"""A piece has at most this many times the categories of a training piece. A larger piece saves encoding the text
+again, and its candidates compare better, but it must stay near what training has seen."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 

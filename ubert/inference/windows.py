@@ -104,9 +104,9 @@ def whole(parts: Sequence[tuple[Window, Scored]], region: Region, *, best: bool 
     Each window contributes the cells that it owns. If windows return only their best cell (`best`), each
     contributes it wherever it lies, since the owner may have returned another.
 
-    An anchor for the absence of cells (a question without an answer) is the minimum over the windows: a text has no
-    answer if none of its windows has one. An anchor for the whole text is the mean over the windows, weighted by
-    their owned tokens.
+    An anchor for the absence of cells (a question without an answer) is the minimum over the windows: a text has
+    no answer if none of its windows has one. An anchor for the whole text is the mean over the windows, weighted
+    by their owned tokens.
     """
     merged = merge([(window.start, scored if best else own(window, scored)) for window, scored in parts])
     if region != Region.ANCHOR:

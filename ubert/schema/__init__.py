@@ -1,1 +1,1 @@
-"""The nouns of the system: record, dataset spec, mixture, recipe, manifest. No torch here."""
+"""The data model: record, dataset spec, mixture, recipe, manifest. It does not import torch."""

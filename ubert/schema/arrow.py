@@ -1,6 +1,6 @@
-"""Records to Arrow columns and back: the only place where the two meet.
+"""Convert records to Arrow columns and back.
 
-Columns are built flat (offsets beside values), several times faster than from nested Python dicts.
+Columns are built flat (offsets and values), several times faster than from nested Python dicts.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.R
 
 
 def _beginning(raw: str) -> str:
-    """A refused row, but for what is too much of it: the source has that, at its path and line."""
+    """Truncate a rejected row to `LONGEST_RAW` characters; its path and line lead to the rest."""
     return raw if len(raw) <= LONGEST_RAW else f"{raw[:LONGEST_RAW]} [... {len(raw):,} characters in all]"
 
 
@@ -102,7 +102,7 @@ def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str)
 
 
 def _evidence(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """A column of what is only shown: of half a surrogate pair, which no file can hold, the escape is written."""
+    """Build a column that is only displayed; lone surrogates, which UTF-8 can't encode, are escaped."""
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
@@ -110,7 +110,7 @@ def _evidence(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
-    """Read rows of `RECORD_SCHEMA` back; the derived columns (key, characters, hashes) may be absent."""
+    """Read rows of `RECORD_SCHEMA`; the derived columns (key, characters, hashes) may be absent."""
     rows = table.drop_columns(["categories"]).to_pylist()
     for row, categories in zip(rows, _shared_categories(table.column("categories")), strict=True):
         yield Record(
@@ -136,7 +136,7 @@ def batch_to_records(table: pa.RecordBatch | pa.Table) -> Iterator[Record]:
 
 
 def _shared_categories(lists: pa.ListArray | pa.ChunkedArray) -> Iterator[tuple[Category, ...]]:
-    """Each row's categories; rows in sequence that have the same ones share one tuple."""
+    """Yield the categories of each row; consecutive rows with equal categories share one tuple."""
     last: pa.Array | None = None
     categories: tuple[Category, ...] = ()
     for row in lists:
@@ -147,14 +147,14 @@ def _shared_categories(lists: pa.ListArray | pa.ChunkedArray) -> Iterator[tuple[
 
 
 def _words(values: list[str]) -> pa.Array:
-    """A dictionary column; mostly its rows share one word."""
+    """Build a dictionary column, fast if all rows share one value."""
     if values and values.count(values[0]) == len(values):
         return pa.DictionaryArray.from_arrays(np.zeros(len(values), np.int32), values[:1])
     return pa.array(values, pa.string()).dictionary_encode()
 
 
 def _strings(values: list[str]) -> pa.Array:
-    """A column of strings; mostly its rows share one."""
+    """Build a column of strings, fast if all rows share one value."""
     if values and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], pa.string()), len(values))
     return pa.array(values, pa.string())
@@ -167,15 +167,15 @@ def _sources(sources: list[Source]) -> pa.StructArray:
 
 
 def _structs(items: Sequence[Any], kind: pa.StructType) -> pa.StructArray:
-    """Structs of msgspec to a struct array, field by field."""
+    """Convert msgspec structs to a struct array, field by field."""
     columns = [pa.array(list(map(attrgetter(f.name), items)), f.type) for f in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 
 def _lists(rows: Sequence[Sequence[Any]], build: Any) -> pa.ListArray:
-    """A list column: offsets beside the column that `build` makes of all rows' items in one."""
+    """Build a list column from offsets and the column that `build` makes of all rows' items."""
     offsets = np.zeros(len(rows) + 1, np.int32)
-    if any(rows):  # most kinds of annotation are in no row
+    if any(rows):  # most kinds of annotation are empty in every row
         np.cumsum(list(map(len, rows)), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), build(list(chain.from_iterable(rows))))
 
@@ -191,8 +191,10 @@ def _events(events: list[Event]) -> pa.StructArray:
 
 
 def _categories(rows: Sequence[tuple[Category, ...]]) -> pa.Array:
-    """Most records of a corpus share one tuple of categories: build each distinct one once, told by its identity
-    because hashing tuples of categories costs more than building their columns."""
+    """Build each distinct tuple of categories once; most records of a corpus share one.
+
+    Tuples are compared by identity, because hashing them costs more than building their columns.
+    """
     distinct = {id(row): row for row in rows}
     if len(distinct) == 1:
         return _repeated(rows[0], len(rows))
@@ -203,11 +205,11 @@ def _categories(rows: Sequence[tuple[Category, ...]]) -> pa.Array:
 
 @lru_cache(maxsize=1)
 def _repeated(categories: tuple[Category, ...], times: int) -> pa.ListArray:
-    """The same column serves one batch after another."""
+    """Build a column that repeats one tuple; consecutive batches share the cached column."""
     lists = _lists([categories], lambda flat: _structs(flat, CATEGORY))
     return lists.take(pa.array(np.zeros(times, np.int32)))
 
 
 def concat(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Batches of one schema as one table, with their dictionaries unified."""
+    """Concatenate batches of one schema into a table with unified dictionaries."""
     return pa.Table.from_batches(list(batches)).unify_dictionaries()

@@ -1,17 +1,19 @@
-"""What every record must satisfy. A record that fails becomes a reject with the reason returned here."""
+"""Check that a record is valid. An invalid record becomes a reject with the reason that is returned here."""
 
 from __future__ import annotations
 
 from ubert.schema.record import Category, Record, Span
 
-LARGEST_VALUE = (2 - 2**-23) * 2.0**127  # of a 32-bit float, as which values are stored
+LARGEST_VALUE = (2 - 2**-23) * 2.0**127  # largest 32-bit float; values are stored as float32
 
 
 def problem(record: Record, shared: tuple[Category, ...] = ()) -> tuple[str, str] | None:
-    """The first thing wrong with `record` as (reason, detail), or None.
+    """Return the first problem of `record` as (reason, detail), or None.
 
-    `reason` is a short phrase to group rejects by; `detail` names the offending value. `shared`: the categories of
-    the spec, which need no look; others come from the row.
+    `reason` is a short phrase to group rejects by; `detail` names the offending value.
+
+    Args:
+        shared: the categories of the spec, which are already checked. Other categories come from the row.
     """
     text, own = record.text, () if record.categories is shared else record.categories
     for side in (text, record.pair, record.target, record.record_id, *[category.name for category in own]):
@@ -28,7 +30,7 @@ def problem(record: Record, shared: tuple[Category, ...] = ()) -> tuple[str, str
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written as UTF-8: whether it holds no half of a surrogate pair."""
+    """Whether a text can be encoded as UTF-8, that is, has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -91,11 +93,11 @@ def _wrong_links(record: Record) -> tuple[str, str] | None:
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text has nothing to be seen: white space, and characters of no width."""
+    """Whether a text has only white space and characters that don't print."""
     return not any(letter.isprintable() and letter != " " for letter in text)
 
 
 def covered(record: Record, span: Span) -> str:
-    """The words that a span covers."""
+    """Return the text of a span."""
     text = record.text if span.side == "text" else record.pair or ""
     return text[span.start : span.end]

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, out of the way while many objects are made that stay."""
+"""Pause Python's cyclic garbage collector while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Collect no cycles in this block.
+    """Disable the garbage collector in this block.
 
-    Importing torch and transformers makes very many objects. The collector reads those again and again, though it
-    can free almost none.
+    Importing torch and transformers creates very many objects. The collector would scan them again and again, and
+    free almost none.
     """
     enabled = gc.isenabled()
     gc.disable()

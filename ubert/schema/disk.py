@@ -1,4 +1,4 @@
-"""What is written is on the disk before anything says that it is there."""
+"""Durable writes: flush data to the disk before anything refers to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def to_disk(path: Path) -> None:
-    """Hold until the disk has the bytes of a file, or the names in a folder."""
+    """Flush a file, or a folder's directory entries, to the disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -16,10 +16,10 @@ def to_disk(path: Path) -> None:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a small file: under its name there is what was there before or all of `content`, even if power fails.
+    """Write a small file atomically: after a power failure it has either its old content or all of the new.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     half = path.with_name(f"{path.name}.half")
     half.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -29,7 +29,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is such a folder; a name that no folder can have is none."""
+    """Whether the path is a folder; False if its name is too long for the file system."""
     try:
         return path.is_dir()
     except OSError:  # too long

@@ -1,9 +1,9 @@
-"""The one error that a user is meant to read."""
+"""The error whose message users read."""
 
 
 class UserError(Exception):
-    """A failure with a cause and a cure, said in one plain sentence.
+    """An error that the user can fix.
 
-    The command line prints it without a traceback and exits 1. Its text says what was got, what was
-    expected, where (file, line, key), and how to cure it.
+    The command line prints its message without a traceback and exits with 1. The message is one sentence: what was
+    wrong, where (file, line, key), what was expected, and how to fix it.
     """

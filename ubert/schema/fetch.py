@@ -1,4 +1,4 @@
-"""Where a dataset's raw files come from: `fetch` in its spec, a list of downloads, each pinned by its content."""
+"""The `fetch` section of a dataset's spec: a list of downloads, each pinned by a hash of its content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from ubert.schema.yaml_file import Strict
 
 SCHEMES = ("http", "https", "s3", "hf", "file")
-FOLDERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")  # archives of many files
+FOLDERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")  # archives of several files
 ARCHIVES = (*FOLDERS, ".gz")
 
 
@@ -49,13 +49,13 @@ class Fetch(Strict):
 
     @property
     def scheme(self) -> str:
-        """`http`, `https`, `s3`, `hf` or `file`."""
+        """The scheme: `http`, `https`, `s3`, `hf` or `file`."""
         scheme, colon, _ = self.url.partition(":")
         return scheme if colon and scheme in SCHEMES else "file"
 
     @property
     def many(self) -> bool:
-        """Whether it brings a folder of files."""
+        """Whether the download is a folder of files."""
         return self.scheme == "hf" or self.folder is not None or self.of_prefix
 
     @property
@@ -65,25 +65,25 @@ class Fetch(Strict):
 
     @property
     def pinned(self) -> bool:
-        """Whether it is known what comes, by its content or by a commit in the address."""
+        """Whether the content is fixed, by its hash or by a commit in the address."""
         return self.blake3 is not None or re.search(r"/[0-9a-f]{40}\b", self.url) is not None
 
     @property
     def source(self) -> str:
-        """What is fetched, without where to: the name of the download in the record of a mirror."""
+        """The download's name in the record of a mirror: what is fetched, without its destination."""
         part, items = self.config or self.folder, self.splits or self.only
         return self.url + (f"#{part}" if part else "") + (f"[{','.join(items)}]" if items else "")
 
     @property
     def name(self) -> str:
-        """Path of the file in the dataset's folder; of many files, of their folder, or empty."""
+        """Path of the file, or of the folder of many files, within the dataset's folder; may be empty."""
         if self.into is not None:
             return self.into
         return "" if self.many else self.file_name
 
     @property
     def file_name(self) -> str:
-        """The end of the address."""
+        """The last component of the address."""
         path = self.url.split("?")[0].split("#")[0] if self.scheme in ("http", "https") else self.url
         return path.rsplit("/", 1)[-1].removeprefix("file:")
 

@@ -1,7 +1,7 @@
-"""Licences: what a text about one amounts to, and what a mixture may ask for.
+"""Classify licences, and check them against a mixture's policy.
 
-A dataset's `licence` is its publisher's wording. Only a wording that is one well-known licence, whole, is classed
-by itself: what has conditions beside it ("MIT, texts withheld") is for the spec to class. This is no legal advice.
+A dataset's `licence` is the text of its publisher. A class is inferred only if that text is exactly one well-known
+licence. If it adds conditions ("MIT, texts withheld"), the spec must state the class. This is no legal advice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, get_args
 LicenceClass = Literal["public-domain", "permissive", "share-alike", "non-commercial", "research-only", "unstated"]
 CLASSES: tuple[LicenceClass, ...] = get_args(LicenceClass)
 
-# Words of a mixture's `licences` that stand for several classes.
+# Names in a mixture's `licences` that stand for several classes.
 POLICIES: dict[str, frozenset[LicenceClass]] = {
     "commercial": frozenset({"public-domain", "permissive", "share-alike"}),
 }
@@ -42,8 +42,11 @@ _SPOKEN = {
 
 
 def licence_class(text: str) -> LicenceClass | None:
-    """The class of a licence by its wording: an SPDX identifier or a usual phrase, whatever its case and hyphens,
-    with no more beside it than the name of the file that says so. None: not one that is known."""
+    """Infer the class of a licence from its text; None if the text is not a known licence.
+
+    The text is an SPDX identifier or a usual phrase, in any case and with any hyphens. It may name the file that
+    states the licence in parentheses at its end.
+    """
     words = re.sub(r"\((licen[cs]e|readme)[^()]*\)$", "", text.strip().casefold())
     words = " ".join(re.sub(r"[\s_\-]+", " ", words).split())
     if words.startswith("creative commons"):
@@ -54,5 +57,5 @@ def licence_class(text: str) -> LicenceClass | None:
 
 
 def meets(licence: str, kind: LicenceClass, policy: list[str]) -> bool:
-    """Whether a licence is among `policy`: words of `POLICIES`, classes, and licences in their own wording."""
+    """Whether a licence matches `policy`: names of `POLICIES`, classes, or literal licence texts."""
     return any(kind in POLICIES.get(word, {word}) or word == licence for word in policy)

@@ -1,4 +1,4 @@
-"""Manifests: what lies in a directory of the store, and from what it was made. Written last, as JSON."""
+"""Manifests: the content of a directory of the store, and its inputs. They are written last, as JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from ubert.schema.record import SCHEMA_VERSION, Split, Task
 from ubert.schema.yaml_file import Strict, validate
 
 MANIFEST = "manifest.json"
-FILES = "files.parquet"  # of a corpus: its source files, of which there may be as many as records
-ATTEMPT = "attempt.json"  # the manifest of a corpus that was not published, as too many rows were refused
+FILES = "files.parquet"  # source files of a corpus; there may be as many as records
+ATTEMPT = "attempt.json"  # manifest of a corpus that was not published, because too many rows were rejected
 
 
 def fingerprint(*parts: Any) -> str:
-    """16 hex digits of the content of `parts` (anything JSON can hold)."""
+    """Hash `parts` (any JSON values) to 16 hex digits."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return blake3(text.encode()).hexdigest(16 // 2)
 
 
 class Manifest(Strict):
-    """What all manifests share. `created` is UTC, ISO 8601: the newest of one name is the current one."""
+    """Base of all manifests.
+
+    Attributes:
+        created: UTC, ISO 8601. The newest manifest of a name is the current one.
+    """
 
     name: str
     fingerprint: str
@@ -35,8 +39,11 @@ class Manifest(Strict):
 
 
 class SplitCounts(Strict):
-    """What the source files of a split come to: records = kept + rejected. `warnings` counts what looks wrong in
-    the records that were kept."""
+    """Totals over the source files of a split: records = kept + rejected.
+
+    Attributes:
+        warnings: warning -> number of occurrences in the kept records.
+    """
 
     split: Split
     files: int
@@ -48,7 +55,7 @@ class SplitCounts(Strict):
 
 
 class CorpusManifest(Manifest):
-    """`corpora/<name>/<fingerprint>/manifest.json`; beside it lie the `parts` and `FILES`."""
+    """`corpora/<name>/<fingerprint>/manifest.json`, beside the `parts` and `FILES`."""
 
     task: Task
     language: str
@@ -57,7 +64,7 @@ class CorpusManifest(Manifest):
     dataset: str = ""  # the folder of its raw files
     twins: list[str] = Field(default_factory=list)  # datasets with the same texts
     upstream: str | None
-    # Kinds of category that were taken from the data: each label, and how often it occurs.
+    # Kind of category that was read from the data -> label -> number of occurrences.
     from_data: dict[str, dict[str, int]] = Field(default_factory=dict)
     splits: list[SplitCounts]
     parts: list[str]
@@ -66,7 +73,7 @@ class CorpusManifest(Manifest):
 
 
 class DrawnCategory(Strict):
-    """Of a balanced source: the `records` whose rarest category this is, and the draws from them."""
+    """A category of a balanced source: the `records` whose rarest category it is, and the draws from them."""
 
     category: str
     records: int
@@ -74,14 +81,21 @@ class DrawnCategory(Strict):
 
 
 class RealisedSource(Strict):
-    """What a mixture took from one source.
+    """What a mixture drew from one source.
 
-    Of the records that matched (`available`) four kinds are not drawn: those that are in an evaluation split too
-    (`dropped_leaks`), those that another record of the mixture repeats (`dropped_duplicates`), those with a text
-    of a held-out corpus (`dropped_held_out`), and those whose annotations are suspect (`dropped_suspects`).
-    `records` are distinct ones, `draws` count their copies, phase by phase in `phases`; `epochs` are draws by
-    records that may be drawn. `characters` are those of all draws, and `tokens` an estimate of theirs from the
-    source's first texts."""
+    Attributes:
+        available: records that match the source.
+        dropped_leaks: records that are also in an evaluation split.
+        dropped_duplicates: records that another record of the mixture repeats.
+        dropped_held_out: records with a text of a held-out corpus.
+        dropped_suspects: records whose annotations are suspect.
+        records: distinct records that were drawn.
+        draws: drawn records, copies included.
+        epochs: draws per record that may be drawn.
+        characters: characters of all draws.
+        tokens: tokens of all draws, estimated from the source's first texts.
+        phases: draws of each phase.
+    """
 
     corpus: str
     split: Split
@@ -101,8 +115,12 @@ class RealisedSource(Strict):
 
 
 class MixtureManifest(Manifest):
-    """`mixtures/<name>/<fingerprint>/manifest.json`. `encoder`: whose tokens were counted; `held_out`: the corpora
-    whose texts it leaves out, name -> fingerprint."""
+    """`mixtures/<name>/<fingerprint>/manifest.json`.
+
+    Attributes:
+        encoder: encoder whose tokenizer counted the tokens.
+        held_out: corpora whose texts are excluded, name -> fingerprint.
+    """
 
     sql: str
     encoder: str | None = None
@@ -111,7 +129,7 @@ class MixtureManifest(Manifest):
 
     @property
     def dropped(self) -> int:
-        """Records that match and are not drawn; they are in `dropped.parquet`, each with its reason."""
+        """Number of records that match but are dropped; `dropped.parquet` lists them with the reason."""
         return sum(
             source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out + source.dropped_suspects
             for source in self.sources
@@ -119,13 +137,18 @@ class MixtureManifest(Manifest):
 
     @property
     def phases(self) -> int:
-        """How many phases an epoch has."""
+        """Number of phases of an epoch."""
         return len(self.sources[0].phases)
 
 
 class AuditManifest(Manifest):
-    """`audits/<name>/<fingerprint>/manifest.json`: what was found among `corpora` (name -> fingerprint),
-    with which `parameters`; `counts` of what was compared and found."""
+    """`audits/<name>/<fingerprint>/manifest.json`.
+
+    Attributes:
+        corpora: audited corpora, name -> fingerprint.
+        parameters: settings of the audit.
+        counts: numbers of compared items and of findings.
+    """
 
     corpora: dict[str, str]
     parameters: dict[str, str | int | float | list[str]]
@@ -133,13 +156,20 @@ class AuditManifest(Manifest):
 
 
 class Alignment(Strict):
-    """What became of the texts and spans of the records of one corpus that are drawn.
+    """How the texts and spans of one corpus's drawn records map to tokens.
 
-    rows: windows included; tokens: of text and pair in all rows; cut: records of which a part of the text or the
-    pair is in no row. exact: token boundaries are the span's; widened: the tokens cover more than the span;
-    narrowed: the span's ends are characters of no token, such as white space; lost: by reason. spans = exact +
-    widened + narrowed + lost. links: relations, arguments of events, and next mentions of a cluster; lost_links:
-    those of which no row holds both ends, by reason.
+    spans = exact + widened + narrowed + lost.
+
+    Attributes:
+        rows: rows, windows included.
+        tokens: tokens of text and pair in all rows.
+        cut: records that have a part of the text or the pair in no row.
+        exact: spans with the same boundaries as their tokens.
+        widened: spans whose tokens cover more than the span.
+        narrowed: spans that begin or end with characters of no token, such as white space.
+        lost: reason -> spans.
+        links: relations, arguments of events, and next mentions of a cluster.
+        lost_links: reason -> links whose ends are together in no row.
     """
 
     corpus: str
@@ -157,7 +187,7 @@ class Alignment(Strict):
 
 
 class ShardFile(Strict):
-    """One file of a shard set; `rows` and `tokens` of a shard are also those that the mixture doesn't draw."""
+    """One file of a shard set. `rows` and `tokens` of a shard include rows that the mixture doesn't draw."""
 
     path: str
     rows: int
@@ -168,9 +198,12 @@ class ShardFile(Strict):
 class ShardManifest(Manifest):
     """`shards/<mixture>/<fingerprint>/manifest.json`.
 
-    `tokenizer` is the hash of the tokenizer; `phases` is the number of phases; `sources` are the splits that the
-    mixture drew from (corpus/split); `cut_categories` counts the category names, questions and instructions that
-    were cut."""
+    Attributes:
+        tokenizer: hash of the tokenizer.
+        phases: number of phases.
+        sources: splits that the mixture drew from (corpus/split).
+        cut_categories: number of category names, questions and instructions that were truncated.
+    """
 
     mixture: str
     mixture_fingerprint: str
@@ -188,8 +221,14 @@ class ShardManifest(Manifest):
 
 
 class Ancestor(Strict):
-    """A checkpoint that a run began with: its run, its step, the blake3 of its weights, and the splits that it was
-    trained on (corpus/split)."""
+    """A checkpoint that a run started from.
+
+    Attributes:
+        run: name of its run.
+        step: its step.
+        weights: blake3 of its weights.
+        sources: splits that it was trained on (corpus/split).
+    """
 
     run: str
     step: int
@@ -198,9 +237,15 @@ class Ancestor(Strict):
 
 
 class RunManifest(Manifest):
-    """`runs/<name>/manifest.json`: a finished run. `fingerprint` is of recipe, shards and ancestors; `checkpoint`
-    is relative to the run, as is `best`, where the recipe keeps one; `loss` is that of the last step; `seconds`
-    were spent in steps; `ancestry`: the chain of runs that gave it its weights, the oldest first."""
+    """`runs/<name>/manifest.json` of a finished run. Its `fingerprint` is of recipe, shards and ancestors.
+
+    Attributes:
+        seconds: time spent in training steps.
+        loss: loss of the last step.
+        checkpoint: path relative to the run.
+        best: path of the best checkpoint relative to the run, if the recipe keeps one.
+        ancestry: the runs that its initial weights come from, oldest first.
+    """
 
     recipe: str
     shards: str
@@ -214,7 +259,7 @@ class RunManifest(Manifest):
 
 
 class Folder(Protocol):
-    """Where a manifest lies: a `Path`, or what has as much of it."""
+    """The folder of a manifest: a `Path`, or an object with these members."""
 
     @property
     def name(self) -> str: ...
@@ -234,15 +279,15 @@ AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
 class OtherVersionError(UserError):
-    """A manifest of another schema version."""
+    """The manifest has another schema version."""
 
 
 def read_manifest(model: type[AnyManifest], directory: Folder, file: str = MANIFEST) -> AnyManifest:
     """Read the manifest of a directory.
 
     Raises:
-        OtherVersionError: it is of another schema version.
-        UserError: there is none, it is not JSON, or a key is wrong.
+        OtherVersionError: the manifest has another schema version.
+        UserError: there is no manifest, it is not JSON, or a key is wrong.
     """
     path = directory / file
     try:

@@ -1,4 +1,4 @@
-"""Names of corpora, mixtures, shards, audits, datasets and runs: each is a folder, and can be nothing else."""
+"""Validate names of corpora, mixtures, shards, audits, datasets and runs, each of which becomes a folder name."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from ubert.schema.errors import UserError
 from ubert.schema.spec import NAME
 
-LONGEST = 200  # characters; a folder's name may have 255 bytes
+LONGEST = 200  # characters; file systems allow 255 bytes
 
 
 def is_name(given: str) -> bool:
-    """Whether something may be called so."""
+    """Whether a string is a valid name."""
     return len(given) <= LONGEST and re.fullmatch(NAME, given) is not None
 
 
 def checked_name(what: str, given: str) -> str:
-    """A name that is joined to a path.
+    """Return a name that is safe to join to a path.
 
     Raises:
-        UserError: it is none.
+        UserError: the name is invalid.
     """
     if not is_name(given):
         shown = given if len(given) <= LONGEST else f"{given[:LONGEST]}..."

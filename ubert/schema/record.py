@@ -1,10 +1,10 @@
-"""One labelled text: the record that every dataset becomes, and its Arrow schema.
+"""The record, one labelled text, into which every dataset is converted, and its Arrow schema.
 
-Offsets are half-open [start, end) in Unicode code points of `text`, or of `pair` where `side` says so.
-Nothing is normalised away: `text` is the source's text.
+Offsets are half-open [start, end) in Unicode code points of `text`, or of `pair` if `side` is "pair".
+`text` is the source's text without any normalisation.
 
-Rows of a corpus are made by the million: msgspec's structs are made several times faster than dataclasses, and
-`gc=False` keeps them from the collector, for they hold no cycles.
+A corpus has millions of records. msgspec structs are created several times faster than dataclasses, and `gc=False`
+hides them from the garbage collector, which is safe because they hold no cycles.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class Category(Struct, frozen=True, gc=False):
-    """A candidate category, in natural words. `head`, `tail`: the entity types that a relation joins;
-    `event`: the event type that a role belongs to."""
+    """A candidate category, in natural words.
+
+    Attributes:
+        head: entity type of a relation's head.
+        tail: entity type of a relation's tail.
+        event: event type that a role belongs to.
+    """
 
     name: str
     kind: Kind
@@ -43,8 +48,13 @@ class Category(Struct, frozen=True, gc=False):
 
 
 class Span(Struct, gc=False):
-    """A mention. `category` indexes the record's categories; `group` joins the fragments of a discontinuous
-    mention, or the mentions of one cluster; `kb_id` is what the source calls it in a knowledge base."""
+    """A mention, or a fragment of one.
+
+    Attributes:
+        category: index into the record's categories.
+        group: shared by the fragments of a discontinuous mention, or by the mentions of a cluster.
+        kb_id: the mention's identifier in a knowledge base, as the source has it.
+    """
 
     start: int
     end: int
@@ -55,7 +65,7 @@ class Span(Struct, gc=False):
 
 
 class Relation(Struct, gc=False):
-    """`head` and `tail` index the record's spans, `category` its categories."""
+    """A relation. `head` and `tail` index the record's spans, `category` its categories."""
 
     head: int
     tail: int
@@ -63,7 +73,10 @@ class Relation(Struct, gc=False):
 
 
 class Argument(Struct, gc=False):
-    """`role` indexes the record's categories; exactly one of `span` and `event` (another event) is set."""
+    """An argument of an event. `role` indexes the record's categories.
+
+    Exactly one of `span` and `event` (another event) is set.
+    """
 
     role: int
     span: int | None = None
@@ -71,7 +84,7 @@ class Argument(Struct, gc=False):
 
 
 class Event(Struct, gc=False):
-    """`category` indexes the record's categories, `trigger` its spans."""
+    """An event. `category` indexes the record's categories, `trigger` its spans."""
 
     category: int
     trigger: int | None = None
@@ -79,8 +92,13 @@ class Event(Struct, gc=False):
 
 
 class Source(Struct, frozen=True, gc=False):
-    """Where a record came from: path relative to the dataset's folder, first line (1-based), and the
-    hex blake3 of the file, of the group of files, or of the range of a large file that it was read from."""
+    """The origin of a record.
+
+    Attributes:
+        path: relative to the dataset's folder.
+        line: first line, 1-based.
+        sha: hex blake3 of the file, group of files, or range of a large file that the record was read from.
+    """
 
     path: str
     line: int
@@ -88,8 +106,13 @@ class Source(Struct, frozen=True, gc=False):
 
 
 class Record(Struct, gc=False):
-    """One row of a corpus. `labels` are the positive categories of a classification; `value` a regression
-    target; `target` a text to generate."""
+    """One row of a corpus.
+
+    Attributes:
+        labels: positive categories of a classification, as indices.
+        value: target of a regression.
+        target: text to generate.
+    """
 
     record_id: str
     corpus: str
@@ -114,21 +137,21 @@ _PLAIN = bytes.maketrans(ascii_uppercase.encode() + _SPACES, ascii_lowercase.enc
 
 
 def normal_form(text: str) -> str:
-    """The text without what makes no other text of it: case, width, and how much white space there is."""
-    if text.isascii():  # most English: the same in a seventh of the time
+    """Normalise case, character width (NFKC) and white space, to compare texts."""
+    if text.isascii():  # same result, seven times faster for most English
         plain = text.encode().translate(_PLAIN)
         return (b" ".join(plain.split()) if b"  " in plain else plain.strip()).decode()
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def content_hash(text: str, pair: str | None) -> bytes:
-    """16 bytes that are equal for texts of one normal form: for duplicates."""
+    """Hash a text and its pair to 16 bytes, equal for equal normal forms, to find duplicates."""
     normal = normal_form(text) if pair is None else f"{normal_form(text)}\x1f{normal_form(pair)}"
     return xxhash.xxh3_128_digest(normal.encode("utf-8", "surrogatepass"))
 
 
 def sampling_key(record_id: str) -> int:
-    """A stable unsigned 64-bit key of a record, by which mixtures draw."""
+    """Return a record's stable unsigned 64-bit key, by which mixtures draw."""
     return xxhash.xxh3_64_intdigest(record_id.encode())
 
 
@@ -150,7 +173,7 @@ SPAN = pa.struct(
         pa.field("category", pa.int32()),
         pa.field("side", pa.string(), nullable=False),
         pa.field("group", pa.int32()),
-        pa.field("kb_id", pa.string()),  # absent from older stores, which are read as if it were null
+        pa.field("kb_id", pa.string()),  # absent from older stores, and read as null
     ]
 )
 RELATION = pa.struct(
@@ -203,7 +226,7 @@ RECORD_SCHEMA = pa.schema(
         pa.field("source", SOURCE, nullable=False),
         pa.field("characters", pa.int32(), nullable=False),  # of text and pair
         pa.field("content_hash", pa.binary(16), nullable=False),
-        pa.field("text_hash", pa.binary(16)),  # of the text alone, where there is a pair
+        pa.field("text_hash", pa.binary(16)),  # hash of the text without its pair; null if there is no pair
     ],
     metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
 )
@@ -221,7 +244,7 @@ REJECT_SCHEMA = pa.schema(
     metadata={b"ubert.schema_version": str(SCHEMA_VERSION).encode()},
 )
 
-FILE_SCHEMA = pa.schema(  # source files, of which one is what is read together; records = kept + rejected
+FILE_SCHEMA = pa.schema(  # one row per source file, or group of files read together; records = kept + rejected
     [
         pa.field("corpus", _WORD, nullable=False),
         pa.field("split", _WORD, nullable=False),
@@ -237,12 +260,17 @@ FILE_SCHEMA = pa.schema(  # source files, of which one is what is read together;
 )
 
 
-LONGEST_RAW = 16_384  # characters of a refused row that are kept
+LONGEST_RAW = 16_384  # characters of a rejected row that the store keeps
 
 
 class Reject(Struct, frozen=True, gc=False):
-    """A raw row that was refused. `reason` is a short phrase to group by; `detail` says it in full, with the
-    offending value; `raw` is the row as it was read, of which the store keeps `LONGEST_RAW` characters."""
+    """A raw row that was rejected.
+
+    Attributes:
+        reason: short phrase to group rejects by.
+        detail: the full reason, with the offending value.
+        raw: the row as it was read; the store keeps its first `LONGEST_RAW` characters.
+    """
 
     path: str
     line: int
@@ -271,9 +299,14 @@ MISMATCH_SCHEMA = pa.schema(
 
 
 class Mismatch(Struct, frozen=True, gc=False):
-    """A mention that was not where its row says, or whose row does not say where it is and has it several times or
-    never. `kind`: mention, trigger, argument, ...; `there`: the text at its offsets; `places`: how often its words
-    are in the text; `found`: where it was put, None where it could not be."""
+    """A mention whose text differs from the text at its offsets, or that has no offsets and no unique match.
+
+    Attributes:
+        kind: mention, trigger, argument, ...
+        there: text at the given offsets.
+        places: number of occurrences of the mention's words in the text.
+        found: start that the mention was moved to; None if it could not be placed.
+    """
 
     kind: str
     mention: str
@@ -285,7 +318,7 @@ class Mismatch(Struct, frozen=True, gc=False):
 
 
 class Misplaced(Struct, frozen=True, gc=False):
-    """A mismatch and its row."""
+    """A mismatch and the row that it occurs in."""
 
     path: str
     line: int

@@ -1,5 +1,4 @@
-"""Parts of a dataset's spec that are rules: which rows and annotations are taken, how fields are cleaned, and how
-names are made of labels."""
+"""Rules in a dataset's spec: filters of rows and annotations, cleaning of fields, and names of labels."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def listed(given: Any) -> Any:
-    """One thing, where several may be given, as a list of it."""
+    """Wrap a single string or object in a list."""
     return [given] if isinstance(given, str | dict) else given
 
 
@@ -79,7 +78,7 @@ class NameRules(Strict):
     lower: bool = False
 
     def name(self, label: str) -> str:
-        """The name of a label."""
+        """Apply the rules to a label."""
         for old, new in self.replace.items():
             label = label.replace(old, new)
         if self.split_camel_case:

@@ -1,4 +1,4 @@
-"""Strict YAML files: every error of a wrong file is listed, each with the file and the key path."""
+"""Read and validate YAML files strictly, and report every error with the file and the key path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ubert.schema.errors import UserError
 
 
 class Strict(BaseModel):
-    """Base of everything read from YAML or JSON: an unknown key is an error, values don't change."""
+    """Base of all models read from YAML or JSON: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,14 +26,17 @@ def _inside(path: str) -> str:
     return path
 
 
-InsidePath = Annotated[str, AfterValidator(_inside)]  # that no spec leads out of the folder of its raw files
+InsidePath = Annotated[str, AfterValidator(_inside)]  # keeps a spec inside the folder of its raw files
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe tags only; a key given twice is an error, where YAML itself would keep the last; so are aliases, a few
-    lines of which can stand for more than any memory holds, and values that are not what they look like."""
+    """A loader that accepts only safe tags, and rejects more than PyYAML does.
+
+    Duplicate keys are errors, where PyYAML keeps the last. Aliases are errors, because a few lines of them can
+    expand beyond any memory. Values that can't be converted to the type they look like are errors, too.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -46,8 +49,8 @@ class _Loader(yaml.SafeLoader):
         try:
             value = super().construct_object(node, deep)
             if isinstance(value, int) and value.bit_length() > 64:
-                raise ValueError("more digits than are read")  # and than could be written
-        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # as the loader has them
+                raise ValueError("more digits than are read")
+        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # PyYAML raises any of these
             kind = node.tag.rpartition(":")[2]
             problem = f"{shortened(node.value)} cannot be read as {kind} ({error}); put text in quotes"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
@@ -66,7 +69,7 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file (safe tags only).
 
     Raises:
-        UserError: the file is missing, is not UTF-8, or is not YAML (with its line).
+        UserError: the file is missing, not UTF-8, or not YAML; the message has the line.
     """
     try:
         return _Loader(path.read_text(encoding="utf-8")).get_single_data()
@@ -91,12 +94,12 @@ def validate(model: type[Model], content: Any, path: Path | str) -> Model:
 
 
 def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = ()) -> list[str]:
-    """One sentence for each error: file, key path, what is wrong, what was got."""
+    """Return one sentence per error: file, key path, what is wrong, and the value."""
     lines = []
     for item in error.errors(include_url=False):
         place = [str(part) for part in item["loc"]]
         if place[-1:] == ["[key]"] and not isinstance(item["input"], str):
-            place[-2] = shortened(item["input"])  # a key that is not text, which pydantic writes as a number
+            place[-2] = shortened(item["input"])  # pydantic shows a key that is not a string as an index
         key = ".".join([*prefix, *place]) or "(whole file)"
         if item["type"] == "extra_forbidden":
             lines.append(f"{path}: {key}: unknown key; remove it or correct its name")
@@ -109,12 +112,16 @@ def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = 
 
 
 def load(model: type[Model], path: Path) -> Model:
-    """Read and check a YAML file. Raises `UserError` with every error in it."""
+    """Read and validate a YAML file.
+
+    Raises:
+        UserError: the file is invalid; the message lists every error.
+    """
     return validate(model, read_yaml(path), path)
 
 
 def _cure(value: bool | float | date | None) -> str:
-    """How to write what YAML reads as something else than text."""
+    """Explain how to write a value that YAML does not read as a string."""
     if isinstance(value, bool):
         return "quote it: YAML reads yes, no, on and off without quotes as true or false"
     if value is None:
@@ -123,7 +130,7 @@ def _cure(value: bool | float | date | None) -> str:
 
 
 def shortened(value: Any) -> str:
-    """A value as it is shown in a sentence: a string in quotes, any other as JSON writes it."""
+    """Format a value for an error message, truncated: strings in quotes, other values as JSON."""
     text = _written(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -135,4 +142,4 @@ def _written(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
         return reprlib.repr(value)
-    return text.encode("utf-8", "backslashreplace").decode()  # of half a surrogate pair the escape
+    return text.encode("utf-8", "backslashreplace").decode()  # escape lone surrogates
