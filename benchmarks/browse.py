@@ -1,16 +1,15 @@
 """Pages of `ubert browse` over a corpus of a million records, against the same rows by SQL alone.
 
-Ours is a request to the app, to the last byte of its page. Theirs is the rows of the same page by
-`SELECT * FROM records ... LIMIT 21 OFFSET n`, without a page. The corpus has ten parts with row groups of 10,000
-records, as ingest writes them. A text has 24 words, and a record three mentions. The searched word is in one
-record, at 95 % of the corpus.
+Ours is a request to the app, timed to the last byte of its page. Theirs reads the rows of the same page by
+`SELECT * FROM records ... LIMIT 21 OFFSET n`, and renders nothing. The corpus has ten parts with row groups of
+10,000 records, as ingest writes them. A text has 24 words, and a record three mentions. The search term occurs in
+one record, at 95 % of the corpus.
 
 Expected: the first, the middle and the last page take the same time, a few hundredths of a second, because each
-reads one row group. SQL reads all columns up to the page, so it is slower the further the page is. A search reads
-the texts alone up to its last match, which takes most of a second on one core. No page takes a second on an idle
-machine.
+reads one row group. SQL reads all columns up to the page, so later pages are slower. A search reads only the texts
+up to its last match, which takes most of a second on one core. No page takes a second on an idle machine.
 
-Processor seconds are those of all threads together: on a busy machine they say more than the clock does.
+Processor seconds are the sum over all threads. On a busy machine they are more reliable than the clock.
 
     python benchmarks/browse.py [--quick] [--records 1000000]
 """
@@ -46,7 +45,7 @@ CATEGORIES = tuple(Category(name, "entity") for name in ("person", "place", "org
 
 
 def write(root: Path, size: int) -> None:
-    """Write the corpus: nine tenths are for training."""
+    """Write the corpus; nine tenths of it are training records."""
     store, rng, trained = Store(root), random.Random(0), size * 9 // 10
     manifest = CorpusManifest(
         name=NAME,
@@ -93,7 +92,7 @@ def _counts(split: Split, kept: int) -> SplitCounts:
 
 
 def timed(work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds by the clock, and of the processor."""
+    """Return wall-clock seconds and processor seconds."""
     clock, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - clock, time.process_time() - processor
@@ -129,7 +128,7 @@ def main() -> None:
                 def theirs(statement: str = statement) -> None:
                     sql(root, statement, [NAME])
 
-                # One side after the other: Arrow's threads read ahead for a while when SQL has all of its rows.
+                # Not interleaved: Arrow's threads still read ahead for a while after SQL has all of its rows.
                 times = [[timed(work) for _ in range(n + 1)][1:] for work in (ours, theirs)]
                 time.sleep(PAUSE)
                 for unit, clock in (("s", 0), ("processor s", 1)):

@@ -1,9 +1,9 @@
-"""How long training waits for a checkpoint: ours, which a thread writes, against one that is written at once.
+"""How long training waits for a checkpoint: ours, written by a thread, against a synchronous write.
 
-The model is a pretrained MiniLM with its structure table and the state of AdamW, about 270 MB. Both sides make the
-same files, hashed and held until the disk has them. Ours waits for the copy in memory alone; between two saves
-there is time to write, as there is in training. `a step, while one is written`: products of matrices on a thread,
-while a checkpoint is written, and while none is.
+The model is a pretrained MiniLM with its structure table and the state of AdamW, about 270 MB. Both sides write
+the same files, hash them and flush them to the disk. Ours waits only for the copy in memory; the interval between
+saves is long enough to write, as in training. `a step, while one is written` times matrix products on a thread,
+with and without a checkpoint being written.
 
     python benchmarks/checkpoint.py [--quick]
 """
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def multiply() -> None:
-    """About as much computing as a small step."""
+    """Compute about as much as a small training step."""
     matrix = torch.ones(1024, 1024)
     for _ in range(10):
         matrix @ matrix

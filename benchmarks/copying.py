@@ -1,8 +1,7 @@
-"""Texts that a checkpoint writes (ours), against words that are copied from their sources (theirs).
+"""Texts that a checkpoint generates (ours), against words copied from their sources (theirs).
 
-Theirs is the sentence of the source that has the record's second text, such as an answer; of a record without one
-the first sentence. It is copied whole, or so many of its first words; of these copies the best one counts, for
-each metric by itself.
+Theirs copies the source sentence with the record's second text, such as an answer, or else the first sentence.
+It copies the whole sentence, or its first 8 to 20 words. For each metric, the best of these variants counts.
 
     python benchmarks/copying.py questions --corpus squad2_questions --split validation --limit 300 --root store
         [--beams 1]
@@ -28,18 +27,18 @@ from ubert.inference.beam import Search
 from ubert.objectives import WrittenPrediction
 from ubert.schema.record import Record
 
-WORDS = (8, 10, 12, 15, 20)  # that are copied
+WORDS = (8, 10, 12, 15, 20)  # numbers of copied words
 _END = re.compile(r"(?<=[.!?])\s+")
 
 
 def sentence(record: Record) -> str:
-    """The first one that has the record's second text, else the first."""
+    """Return the first sentence that contains the record's second text, else the first sentence."""
     sentences = _END.split(record.text.strip())
     return next((each for each in sentences if record.pair and record.pair in each), sentences[0])
 
 
 def copied(words: int | None, record: Record) -> str:
-    """The first words of the sentence, or all."""
+    """Copy the first `words` words of the sentence, or all for None."""
     return " ".join(sentence(record).split()[:words])
 
 

@@ -1,4 +1,4 @@
-"""A metric of runs by their steps, as a picture, from what their logs keep of `evaluate_every`.
+"""Plot a metric of runs over their steps, from the evaluations (`evaluate_every`) in their logs.
 
     python benchmarks/curve.py running_text --metric running_text_wikitext2/validation/perplexity \
         --out docs/perplexity.svg [--root store]
@@ -17,10 +17,10 @@ from ubert.training import log
 
 
 def points(run: Path, metric: str) -> list[tuple[int, float]]:
-    """Steps and what was measured after them.
+    """Read pairs of step and metric from a run's log.
 
     Raises:
-        UserError: nothing was.
+        UserError: the log has no such metric.
     """
     rows, _ = log.read(run)
     found = [(row.step, row.metrics[metric]) for row in rows if row.metrics and metric in row.metrics]

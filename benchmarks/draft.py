@@ -1,8 +1,8 @@
 """Drafted specs against committed ones: `pipelines.drafting` over the datasets of the mirror.
 
-Ours is the spec that `ubert draft` writes, given the files that committed specs read and nothing else; theirs is
-the committed spec, written by hand. A case is one set of files, whatever tasks the committed specs make of it; a
-draft is right in a part where it agrees with any of them, over the rows of a sample:
+Ours is the spec that `ubert draft` writes, given only the files that committed specs read. Theirs is the committed
+spec, written by hand. A case is one set of files, whatever tasks the committed specs make of it. A part of a draft
+is right if it agrees with any of these specs over a sample of rows:
 
     ingests   readers and mapper refuse no more rows than the spec's `error_budget`
     format    the format is the same, or one that gives the same rows
@@ -11,7 +11,8 @@ draft is right in a part where it agrees with any of them, over the rows of a sa
     labels    task and annotations are equal, but for the names of categories, which must correspond one to one or
               many to one
 
-A dataset counts as one, as the share of its cases. No Ray; all rows of a file are read.
+Each dataset has the same weight: the share of its cases that are right. The benchmark runs without Ray, and reads
+all rows of a file.
 
     python benchmarks/draft.py [--quick] [--data DIR] [--only NAME...] [--failures]
 """
@@ -37,13 +38,13 @@ from ubert.schema.record import Record
 from ubert.schema.spec import DatasetSpec
 
 PARTS = ("ingests", "format", "splits", "text", "labels")
-FILES, ROWS = 40, 300  # of an entry, and of a file, which are compared
-ALIKE = {"jsonl", "json_stream", "json"}  # where the rows are the same
-Key = tuple[str, str]  # path, and place in it
+FILES, ROWS = 40, 300  # compared files per entry, and rows per file
+ALIKE = {"jsonl", "json_stream", "json"}  # interchangeable if the rows are the same
+Key = tuple[str, str]  # path, and location within the file
 
 
 class Result(NamedTuple):
-    """What is right of a draft, the second-best candidates' included in `among`, and why the rest isn't."""
+    """The parts of a draft that are right (in `among`, with second-best candidates), and why others are wrong."""
 
     dataset: str
     specs: list[str]
@@ -53,7 +54,7 @@ class Result(NamedTuple):
 
 
 def main() -> None:
-    """Draft, compare, and print a JSON object a line."""
+    """Draft, compare, and print one JSON object per line."""
     given = _arguments()
     folder = specs_folder(None)
     cases = _cases(folder, given.data, given.only)
@@ -81,7 +82,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _cases(folder: Path, data: Path, only: list[str] | None) -> dict[frozenset[str], list[DatasetSpec]]:
-    """Specs by the files that they read."""
+    """Group specs by the files that they read."""
     cases: defaultdict[frozenset[str], list[DatasetSpec]] = defaultdict(list)
     for name in dataset_names(folder):
         spec = dataset_spec(name, folder)
@@ -91,7 +92,7 @@ def _cases(folder: Path, data: Path, only: list[str] | None) -> dict[frozenset[s
 
 
 def _files(spec: DatasetSpec, folder: Path) -> Iterator[str]:
-    """The files that a user would name: those of the spec, and their companions."""
+    """Yield the files that a user would pass: those of the spec, and their companions."""
     for entry in spec.files:
         options = file_options(spec, entry)
         for path in matches(folder, entry.path):
@@ -117,7 +118,7 @@ def _case(data: Path, files: frozenset[str], specs: list[DatasetSpec]) -> Result
 
 
 def _compared(made: Draft, trial: Trial, spec: DatasetSpec, data: Path) -> dict[str, str]:
-    """For each part why it is wrong, or nothing."""
+    """Map each part to the reason why it is wrong, or to an empty string."""
     drafted, folder = trial.spec, data / spec.folder
     same = drafted.format == spec.format or ({drafted.format, spec.format} <= ALIKE and made.kept > 0)
     ours, theirs = dict(_records(drafted, folder)), dict(_records(spec, folder))
@@ -141,7 +142,7 @@ def _first(reasons: dict[str, int]) -> str:
 
 def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
     def of(one: DatasetSpec) -> set[tuple[str, str]]:
-        brat = one.format == "brat"  # named by the text or by the annotations
+        brat = one.format == "brat"  # a document's path may be that of its text or of its annotations
         named = ((Path(path), entry.split) for entry in one.files for path in matches(folder, entry.path))
         there = ((p, s) for p, s in named if not brat or (folder / p).with_suffix(".txt").exists())
         return {(str(path.with_suffix("") if brat else path), split) for path, split in there}
@@ -151,7 +152,7 @@ def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
 
 
 def _records(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Key, Record]]:
-    """Records by where they are: of each file the first, whatever their split."""
+    """Yield the first records of each file with their location, whatever their split."""
     for entry in spec.files:
         to_record, options = mapper(spec, entry.split), file_options(spec, entry)
         for path in matches(folder, entry.path)[:FILES]:
@@ -171,7 +172,7 @@ def _records(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Key, Record]]:
 def _content(
     drafted: DatasetSpec, spec: DatasetSpec, ours: dict[Key, Record], theirs: dict[Key, Record], shared: list[Key]
 ) -> tuple[str, str]:
-    if len(shared) < min(30, len(theirs)):  # other places: compared in the order of the files
+    if len(shared) < min(30, len(theirs)):  # locations differ: compare in the order of the files
         shared = []
         pairs = list(zip(ours.values(), theirs.values(), strict=False)) if len(ours) == len(theirs) else []
     else:
@@ -190,7 +191,7 @@ def _content(
 
 
 def _labels(pairs: list[tuple[Record, Record]]) -> str:
-    """Why annotations don't correspond: a category of ours must always be the same of theirs."""
+    """Return why annotations don't correspond: each of our categories must map to one of theirs."""
     meant: defaultdict[Any, Counter[Any]] = defaultdict(Counter)
     apart = 0
     for ours, theirs in pairs:
@@ -213,7 +214,7 @@ def _labels(pairs: list[tuple[Record, Record]]) -> str:
 
 
 def _annotations(record: Record) -> dict[Any, list[Any]]:
-    """Categories by place."""
+    """Group categories by the location of their annotation."""
 
     def name(i: int | None) -> str | None:
         return None if i is None else record.categories[i].name
@@ -239,7 +240,7 @@ def _annotations(record: Record) -> dict[Any, list[Any]]:
 
 
 def _report(results: list[Result], seconds: float) -> None:
-    """Shares of datasets, each the mean of its cases."""
+    """Print shares of datasets, each the mean over its cases."""
     by_dataset: defaultdict[str, list[Result]] = defaultdict(list)
     for result in results:
         by_dataset[result.dataset].append(result)
@@ -267,13 +268,13 @@ def _report(results: list[Result], seconds: float) -> None:
 
 
 def _mean(by_dataset: dict[str, list[Result]], good: Callable[[Result], bool]) -> float:
-    """The mean over datasets of the share of their cases that are good."""
+    """Return the mean over datasets of the share of their cases that are good."""
     shares = [sum(map(good, some)) / len(some) for some in by_dataset.values()]
     return sum(shares) / len(shares)
 
 
 def _kind(cause: str) -> str:
-    """A cause without what is its dataset's own."""
+    """Strip the dataset-specific details from a cause, to group causes."""
     if " is " in cause:
         return (
             cause.rpartition(" is ")[0].split("/")[-1][-25:] + " is ..." if cause.startswith("'") else cause[-40:]

@@ -1,15 +1,15 @@
 """Near duplicates among generated records: `pipelines.audit.duplicates` against rensa's own deduplicator.
 
-The records: sentences of 20 to 60 words, drawn by Zipf's law from 50,000 words, in two corpora. One in a hundred
-is a planted near duplicate: a copy of another record with 3 % of the words, one at least, replaced, dropped or
-added (similarity above 0.8). Another one in a hundred is a look-alike: a copy with a tenth of the words and one
-more replaced (similarity below 0.8), which is not to be found. So the truth is known.
+The records are sentences of 20 to 60 words, drawn by Zipf's law from 50,000 words, in two corpora. One in a
+hundred is a planted near duplicate: a copy of another record with 3 % of the words (at least one) replaced,
+dropped or added (similarity above 0.8). Another one in a hundred is a negative: a copy with a tenth of the words
+and one more replaced (similarity below 0.8). The ground truth is therefore known.
 
-Theirs is what a user of rensa would write: `datasets` reads the same files, and one `RMinHashDeduplicator` with
-128 permutations and LSH takes the same shingles of all texts, one after another. It says which records are
-duplicates; ours also says of what, verified in full, with leaks and contradictions. A side runs in a process of
-its own, with all that it starts; memory is the sum of the resident sets of these processes: shared pages count
-more than once.
+Theirs is what a user of rensa would write. `datasets` reads the same files, and one `RMinHashDeduplicator` with
+128 permutations and LSH takes the same shingles of all texts, one after another. It reports which records are
+duplicates. Ours also reports of which record, verifies every pair, and finds leaks and contradictions. Each side
+runs in its own process. Memory is the sum of the resident sets of that process and its children, so shared pages
+count more than once.
 
     python benchmarks/duplicates.py [--quick]
 """
@@ -38,14 +38,14 @@ from ubert.schema.record import RECORD_SCHEMA, Category, Record, Source
 
 NEAR = 0.8
 CORPORA = ("first", "second")
-PART = 25_000  # records of a file
+PART = 25_000  # records per file
 WORDS = [f"w{number:x}" for number in range(50_000)]
 WEIGHTS = list(accumulate(1 / (rank + 10) for rank in range(len(WORDS))))
 CATEGORIES = (Category("even", "label"), Category("odd", "label"))
 
 
 def make_store(root: Path, size: int) -> set[frozenset[str]]:
-    """Write both corpora; the same ones for the same size. Returns the pairs that are to be found."""
+    """Write both corpora, deterministically for a size; return the planted pairs."""
     draw = random.Random(size)
     planted: set[frozenset[str]] = set()
     made = {corpus: Parts(root, corpus, size) for corpus in CORPORA}
@@ -56,7 +56,7 @@ def make_store(root: Path, size: int) -> set[frozenset[str]]:
         near = jaccard(shingles(" ".join(texts[0]), None), shingles(" ".join(texts[1]), None))
         alike = jaccard(shingles(" ".join(texts[2]), None), shingles(" ".join(texts[3]), None))
         assert alike < NEAR <= near, (alike, near)
-        # A copy is far from its original, now in the same corpus, now in the other.
+        # A copy is far from its original, in the same or in the other corpus at random.
         ids = [made[draw.choice(CORPORA)].add(start + place, " ".join(words)) for place, words in enumerate(texts)]
         planted.add(frozenset(ids[:2]))
     for parts in made.values():
@@ -65,7 +65,7 @@ def make_store(root: Path, size: int) -> set[frozenset[str]]:
 
 
 class Parts:
-    """The files of one corpus, as they fill."""
+    """Writer of the files of one corpus."""
 
     def __init__(self, root: Path, corpus: str, size: int) -> None:
         self.store, self.corpus, self.mark = Store(root), corpus, fingerprint(corpus, size)
@@ -76,9 +76,9 @@ class Parts:
         self.size = 0
 
     def add(self, number: int, text: str) -> str:
-        """Add a record; returns its id."""
+        """Add a record and return its id."""
         record = Record(
-            record_id=f"{self.corpus}/train/{number * 7919 % 10_000_019}",  # neighbours are not of one file
+            record_id=f"{self.corpus}/train/{number * 7919 % 10_000_019}",  # ids are not in the order of the file
             corpus=self.corpus,
             split="train",
             language="en",
@@ -123,7 +123,7 @@ class Parts:
 
 
 def edited(words: list[str], edits: int, draw: random.Random, kinds: str) -> list[str]:
-    """The words with so many of them replaced, dropped or added, no place twice."""
+    """Replace, drop or add words at `edits` distinct positions."""
     changed = list(words)
     for place in sorted(draw.sample(range(len(words)), edits), reverse=True):
         new = draw.choice(WORDS)
@@ -138,20 +138,20 @@ def edited(words: list[str], edits: int, draw: random.Random, kinds: str) -> lis
 
 
 def ours(root: Path) -> set[str]:
-    """Ids of the near duplicates."""
+    """Return the ids of the near duplicates."""
     duplicates(root=root, near=NEAR)
     return set(sql(root, "SELECT record_id FROM duplicates WHERE kind = 'near'").column(0).to_pylist())
 
 
 def theirs(root: Path) -> set[str]:
-    """Ids of the records that the deduplicator knows already when they come."""
+    """Return the ids of the records that the deduplicator reports as already seen."""
     import datasets
     from rensa import RMinHash, RMinHashDeduplicator
 
     datasets.disable_progress_bars()
     files = sorted(str(path) for path in (root / "corpora").glob("*/*/part-*.parquet"))
     rows = datasets.load_dataset("parquet", data_files=files, split="train", columns=["record_id", "text"])
-    # 16 bands of 8 rows: the usual ones for a threshold of 0.8.
+    # 16 bands of 8 rows: the usual setting for a threshold of 0.8.
     seen = RMinHashDeduplicator(NEAR, 128, True, 16, 42)
     found = set()
     for row in rows:
@@ -163,8 +163,11 @@ def theirs(root: Path) -> set[str]:
 
 
 def scores(found: set[str], planted: set[frozenset[str]]) -> dict[str, float]:
-    """Recall: planted pairs of which a record was found. Precision: found records that are of such a pair, each
-    pair counted once."""
+    """Compute recall and precision.
+
+    Recall is the share of planted pairs with a record that was found. Precision is the share of found records that
+    belong to such a pair; each pair counts once.
+    """
     hit = sum(bool(pair & found) for pair in planted)
     return {"recall": hit / len(planted), "precision": hit / max(1, len(found))}
 

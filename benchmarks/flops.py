@@ -1,7 +1,7 @@
-"""Floating-point operations of a training step, and the least time that a GPU can take for it.
+"""Floating-point operations of a training step, and the minimum time of a GPU for it (roofline).
 
-Operations are those of matrix products, two a multiplication and addition; a backward pass has twice those of the
-forward pass. Padding counts for nothing: what is needed is counted, not what is done.
+Only matrix products count, with two operations per multiply-add. A backward pass takes twice the operations of the
+forward pass. Padding does not count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ADAMW = 28  # bytes a weight: weight and two moments read and written, the gradient read; all float32
+ADAMW = 28  # bytes per weight: weight and two moments read and written, the gradient read; all float32
 
 
 class Encoder(NamedTuple):
@@ -22,7 +22,7 @@ class Encoder(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Sizes of the structure table: width d; whether markers condition it (joint)."""
+    """Sizes of the structure table: width d, and whether markers condition it (joint)."""
 
     size: int
     conditioned: bool
@@ -30,7 +30,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Flops:
-    """Of a step, forward and backward: the encoder's weights, its attention, and the head."""
+    """Operations of a step, forward and backward: the encoder's weights, its attention, and the head."""
 
     weights: int
     attention: int
@@ -42,7 +42,7 @@ class Flops:
 
 
 class Gpu(NamedTuple):
-    """Dense bfloat16 operations and bytes of memory a second, at most, by the maker's data sheet."""
+    """Peak dense bfloat16 operations and memory bytes per second, by the manufacturer's data sheet."""
 
     flops: float
     bandwidth: float
@@ -54,18 +54,18 @@ GPUS = {
     "H200": Gpu(989e12, 4.8e12),
     "L4": Gpu(121e12, 0.3e12),
 }
-"""By a part of the device's name."""
+"""Part of the device's name -> its peaks."""
 
 
 def of_step(
     encoder: Encoder, table: Table, lengths: Sequence[int], texts: Sequence[int], categories: Sequence[int]
 ) -> Flops:
-    """Operations for sequences.
+    """Count the operations for a batch of sequences.
 
     Args:
-        lengths: tokens of each, prompt included.
-        texts: tokens of the text of each, on whose triangles the tables of its categories are.
-        categories: tables of each.
+        lengths: tokens of each sequence, prompt included.
+        texts: tokens of each sequence's text; a table covers the triangle of its cells.
+        categories: tables of each sequence.
     """
     tokens, tables = sum(lengths), sum(categories)
     width, size = encoder.width, table.size
@@ -78,5 +78,5 @@ def of_step(
 
 
 def least_seconds(flops: Flops, weights: int, gpu: Gpu) -> float:
-    """The roofline of a step: its operations at the GPU's peak, then the optimizer's bytes at full bandwidth."""
+    """Return the roofline time: the operations at the GPU's peak, plus the optimizer's bytes at full bandwidth."""
     return flops.total / gpu.flops + ADAMW * weights / gpu.bandwidth

@@ -1,13 +1,17 @@
-"""A training step on a GPU: tokens a second against the roofline, MFU, the head's share, and peak memory.
+"""A training step on a GPU: tokens per second against the roofline, MFU, the head's share, and peak memory.
 
-MiniLM and BERT-base (of random weights), sequences of 128 and of 512 tokens, eight categories: joint (one sequence
-a text) and stacked (eight). Ours is the step of `ubert pretrain` (`take`): bfloat16, no padding, kernels for the
-tables, fused AdamW. `roofline`: tokens a second if all operations ran at the peak of the GPU's data sheet and the
-optimizer moved its bytes at full bandwidth (`flops.py`); its ratio is ours as a share of that. `MFU`: operations a
-second as a share of the peak, attention counted; theirs is 1. `head share`: of the step's time, tables and loss;
-theirs is the share of the operations. `memory`: the step's peak. `head memory`: of tables and loss alone, at 512,
-1024 and 2048 tokens, against dense tables and BCE in torch. While steps are timed, whatever waits for the device
-is an error, and with `--compile` whatever is compiled.
+The models are MiniLM and BERT-base with random weights, on sequences of 128 and 512 tokens with eight categories:
+joint (one sequence per text) and stacked (eight). Ours is the step of `ubert pretrain` (`take`): bfloat16, no
+padding, kernels for the tables, fused AdamW. While steps are timed, a synchronisation with the device is an
+error, and with `--compile` so is a recompilation.
+
+    roofline     tokens per second if all operations ran at the peak of the GPU's data sheet and the optimizer
+                 moved its bytes at full bandwidth (`flops.py`); the ratio is ours as a share of that
+    MFU          operations per second as a share of the peak, attention included; theirs is 1
+    head share   the share of tables and loss in the step's time; theirs is their share of the operations
+    memory       the step's peak memory
+    head memory  peak memory of tables and loss alone, at 512, 1024 and 2048 tokens, against dense tables and BCE
+                 in torch
 
     python benchmarks/gpu.py [--quick] [--compile]
 """
@@ -66,7 +70,7 @@ def main() -> None:
 
 
 def step(name: str, length: int, layout: Layout, gpu: Gpu, *, compiled: bool) -> None:
-    """Measure whole steps, and the head's part of them."""
+    """Measure whole steps, and the head's share of them."""
     encoder = ENCODERS[name]
     model = new_model(encoder, layout)
     optimizer = adamw(model, RECIPE)
@@ -111,7 +115,7 @@ def step(name: str, length: int, layout: Layout, gpu: Gpu, *, compiled: bool) ->
 
 
 def head_memory(tokens: int) -> None:
-    """Peak memory of tables and loss of one text with sixteen categories, against dense tables."""
+    """Compare the peak memory of tables and loss, for one text with sixteen categories, with dense tables."""
     peaks = []
     for dense in (False, True):
         batch = one_text(tokens, 16, Region.TRIANGLE, pieces=16)
@@ -132,7 +136,7 @@ def head_memory(tokens: int) -> None:
 
 
 def new_model(encoder: Encoder, layout: Layout) -> UbertModel:
-    """An encoder of these sizes, of random weights."""
+    """Make a model around an encoder of these sizes with random weights."""
     config = BertConfig(
         hidden_size=encoder.width,
         num_hidden_layers=encoder.layers,
@@ -145,7 +149,7 @@ def new_model(encoder: Encoder, layout: Layout) -> UbertModel:
 
 
 def of_run(model: UbertModel, optimizer: torch.optim.AdamW) -> Training:
-    """What a step needs of a run."""
+    """Build the parts of a run that a step needs."""
     parts = SimpleNamespace(
         recipe=RECIPE,
         worker=Worker(device=CUDA),
@@ -160,7 +164,7 @@ def of_run(model: UbertModel, optimizer: torch.optim.AdamW) -> Training:
 
 
 def random_batch(texts: int, length: int, layout: Layout) -> Batch:
-    """Sequences of `length` tokens, each text with eight categories of two tokens and one gold span each."""
+    """Make sequences of `length` tokens; each text has eight categories of two tokens with one gold span each."""
     draw = np.random.default_rng(0)
 
     def words(count: int) -> np.ndarray:
@@ -185,7 +189,7 @@ def random_batch(texts: int, length: int, layout: Layout) -> Batch:
 
 
 def warmed_up(work: Callable[[], None]) -> int:
-    """Graphs that are compiled after the first calls."""
+    """Warm up; return the number of graphs compiled so far."""
     for _ in range(WARM_UP):
         work()
     torch.cuda.synchronize()
@@ -197,7 +201,7 @@ def compiled_graphs() -> int:
 
 
 def per_call(work: Callable[[], None]) -> float:
-    """Seconds of a call, by the device's clock; whatever waits for the device is an error."""
+    """Return the device seconds of a call; a synchronisation with the device is an error."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.set_sync_debug_mode("error")
     start.record()

@@ -1,18 +1,18 @@
-"""Raw files to typed columns: `pipelines.ingest.ingest` against Hugging Face `datasets`, of invented sources.
+"""Raw files to typed columns: `pipelines.ingest.ingest` against Hugging Face `datasets`, on synthetic sources.
 
-Theirs is in `ingest_theirs.py`, as its users would write it: `load_dataset("json")` and `map` for JSON Lines,
-batched or of single rows, and `Dataset.from_generator` straight to the records for CoNLL columns and standoff,
-with the same features as our schema and the same keys and hashes; for standoff also a general loader and a `map`
-of its documents, as public collections have it (`ingest_standoff.py`). Ours also checks every record, counts every
-file, compresses, and waits for the disk; theirs writes its Arrow cache. A document of the standoff source has five
-sentences, and there are a tenth as many documents as rows of the others.
+Theirs is in `ingest_theirs.py`, as its users would write it. JSON Lines go through `load_dataset("json")` and
+`map`, batched or row by row. CoNLL columns and standoff go through `Dataset.from_generator` directly to records,
+with the same features as our schema and the same keys and hashes. Standoff also goes through a general loader and
+a `map` of its documents, as in public collections (`ingest_standoff.py`). Ours also checks every record, counts
+every file, compresses, and flushes to the disk; theirs writes its Arrow cache. A document of the standoff source
+has five sentences, and there are a tenth as many documents as rows of the other sources.
 
-One process: all units one after another, without Ray. Ray: the whole job, from plan to manifest, on a Ray that is
-up, as theirs has its imports behind it; how long a cold command takes is a case of its own. All settings of both
-sides take turns, and run once before they are measured. `rows/s` is by the clock; `processor` is the processor
-time of all processes of a side, which is steadier on a busy machine. What a second process brings is shown beside
-what it brings to a loop in Python that shares nothing, in the same turns: the machine has no more. Memory is what
-all processes of a side grow by at most, without mapped files.
+The cases with one process run all units one after another, without Ray. The cases with Ray run the whole job, from
+plan to manifest, on a Ray that is already up, just as theirs is already imported. A cold command is a case of its
+own. All settings of both sides are interleaved, after one uncounted run. `rows/s` is by the clock. `processor` is
+the processor time of all processes of a side, which is steadier on a busy machine. The speed-up by a second
+process is shown beside that of a Python loop that shares nothing, which is the most that the machine allows.
+Memory is the peak growth of all processes of a side, without mapped files.
 
     python benchmarks/ingest.py [--quick] [--rows N] [--repeats N] [--sources homes]
 """
@@ -58,9 +58,9 @@ UNITS = {"topic": "rows/s", "names": "rows/s", "homes": "documents/s"}
 Rows = list[dict[str, Any]]
 
 
-@collector_paused()  # as for the command
+@collector_paused()  # like the command
 def ours_direct(folder: Path, name: str, out: Path) -> Rows:
-    """The whole job in this process, all units one after another, without Ray; the first rows that it made."""
+    """Run the whole job in this process, unit by unit, without Ray; return its first rows."""
     spec, store = dataset_spec(name, folder / "specs"), Store(out)
     planned = plan(spec, folder / "data" / name, Hashes(store.sources(name)))
     made = on_disk(store.directory("corpora", name, planned.fingerprint))
@@ -71,7 +71,7 @@ def ours_direct(folder: Path, name: str, out: Path) -> Rows:
 
 
 def ours_on_ray(folder: Path, name: str, out: Path) -> Rows:
-    """The whole job: plan, Ray tasks, checks, manifest; the first rows that it made."""
+    """Run the whole job: plan, Ray tasks, checks, manifest; return its first rows."""
     [manifest] = ingest([name], specs=folder / "specs", data=folder / "data", root=out)
     return _first(out / "corpora" / name / manifest.fingerprint / manifest.parts[0])
 
@@ -82,7 +82,7 @@ def _first(part: Path) -> Rows:
 
 
 def measured(work: Callable[[Path], Rows]) -> tuple[float, float, Rows]:
-    """Seconds by the clock and of processors that `work` takes in a fresh folder, and its rows."""
+    """Run `work` in a fresh folder; return wall-clock seconds, processor seconds, and its rows."""
     with tempfile.TemporaryDirectory() as out:
         start, before = time.perf_counter(), _processor()
         rows = work(Path(out))
@@ -90,7 +90,7 @@ def measured(work: Callable[[Path], Rows]) -> tuple[float, float, Rows]:
 
 
 def _processor() -> float:
-    """Seconds of processors that this process and its children have had."""
+    """Return the processor seconds of this process and its children."""
     return sum(sum(process.cpu_times()[:4]) for process in _tree(psutil.Process()))
 
 
@@ -104,7 +104,7 @@ def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def growth(process: ProcessPoolExecutor, work: Callable[[Path], Rows]) -> float:
-    """MiB of its own memory by which a process and its children grow at most while it does `work`."""
+    """Return the peak growth in MiB of the anonymous memory of a process and its children during `work`."""
     root = psutil.Process(process.submit(os.getpid).result())
     before = peak = _anonymous(root)
     future = process.submit(measured, work)
@@ -127,7 +127,7 @@ def _anonymous(root: psutil.Process) -> int:
 
 
 def same(a: Rows, b: Rows) -> None:
-    """Both made the same records; their places in the sources are ours alone, and so is the order of documents."""
+    """Assert that both sides made the same records, except for ids, keys and sources, which differ."""
     ours_alone = {"record_id", "key", "source"}
     for one, other in zip(a, b, strict=True):
         for key in one.keys() - ours_alone:
@@ -141,18 +141,18 @@ def show(case: str, ours: float, other: float, unit: str, n: int, higher_is_bett
 
 
 def quiet() -> None:
-    """Set up a process of theirs."""
+    """Set up a worker process for `datasets`."""
     import datasets
 
     datasets.disable_progress_bars()
 
 
-# A process of its own for each side and setting: nothing is left over from another.
+# Each side and setting has its own process, so that nothing carries over.
 fresh = partial(ProcessPoolExecutor, 1, mp_context=multiprocessing.get_context("spawn"), initializer=quiet)
 
 
 def start_ray(processors: int) -> None:
-    """Set up a process of ours with a Ray of its own."""
+    """Set up a worker process with its own Ray."""
     import ray
 
     silent: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -160,7 +160,7 @@ def start_ray(processors: int) -> None:
 
 
 def loop(_: Path) -> Rows:
-    """Work of a second or so that shares nothing with another process."""
+    """Compute for about a second, sharing nothing with another process."""
     row: dict[str, Any] = {"text": " ".join(ingest_sources.WORDS), "spans": [[at, at + 3] for at in range(10)]}
     for _again in range(100_000):
         row = json.loads(json.dumps(row))
@@ -168,7 +168,7 @@ def loop(_: Path) -> Rows:
 
 
 def speed(folder: Path, sizes: dict[str, int], repeats: int) -> None:
-    """Rows a second of each source on one process and on two, and what the second one brings."""
+    """Measure rows per second of each source on one process and on two, and the speed-up."""
     with ExitStack() as stack:
         direct, other, another = (stack.enter_context(fresh()) for _ in range(3))
         one, two = (
@@ -208,7 +208,11 @@ def speed(folder: Path, sizes: dict[str, int], repeats: int) -> None:
 def compared(
     case: str, unit: str, size: int, runs: list[tuple[float, float, float, float]]
 ) -> tuple[float, float]:
-    """What runs (seconds by the clock and of processors, ours and theirs) come to: rows a second of both sides."""
+    """Print medians of runs and return the rows per second of both sides.
+
+    Args:
+        runs: wall-clock and processor seconds of ours, then of theirs.
+    """
     clock, processor, their_clock, their_processor = map(statistics.median, zip(*runs, strict=True))
     show(case, size / clock, size / their_clock, unit, size, higher_is_better=True)
     spent = processor / size * 1e6, their_processor / size * 1e6
@@ -217,7 +221,7 @@ def compared(
 
 
 def otherwise(folder: Path, name: str, case: str, size: int, repeats: int, work: Callable[..., Rows]) -> None:
-    """Against another way of theirs to the same records."""
+    """Compare with an alternative of theirs that makes the same records."""
     runs = []
     with fresh() as other:
         for _ in range(1 + repeats):
@@ -229,7 +233,7 @@ def otherwise(folder: Path, name: str, case: str, size: int, repeats: int, work:
 
 
 def cold(folder: Path, size: int) -> None:
-    """Whole commands, each in a new process: imports, and our start of Ray, are part of it."""
+    """Compare whole commands in new processes, with imports and our start of Ray."""
     places = ["--data", str(folder / "data"), "--root", str(folder / "cold")]
     code = "import sys; from pipelines.cli import main; sys.exit(main())"
     ours = [sys.executable, "-c", code, "ingest", "topic", "--specs", str(folder / "specs"), *places]
@@ -250,7 +254,7 @@ def _paths() -> dict[str, str]:
 
 
 def memory(sizes: list[int], name: str) -> None:
-    """The most memory that one process takes, by the size of the source."""
+    """Compare the peak memory of one process for each size of the source."""
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="ubert-") as place:
             ingest_sources.write(Path(place), name, size)

@@ -1,4 +1,4 @@
-"""Invented sources for the ingest benchmark, and their specs: the same for the same number of records."""
+"""Synthetic sources for the ingest benchmark, and their specs, deterministic for a number of records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FILES = 4
 WORDS = ["the", "a", "red", "old", "small", "stone", "bridge", "city", "river", "bank", "of", "in", "was", "built"]
 NAMES = ["Anna", "Berg", "Carl", "Dorn", "Emil", "Falk", "Greta", "Holm", "Ida", "Jansen", "Karl", "Lind"]
 LABELS = ["place", "trade", "travel", "food", "sport", "weather"]
-SENTENCES = 5  # of a document
-FOLDER = 1_000  # documents
+SENTENCES = 5  # sentences per document
+FOLDER = 1_000  # documents per folder
 
 SPECS = {
     "topic": """
@@ -105,7 +105,7 @@ def _sentence(draw: random.Random) -> list[tuple[str, str]]:
 
 
 def _document(draw: random.Random) -> tuple[str, str]:
-    """Sentences, and the lines of their mentions; each person lives in the place that follows, if one does."""
+    """Make sentences and their annotation lines; each person lives in the place that follows, if there is one."""
     lines: list[str] = []
     mentions: list[tuple[str, int, int]] = []
     for _ in range(SENTENCES):

@@ -1,7 +1,7 @@
-"""Standoff with Hugging Face `datasets`, in the two steps of the public collections of such corpora.
+"""Convert standoff files with Hugging Face `datasets`, in the two steps of public collections of such corpora.
 
-A general loader puts every kind of annotation into a dataset of documents, and `map` makes records of those. The
-generator in `ingest_theirs.py` knows the one corpus that it reads, and is faster for it.
+A general loader reads all kinds of annotation into a dataset of documents, and `map` converts these to records.
+The generator in `ingest_theirs.py` is specialised for its one corpus, and therefore faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = {
 
 
 def documents(paths: list[Path]) -> Iterator[dict[str, Any]]:
-    """Each document with all its annotations."""
+    """Yield each document with all its annotations."""
     for path in paths:
         found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in dict.fromkeys(KINDS.values())}
         for line in path.with_suffix(".ann").read_text(encoding="utf-8").splitlines():
@@ -51,7 +51,7 @@ def _annotation(line: str) -> dict[str, Any]:
 
 
 def features() -> Any:
-    """Those of the dataset of documents."""
+    """Return the features of the dataset of documents."""
     from datasets import Features, Value
 
     string, reference = Value("string"), {"role": Value("string"), "ref_id": Value("string")}

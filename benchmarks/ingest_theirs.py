@@ -26,7 +26,7 @@ HOMES = [*ENTITIES, _category("lives in", "relation", "person", "place")]
 
 
 def convert_documents(folder: Path, name: str, cache: Path, processes: int) -> list[dict[str, Any]]:
-    """Convert the standoff source `name` by a general loader and a `map` of its documents; the first rows."""
+    """Convert the standoff source `name` by a general loader and a `map`; return the first rows."""
     from datasets import Dataset
 
     workers = processes if processes > 1 else None
@@ -53,10 +53,10 @@ def _paths(folder: Path, name: str) -> list[Path]:
 
 
 def convert(folder: Path, name: str, cache: Path, processes: int, batched: bool = True) -> list[dict[str, Any]]:
-    """Convert the source `name` into a cache; gives its first rows.
+    """Convert the source `name` into a cache; return its first rows.
 
-    JSON Lines: `load_dataset("json")` and `map`, batched or, with a conversion of one row, not. CoNLL columns and
-    standoff, which have no loader: `Dataset.from_generator`, straight to the records, with no `map` after it.
+    JSON Lines are read by `load_dataset("json")` and `map`, batched or row by row. CoNLL columns and standoff have
+    no loader, so `Dataset.from_generator` makes records directly.
     """
     from datasets import Dataset, load_dataset
 
@@ -84,7 +84,7 @@ def convert(folder: Path, name: str, cache: Path, processes: int, batched: bool 
 
 
 def _features() -> Any:
-    """Our schema as theirs, but for keys above 2^63, which their writer cannot hold."""
+    """Translate our schema to theirs, except for keys above 2^63, which their writer can't store."""
     from datasets import Features
 
     def plain(kind: pa.DataType) -> pa.DataType:

@@ -1,11 +1,11 @@
-"""What a recipe learns, beside a plain head of the same encoder that is trained for as long, seed by seed.
+"""The quality of a recipe against a plain head on the same encoder, trained for the same time, seed by seed.
 
-Ours is the recipe in the loop of `ubert pretrain`, with another seed each time; a run that is finished is only
-measured. Theirs is `transformers` with a head for the one task (`learning_heads.py`, `learning_answers.py`), or,
-for mentions, `gliner` where it is installed (`learning_gliner.py`), on the same training split, for as many
-seconds as ours, and measured by the same counts. Of relations theirs learn the mentions, of events the triggers.
-Seconds are those of the processor, on one thread: a busy machine changes little. With `--seconds` ours has as many
-steps as these allow by a short trial, whatever its recipe says, so that settings can be compared by the clock.
+Ours is the recipe in the loop of `ubert pretrain`, once per seed; a finished run is only evaluated. Theirs is
+`transformers` with a head for the one task (`learning_heads.py`, `learning_answers.py`). For mentions it may also
+be `gliner`, if installed (`learning_gliner.py`). It trains on the same split for as many seconds as ours, and is
+evaluated with the same metrics. For relations theirs learns only the mentions, for events only the triggers.
+Times are processor seconds on one thread, on which a busy machine has little effect. With `--seconds` a short
+trial determines the steps of ours, and overrides its recipe, so that settings can be compared at equal time.
 
     python benchmarks/learning.py trec [--seeds 0 1 2] [--against head gliner]
         [--set layout=stacked] [--seconds 300] [--root store] [--quick]
@@ -40,14 +40,14 @@ from ubert.training.step import Worker
 
 
 def sharded(recipe: Recipe, root: Path, specs: Path) -> Path:
-    """The shards of a recipe's mixture."""
+    """Draw a recipe's mixture and make its shards."""
     mix(mixture(recipe.mixture, specs), root=root, encoder=recipe.encoder)
     shards = shard(recipe.mixture, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=root)
     return root / "shards" / shards.name / shards.fingerprint
 
 
 def ours(recipe: Recipe, shards: Path, run: Path) -> tuple[Path, float]:
-    """The last checkpoint, and for how many seconds it was trained."""
+    """Train; return the last checkpoint and the processor seconds of training."""
     took = run / "processor_seconds.json"
     began = time.process_time()
     checkpoint = loop.train(recipe, shards=shards, run=run, worker=Worker(progress=False))
@@ -57,7 +57,7 @@ def ours(recipe: Recipe, shards: Path, run: Path) -> tuple[Path, float]:
 
 
 def steps_in(seconds: float, recipe: Recipe, shards: Path) -> int:
-    """How many steps take so long, by what the later ones of a few take."""
+    """Estimate how many steps fit into `seconds`, by the marginal time of a step in two short runs."""
     few, more = 10, 40
     took = []
     for steps in (few, more):
@@ -68,7 +68,7 @@ def steps_in(seconds: float, recipe: Recipe, shards: Path) -> int:
 
 
 def records(root: Path, corpus: str, split: Split, limit: int | None = None) -> list[Record]:
-    """Records of a split: all, or the first by sampling key."""
+    """Read the records of a split: all, or the first ones by sampling key."""
     directory, manifest = Store(root.absolute()).current("corpora", corpus)
     return list(read_records(directory, manifest, split, limit))
 
@@ -83,7 +83,7 @@ def show(case: str, ours: float, theirs: float | None, metric: str, n: int) -> N
 
 
 def theirs(task: str, against: list[str]) -> dict[str, Train]:
-    """What is trained beside ours for a task."""
+    """Return the training functions to compare with for a task."""
     if task == "qa":
         return {"head": learning_answers.train} if "head" in against else {}
     sides: dict[str, Train] = {}
@@ -107,7 +107,7 @@ def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against
         settings = "".join(f", {key} {value}" for key, value in changed.items())
         case = f"{name}, {wanted.corpus}/{wanted.split}{settings}, {seconds:.0f} s"
         tested = records(root, wanted.corpus, wanted.split, wanted.limit)
-        held_out = {record.record_id for record in tested}  # maybe of the training split
+        held_out = {record.record_id for record in tested}  # they may come from the training split
         trained = [each for each in records(root, wanted.corpus, "train") if each.record_id not in held_out]
         if task in ("relation", "event"):
             show(f"{case}, alone", found["metrics"][main], None, main, found["records"])

@@ -1,7 +1,7 @@
-"""A plain head of `transformers` for answers to questions, trained for a number of seconds.
+"""A plain question-answering head of `transformers`, trained for a number of seconds.
 
-As its users do it: start and end of the answer in question and text, both at `[CLS]` where there is none, and of
-all answers of at most `MOST_TOKENS` tokens the best, unless "no answer" is better.
+It follows common practice. The head predicts start and end of the answer, both at `[CLS]` if there is none. The
+prediction is the best answer of at most `MOST_TOKENS` tokens, unless "no answer" scores higher.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST, MOST_TOKENS = 512, 30
 
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
-    """A head of questions with one answer or none; returns what predicts with it."""
+    """Train a head on questions with at most one answer; return its prediction function."""
     torch.manual_seed(seed)
     path = encoder_path(encoder)
     tokenizer = AutoTokenizer.from_pretrained(path)
@@ -69,7 +69,7 @@ def _tensors(inputs: BatchEncoding) -> dict[str, Tensor]:
 
 
 def _answer(record: Record, inputs: BatchEncoding, row: int) -> tuple[int, int]:
-    """The first and last token of the first answer; those of `[CLS]` where there is none."""
+    """Return the first and last token of the first answer, or `[CLS]` if there is none."""
     if not record.spans:
         return 0, 0
     first, last = record.spans[0].start, record.spans[0].end - 1

@@ -1,9 +1,9 @@
 """`gliner` on the mentions of one corpus, from the same encoder, trained for a number of seconds.
 
-By its own trainer with its own defaults; the number of steps, which its schedule needs to know, is what a short
-trial says that the seconds allow. It reads words: a mention that begins or ends inside of one is widened for
-training, and its predictions count by their characters as everyone's. What it has not trained long enough for is
-told at low scores first: its threshold is the one that is best for some records that it isn't trained on.
+It uses its own trainer with its own defaults. Its schedule needs the number of steps, which a short trial
+estimates from the seconds. It reads words, so a mention that begins or ends inside a word is widened for training;
+its predictions are compared by characters, like all others. After short training its scores are low, so its
+threshold is fitted on some records that are held out from training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ubert.model.tokenizer import encoder_path
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.record import Record
 
-WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # as its own splitter
+WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # same as its own splitter
 TRIAL = 10  # steps
 BATCH = 8  # its default
 THRESHOLDS = [step / 20 for step in range(1, 11)]
@@ -32,7 +32,7 @@ FITTED_ON = 200  # records
 
 
 class Until(TrainerCallback):
-    """Stops when the time is over."""
+    """Stop training when the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.process_time() + seconds
@@ -43,7 +43,7 @@ class Until(TrainerCallback):
 
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
-    """A model of the categories of these records; returns what predicts with it."""
+    """Train a model on the categories of these records; return its prediction function."""
     held, data = records[:FITTED_ON], [_words(record) for record in records[FITTED_ON:]]
     took = _fit(_model(encoder, seed), data[: 2 * BATCH * TRIAL], TRIAL, 1e9, seed)
     model = _model(encoder, seed)
@@ -52,7 +52,7 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
     labels = sorted({category.name for record in records for category in record.categories})
 
     def found(tested: Sequence[Record]) -> Any:
-        with torch.no_grad():  # the best first, as long as they don't overlap
+        with torch.no_grad():  # flat_ner: keeps the best of overlapping mentions
             return model.inference([each.text for each in tested], labels, flat_ner=True, threshold=THRESHOLDS[0])
 
     def above(threshold: float, tested: Sequence[Record], spans_of: Any) -> Iterator[list[Prediction]]:
@@ -78,7 +78,7 @@ def _model(encoder: str, seed: int) -> Any:
 
 
 def _fit(model: Any, data: list[dict[str, Any]], steps: int, seconds: float, seed: int) -> float:
-    """Train; returns how many seconds it took."""
+    """Train; return the seconds that it took."""
     from gliner.training import Trainer
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
 """Plain heads of `transformers` for one task, trained for a number of seconds.
 
-As its users do it: AdamW at 5e-5 with linear warm-up and decay, batches of 32 texts of about one length (of long
-ones fewer, which are more steps in the same time), the whole encoder trained; for mentions BIO tags of tokens. The
-learning rate falls with the processor's clock, so that the schedule ends when the time does.
+They follow common practice: AdamW at 5e-5 with linear warm-up and decay, the whole encoder trained, BIO tags for
+mentions. A batch has 32 texts of similar length, or fewer long ones, which gives more steps in the same time. The
+learning rate decays with the processor time, so that the schedule ends with the training time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ubert.schema.record import Record
 
 TASKS = ("classification", "pair", "multilabel", "regression", "ner")
 RATE, WARMUP, BATCH, LONGEST = 5e-5, 0.05, 32, 256
-CHARACTERS = 8192  # of a batch: 32 texts of 256
+CHARACTERS = 8192  # characters of a batch: 32 texts of 256
 
 Predict = Callable[[list[Record]], Iterable[list[Prediction]]]
 
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
-    """A head of the task of these records; returns what predicts with it."""
+    """Train a head for the task of these records; return its prediction function."""
     torch.manual_seed(seed)
     task, path = records[0].task, encoder_path(encoder)
     tokenizer = AutoTokenizer.from_pretrained(path)
@@ -76,7 +76,7 @@ def counted(
     predictions: Iterable[list[Prediction]],
     count: Callable[[Record, Sequence[Prediction]], Counts],
 ) -> Counts:
-    """The counts of all records."""
+    """Sum the counts of all records."""
     counts: Counts = Counter()
     for record, of_record in zip(records, predictions, strict=True):
         counts.update(count(record, of_record))
@@ -90,7 +90,12 @@ def fit(
     seconds: float,
     seed: int,
 ) -> None:
-    """Train for so many seconds. `lengths` of the records, `loss` of the records of these numbers."""
+    """Train for a number of seconds.
+
+    Args:
+        lengths: length of each record.
+        loss: maps indices of records to their loss.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     model.train()
     began = time.process_time()
@@ -109,7 +114,7 @@ def fit(
 
 
 def _batches(lengths: Sequence[int], seed: int) -> Iterator[list[int]]:
-    """Batches of about one length, epoch after epoch."""
+    """Yield batches of similar length, epoch after epoch."""
     draw = random.Random(seed)
     order = list(range(len(lengths)))
     while True:
@@ -120,7 +125,7 @@ def _batches(lengths: Sequence[int], seed: int) -> Iterator[list[int]]:
             batches = [[pool[0]]]
             for number in pool[1:]:
                 held = len(batches[-1]) + 1
-                if held <= min(BATCH, CHARACTERS // max(1, lengths[number])):  # it is the longest so far
+                if held <= min(BATCH, CHARACTERS // max(1, lengths[number])):  # the longest of the batch so far
                     batches[-1].append(number)
                 else:
                     batches.append([number])

@@ -1,4 +1,4 @@
-"""Mentions as a task of their own, for heads that do no more: those of relations, and the triggers of events."""
+"""Reduce relation and event corpora to mentions (entities or triggers), for heads that only tag."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.record import Record, Span
 
-LONGEST = 600  # characters that a head reads at a time: no more tokens than it takes
+LONGEST = 600  # maximum characters of a part, so that its tokens fit the head
 
 Train = Callable[[Sequence[Record], str, float, int], Predict]
 
 
 def mentions(record: Record) -> Record:
-    """The mentions of a record with their types, or where it has events its triggers, and nothing else."""
+    """Reduce a record to its typed mentions, or an event record to its triggers."""
     kind = "event" if record.task == "event" else "entity"
     held = [place for place, category in enumerate(record.categories) if category.kind == kind]
     place_of = {old: new for new, old in enumerate(held)}
@@ -40,7 +40,7 @@ def mentions(record: Record) -> Record:
 
 
 def in_parts(train: Train) -> Train:
-    """A head that is trained, and predicts, on parts of long texts."""
+    """Wrap a head so that it trains and predicts on parts of long texts."""
 
     def trained(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
         whole = train([part for record in records for _, part in parts(record)], encoder, seconds, seed)
@@ -57,8 +57,10 @@ def in_parts(train: Train) -> Train:
 
 
 def parts(record: Record) -> Iterable[tuple[int, Record]]:
-    """A record in parts that end with a sentence or at least a word, each with its place; a mention that is in two
-    is in none."""
+    """Split a record at sentences, or at least at words; yield each part with its offset.
+
+    A mention that crosses a boundary is dropped.
+    """
     text, cuts = record.text, [0]
     while len(text) - cuts[-1] > LONGEST:
         most = cuts[-1] + LONGEST

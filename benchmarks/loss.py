@@ -1,12 +1,12 @@
-"""Head and loss, forward and backward: from sparse cells in tiles (ours) against dense tables (theirs).
+"""Head and loss, forward and backward: sparse cells in tiles (ours) against dense tables (theirs).
 
-Theirs builds labels and masks [categories, L, L] from the gold spans and scores all cells by the three-operand
-einsum of section 3.1 of the UBERT paper. `reference`: as the public implementation does it, numpy tables and its
-three losses (ubert/structure/reference.py). `dense BCE`: tables in torch, and BCE over our cells alone; both sides
-have the same weights and encoder output there, and must agree on the loss. Ours takes BCE or ZLPR; `stacked` runs
-it over the same pieces as theirs, `joint` over one piece that holds all categories. `networks`, the feed-forward
-networks alone, forward and backward, are a part of all sides. `memory` is the peak of the bytes of tensors alive,
-labels and masks included; `memory beyond the networks` is what it has over that of the layout's networks.
+Theirs builds labels and masks [categories, L, L] from the gold spans, and scores all cells by the three-operand
+einsum of section 3.1 of the UBERT paper. `reference` follows the public implementation: numpy tables and its three
+losses (ubert/structure/reference.py). `dense BCE` builds tables in torch and takes BCE over our cells only; there,
+both sides have the same weights and encoder output, and must agree on the loss. Ours takes BCE or ZLPR. `stacked`
+runs it over the same pieces as theirs, `joint` over one piece with all categories. `networks` times the
+feed-forward networks alone, forward and backward, which all sides share. `memory` is the peak of the bytes of live
+tensors, labels and masks included; `memory beyond the networks` subtracts that of the layout's networks.
 
     python benchmarks/loss.py [--quick] [--threads 1]
 """
@@ -34,7 +34,7 @@ WIDTH, SIZE, PROMPT = 384, 128, 8
 
 
 def one_text(tokens: int, categories: int, region: Region, *, pieces: int) -> Batch:
-    """A text with a gold span each second category, as one piece (joint) or a piece a category (stacked)."""
+    """Make a text with a gold span for every second category, as one piece (joint) or several (stacked)."""
     draw = torch.Generator().manual_seed(0)
     text = tokens - PROMPT - 1
     start = torch.randint(text - 4, (categories,), generator=draw)
@@ -59,7 +59,7 @@ def one_text(tokens: int, categories: int, region: Region, *, pieces: int) -> Ba
 
 
 def dense_targets(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Labels and mask [T, L, L]."""
+    """Build labels and mask [T, L, L]."""
     tables, tokens = batch.ids_BL.shape
     labels = torch.zeros(tables, tokens, tokens)
     mask = torch.zeros(tables, tokens, tokens)
@@ -90,7 +90,7 @@ def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch) -> Tensor
 
 
 def reference_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch) -> Tensor:
-    """What the public implementation computes for one text: numpy tables, then tensors, then three losses."""
+    """Compute the loss of one text like the public implementation: numpy tables, tensors, three losses."""
     tables, tokens = batch.ids_BL.shape
     gold: list[list[tuple[int, int]]] = [[] for _ in range(tables)]
     for table, start, end in batch.gold_cells_G3.tolist():
@@ -107,7 +107,7 @@ def reference_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch) -> Te
 
 
 def backward(loss: Callable[[], Tensor], head: StructureTable, hidden: Tensor) -> Callable[[], float]:
-    """A step of the head: loss, gradients of the head and of the encoder's output."""
+    """Make a step of the head: loss, and gradients of the head and of the encoder's output."""
 
     def step() -> float:
         head.zero_grad(set_to_none=True)
@@ -153,7 +153,7 @@ def compare_memory(case: str, sides: dict[str, Callable[[], float]], cases: list
 
     for side, other in cases:
         report("loss", f"{case}, {side} / {other}, memory", peak[side], peak[other], "MiB", 1)
-        if beyond(side) > 0:  # the networks by themselves may take more than as a part of ours: no ratio then
+        if beyond(side) > 0:  # no ratio if the networks alone take more memory than all of ours
             named = f"{case}, {side} / {other}, memory beyond the networks"
             report("loss", named, beyond(side), beyond(other), "MiB", 1)
 

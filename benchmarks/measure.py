@@ -1,4 +1,4 @@
-"""Two sides in one run, in turn, and their medians: the form of every benchmark here."""
+"""Measure two sides in one run, interleaved, and report their medians; all benchmarks here use it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import psutil
 from torch.profiler import ProfilerActivity, profile
 
-LEAST = 0.1  # seconds of a run
+LEAST = 0.1  # minimum seconds of a run
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 class Cost(NamedTuple):
-    """`cpu_seconds` of all processes together; `peak` MiB that are resident in them at any time."""
+    """The cost of a process and its children.
+
+    Attributes:
+        cpu_seconds: processor seconds of all processes together.
+        peak: peak of their summed resident memory, in MiB.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -30,7 +35,11 @@ class Cost(NamedTuple):
 def report(
     benchmark: str, case: str, ours: float, theirs: float, unit: str, n: int, *, more: bool = False
 ) -> None:
-    """Print one JSON line. `ratio` says how many times better ours is; `more`: more of the unit is better."""
+    """Print one JSON line; its `ratio` is how many times better ours is.
+
+    Args:
+        more: more of the unit is better.
+    """
     ratio = ours / theirs if more else theirs / ours
     line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": round(ratio, 3)}
     print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
@@ -42,10 +51,12 @@ def seconds(
     n: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float]:
-    """Median seconds of n runs of each side, interleaved, after two uncounted calls of each. A run is as many
-    calls as take `LEAST` seconds: a single short one between those of the other side comes out longer.
+    """Return the median seconds of n interleaved runs of each side, after two uncounted calls of each.
 
-    `clock`: wall-clock by default; `time.process_time` for one-threaded computing on a shared machine.
+    A run repeats a call for `LEAST` seconds, because a single short call after one of the other side is slower.
+
+    Args:
+        clock: wall-clock by default; `time.process_time` for one-threaded computing on a shared machine.
     """
 
     def run(work: Callable[[], object], calls: int) -> float:
@@ -64,7 +75,7 @@ def seconds(
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """The most bytes of tensors that were alive at once during `work`, from the allocator's own record."""
+    """Return the peak bytes of live tensors during `work`, from the allocator's records."""
     work()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as run:
         work()
@@ -78,11 +89,13 @@ def peak_bytes(work: Callable[[], object]) -> int:
 
 
 def measured(work: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> tuple[Cost, Result]:
-    """What work costs in a process of its own, with all that it starts, and its result. Shared pages count more
-    than once."""
+    """Run `work` in its own process; return the cost, with that of its children, and the result.
+
+    Shared pages count more than once.
+    """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as process:
-        process.submit(time.time).result()  # the interpreter's start doesn't count
+        process.submit(time.time).result()  # exclude the start of the interpreter
         start = time.perf_counter()
         result = process.submit(work, *arguments, **named)
         cpu: dict[int, float] = {}

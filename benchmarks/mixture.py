@@ -1,13 +1,14 @@
 """Drawing a mixture from a generated index of many corpora, against `datasets.interleave_datasets`.
 
-The index: records of 200 corpora whose sizes follow Zipf's law, with all columns of a corpus but empty texts; one
-in a hundred repeats the content of another, one in a thousand is of a test split, and as many training records
-have a content of these. The mixture draws half as many times as there are records, by temperature 2.
+The index has records of 200 corpora whose sizes follow Zipf's law, with all columns of a corpus but empty texts.
+One record in a hundred repeats the content of another. One in a thousand belongs to a test split, and as many
+training records repeat the content of these. The mixture draws half as many times as there are records, with
+temperature 2.
 
 Theirs is what a user of `datasets` would write: `interleave_datasets` with the same probabilities over the same
-files, mapped into memory in an earlier run, and the ids of what it draws written to a file. It draws with
-replacement, drops nothing and its result depends on `numpy`'s generator; so ours is measured without the guard
-against leaks and duplicates (`draw`) and with it (`guarded`). A side runs in a process of its own.
+files, memory-mapped in an earlier run, which writes the drawn ids to a file. It draws with replacement, drops
+nothing, and its result depends on `numpy`'s generator. Ours is therefore measured without the guard against leaks
+and duplicates (`draw`) and with it (`guarded`). Each side runs in its own process.
 
     python benchmarks/mixture.py [--quick] [--records 100000000] [--theirs] [--plot docs/mixture.svg]
 """
@@ -36,13 +37,13 @@ from ubert.schema.mixture import Mixture
 from ubert.schema.record import RECORD_SCHEMA
 
 CORPORA = 200
-ROWS = 500_000  # of a file
-REPEATED = 100  # one record in so many repeats another's content
-TESTED = 1000  # one record in so many is of a test split
+ROWS = 500_000  # rows per file
+REPEATED = 100  # one record in 100 repeats another's content
+TESTED = 1000  # one record in 1000 belongs to a test split
 
 
 def sizes(records: int) -> list[int]:
-    """Of the corpora: Zipf's law, the largest first."""
+    """Return the sizes of the corpora by Zipf's law, largest first."""
     weights = 1 / np.arange(10, CORPORA + 10)
     found = np.maximum(20, records * weights / weights.sum()).astype(np.int64)
     found[0] += max(0, records - found.sum())
@@ -50,7 +51,7 @@ def sizes(records: int) -> list[int]:
 
 
 def make_store(root: Path, records: int) -> None:
-    """Write all corpora; the same ones for the same number."""
+    """Write all corpora, deterministically for a number of records."""
     draw = np.random.Generator(np.random.Philox(records))
     first = 0
     for i, size in enumerate(sizes(records)):
@@ -86,7 +87,12 @@ def make_store(root: Path, records: int) -> None:
 
 
 def rows(name: str, numbers: np.ndarray, contents: np.ndarray, draw: np.random.Generator) -> pa.Table:
-    """Records of a corpus by their number; `contents`, of what, told by a number too."""
+    """Make records of a corpus.
+
+    Args:
+        numbers: number of each record.
+        contents: number of each record's content; equal contents have equal hashes.
+    """
     count = len(numbers)
     repeats = draw.random(count) < 1 / REPEATED
     contents = np.where(repeats, draw.integers(0, contents[-1] + 1, count), contents).astype(np.uint64)
@@ -129,7 +135,7 @@ def mixture(records: int, guarded: bool) -> Mixture:
 
 
 def ours(root: Path, records: int, guarded: bool, processors: int) -> str:
-    """Draw it; returns a hash of its members."""
+    """Draw the mixture; return a hash of its members."""
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:processors]))
     manifest = mix(mixture(records, guarded), root=root)
     members = Store(root).directory("mixtures", "m", manifest.fingerprint) / "members.parquet"
@@ -141,7 +147,7 @@ def ours(root: Path, records: int, guarded: bool, processors: int) -> str:
 
 
 def theirs(root: Path, records: int) -> int:
-    """Draw by the same probabilities, and write what was drawn; returns its number."""
+    """Draw with the same probabilities and write the ids; return their number."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -169,7 +175,7 @@ def show(case: str, ours: float, theirs: float | None, unit: str, n: int) -> Non
 
 
 def plot(times: dict[str, list[tuple[int, float]]], path: Path) -> None:
-    """Seconds by records of each case, both on logarithmic axes, and the slope of its last part."""
+    """Plot seconds over records for each case on logarithmic axes, with the slope of the last segment."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")

