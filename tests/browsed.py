@@ -1,4 +1,4 @@
-"""A small store with everything that the browser shows; texts, categories and names of files are markup."""
+"""A small store with everything that `ubert browse` shows. Texts, categories and file names contain markup."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SCRIPT = "<script>document.title = 'taken'</script>"
 ATTACK = f"{SCRIPT}</div></mark></pre><img src=x onerror=\"document.title='taken'\"> & 'x' \"y\""
 NEEDLE = "The University of Ostrava Press hired Ada Marlow in Łódź."
 NGRAM = "one two three four five six seven eight nine ten eleven twelve thirteen"
-SIZE = 250  # records of `numbers`
+SIZE = 250  # records of the corpus `numbers`
 
 
 def record(number: int, text: str, **more: Any) -> Record:
-    """A record of `wild`."""
+    """Make a record of the corpus `wild`."""
     return Record(
         record_id=f"wild/train/<b>{number}",
         corpus="wild",
@@ -85,12 +85,12 @@ def write_store(root: Path) -> None:
 
 
 def table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
-    """Rows as a table."""
+    """Make a table of rows."""
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def write_audit(root: Path, name: str, tables: Mapping[str, pa.Table]) -> None:
-    """Publish evidence."""
+    """Publish an audit with these tables."""
     store = Store(root)
     manifest = AuditManifest(
         name=name, fingerprint="0" * 16, created=now(), corpora={}, parameters={"n": 13}, counts={}
@@ -102,7 +102,7 @@ def write_audit(root: Path, name: str, tables: Mapping[str, pa.Table]) -> None:
 
 
 def write_run(root: Path, name: str, steps: int) -> None:
-    """Write a recipe, and a log of so many steps, the loss of which is not finite once."""
+    """Write a recipe, and a log of `steps` steps in which one loss is not finite."""
     folder = root / "runs" / name
     (folder / "logs").mkdir(parents=True)
     (folder / "recipe.yaml").write_text(f"name: {name}\nmixture: both\ndescription: {SCRIPT}\n")
@@ -122,4 +122,4 @@ def write_run(root: Path, name: str, steps: int) -> None:
     ]
     rows[-1]["metrics"] = {"both/test/span_f1": 0.75}
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-    (folder / "logs/train.jsonl").write_text(f'{lines}{{"step": ')  # the next line is being written
+    (folder / "logs/train.jsonl").write_text(f'{lines}{{"step": ')  # an incomplete line, as during a write

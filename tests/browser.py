@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through a pipe: no port is opened, and no driver is needed."""
+"""A headless Chromium, controlled through a pipe, without an open port or a WebDriver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO, Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # a container's root can't have one; the page is our own
+    "--no-sandbox",  # root in a container can't use the sandbox; the pages are our own
     "--disable-gpu",
     "--disable-quic",
     "--disable-sync",
@@ -29,8 +29,8 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-SECONDS = 60  # until it has ended
-# The protocol wants descriptors 3 and 4.
+SECONDS = 60  # timeout for the browser's exit
+# The DevTools pipe uses file descriptors 3 and 4.
 MOVED = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -40,13 +40,18 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def find() -> str | None:
-    """The browser's path, or None."""
+    """Return the browser's path, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @dataclass
 class Page:
-    """One tab. `requests` are the addresses that it asked for, `complaints` what it said on its console."""
+    """A tab of the browser.
+
+    Attributes:
+        requests: URLs that it requested.
+        complaints: console messages and exceptions.
+    """
 
     send: IO[bytes]
     receive: IO[bytes]
@@ -56,7 +61,7 @@ class Page:
     complaints: list[str] = field(default_factory=list)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol; what happens until its answer is kept."""
+        """Send a command of the DevTools protocol; record the events before its response."""
         self.count += 1
         message = {"id": self.count, "method": method, "params": parameters}
         if self.session:
@@ -70,7 +75,7 @@ class Page:
         return result
 
     def open(self, path: Path) -> None:
-        """Open a file, with no network, and with nothing between its scripts and the test but its own escaping."""
+        """Open a file offline, without its content security policy, so that only escaping protects it."""
         self.call("Network.enable")
         self.call(
             "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0
@@ -79,7 +84,7 @@ class Page:
         self.visit(path.as_uri())
 
     def visit(self, url: str) -> None:
-        """Open an address, and wait until it is loaded."""
+        """Open a URL, and wait until it is loaded."""
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
         self.call("Page.navigate", url=url)
@@ -87,13 +92,13 @@ class Page:
             self._keep(event)
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression is, as JSON has it."""
+        """Evaluate a JavaScript expression; return its JSON value."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
     def picture(self, path: Path, *, width: int = 1280, height: int | None = None) -> None:
-        """A screenshot, of the whole page unless a height is given."""
+        """Take a screenshot, of the whole page unless a height is given."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -124,7 +129,7 @@ class Page:
 
 @contextmanager
 def page(folder: Path) -> Iterator[Page]:
-    """A tab of a new browser whose profile lies in `folder`."""
+    """Start a browser with its profile in `folder`, and yield a tab."""
     to_browser, from_test = os.pipe()
     to_test, from_browser = os.pipe()
     flags = [*FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]

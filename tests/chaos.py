@@ -1,13 +1,12 @@
-"""Random faults against `ubert`, again and again: `make chaos MINUTES=20`.
+"""Inject random faults into `ubert` commands: `make chaos MINUTES=20`.
 
-A trial takes a store as a stage finds it (ingest, shard or pretrain), and runs the stage's command up to three
-times while faults come at random moments: processes are killed or stopped, the disk gets full, the object store
-fails. Then the same command runs in peace. It has to end well, and the store has to be what an
-uninterrupted run makes of it: the same files, hashes, counts and losses. A command that faults end says why in one
-sentence.
+A trial takes the store before a stage (ingest, shard or pretrain), and runs the stage's command up to three times
+under faults at random moments: processes are killed or stopped, the disk fills up, the object store fails. Then
+the same command runs without faults. It must succeed, and the store must equal that of an uninterrupted run: the
+same files, hashes, counts and losses. A command that a fault ends must print its cause in one sentence.
 
-All that a trial draws follows from its seed: `--seed 7 --trials 1` draws trial 7 again (when a process is at what
-remains the machine's affair). A trial that fails keeps its folder, with the output of each attempt and Ray's logs.
+A trial's faults are determined by its seed: `--seed 7 --trials 1` repeats trial 7. Only the timing of processes
+differs between machines. A failed trial keeps its folder, with the output of each attempt and Ray's logs.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SETTINGS = ("plain", "disk", "objects")
 
 
 def main() -> None:
-    """Chaos for a time, and a table at its end."""
+    """Run trials for the given time, and print a table at the end."""
     arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("--minutes", type=float, default=20.0)
     arguments.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of the first trial")
@@ -59,7 +58,7 @@ def main() -> None:
         chaos = Chaos(World(folder), {}, {}, objects, endpoint, cluster)
         prepare(chaos, given.records, given.steps, max(map(STAGES.index, given.stages)))
         began = time.monotonic()
-        with suppress(KeyboardInterrupt):  # Ctrl-C ends it early, with its table
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends the trials early, but still prints the table
             for seed in range(given.seed, given.seed + given.trials):
                 if time.monotonic() > began + 60 * given.minutes:
                     break
@@ -72,7 +71,7 @@ def main() -> None:
 
 
 def prepare(chaos: Chaos, records: int, steps: int, last: int) -> None:
-    """Make the world, and let every stage up to the last go through it once in peace."""
+    """Make the world, and run every stage up to the last once without faults."""
     folder = chaos.world.folder
     chaos.world.make(records, steps)
     for stage, following in list(zip(STAGES, (*STAGES[1:], None), strict=True))[: last + 1]:
@@ -90,10 +89,10 @@ def prepare(chaos: Chaos, records: int, steps: int, last: int) -> None:
 
 
 def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tally) -> None:
-    """One trial: its line, and its part of the table."""
+    """Run a trial; print its line, and add its counts to the tally."""
     rng = random.Random(seed)
     stage = rng.choice(stages)
-    setting = rng.choice(SETTINGS[:2] if stage == "pretrain" else SETTINGS)  # runs lie on the disk
+    setting = rng.choice(SETTINGS[:2] if stage == "pretrain" else SETTINGS)  # runs are always on the disk
     trial = Trial(chaos, stage, folder, rng, setting)
     began = time.monotonic()
     print(f"{datetime.now():%H:%M:%S} trial {seed}: {stage}, {setting}", end="", flush=True)
@@ -106,7 +105,7 @@ def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tal
             trial.check()
         print(f": nothing lost; {time.monotonic() - began:.0f} s", flush=True)
         shutil.rmtree(folder)
-    except Exception as error:  # noqa: BLE001  # a trial that goes wrong by itself ends no other
+    except Exception as error:  # noqa: BLE001  # a failed trial must not end the others
         chaos.end_all()
         said = str(error) if isinstance(error, AssertionError) else repr(error)
         tally.failed.append(f"trial {seed}: {said}")
@@ -115,7 +114,7 @@ def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tal
 
 
 def table(tally: Tally, minutes: float) -> str:
-    """Faults by kind and stage, and how the command ended under them, as Markdown."""
+    """Format a Markdown table of the commands' outcomes by fault and stage."""
     lines = [f"| fault | stage | {' | '.join(WAYS)} |", "|---|---|" + "--:|" * len(WAYS)]
     for kind in FAULTS:
         for stage in STAGES:

@@ -1,4 +1,4 @@
-"""Faults: what happens to a command of `ubert` while it runs, to its processes, its disk or its object store."""
+"""Faults to inject into a running `ubert` command: into its processes, its disk or its object store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 from object_store import ObjectStore
 
-SUBREAPER = 36  # of prctl: whatever loses its parent becomes a child of this process
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 STOPPED = (1.0, 45.0)  # seconds
 OUTAGE = (1.0, 20.0)  # seconds
@@ -26,8 +26,13 @@ ANSWERS = ("500", "503", "drop", "hang", "500 in words", "403")
 
 @dataclass
 class Scene:
-    """What a fault can reach. `process` is the command that runs; `disk` and `objects` are there where a trial
-    has a small disk, or a store in an object store."""
+    """The targets of a fault.
+
+    Attributes:
+        process: the running command.
+        disk: small disk of the trial, if it has one.
+        objects: object store that holds the trial's store, if it does.
+    """
 
     rng: random.Random
     process: subprocess.Popen[bytes]
@@ -36,13 +41,13 @@ class Scene:
 
 
 def adopt() -> None:
-    """Make this process the parent of all that its children leave behind, so that it can end them by id."""
+    """Make this process the parent of its orphaned descendants, so that it can end them by id."""
     if ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0):
         raise OSError("prctl: cannot become a subreaper")
 
 
 def family() -> list[psutil.Process]:
-    """All living processes below this one."""
+    """Return all living descendants of this process."""
     living = []
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -52,7 +57,7 @@ def family() -> list[psutil.Process]:
 
 
 def end_all(spared: list[psutil.Process]) -> None:
-    """Kill by id whatever is left, once the command itself has been waited for, and take leave of it."""
+    """Kill and reap all remaining descendants by id, after the command itself has ended."""
     while left := [one for one in family() if one not in spared]:
         for one in left:
             with suppress(psutil.Error):
@@ -65,7 +70,7 @@ def end_all(spared: list[psutil.Process]) -> None:
 
 
 def workers(scene: Scene) -> list[psutil.Process]:
-    """Ray's workers that have something to do."""
+    """Return Ray's busy workers."""
     return [one for one in _named("ray::") if not _title(one).startswith((*AGENTS, "ray::IDLE"))]
 
 
@@ -93,7 +98,7 @@ TARGETS: dict[str, Callable[[Scene], list[psutil.Process]]] = {
 
 
 def _signalled(target: str, *signals: signal.Signals) -> Callable[[Scene], bool]:
-    """A fault that waits for a process of a kind, and sends it signals with a while between two."""
+    """Make a fault that waits for a process of a kind, and sends it signals with random pauses."""
 
     def fault(scene: Scene) -> bool:
         while not (found := TARGETS[target](scene)):
@@ -112,7 +117,7 @@ def _signalled(target: str, *signals: signal.Signals) -> Callable[[Scene], bool]
 
 
 def fill_disk(scene: Scene) -> bool:
-    """No room is left, until the trial makes some; without the right to mount, no file gets larger than it is."""
+    """Fill the trial's small disk, or limit the file size of its processes if the disk could not be mounted."""
     if scene.disk is not None:
         with suppress(OSError), (scene.disk / ".ballast").open("wb") as ballast:
             while True:
@@ -126,7 +131,7 @@ def fill_disk(scene: Scene) -> bool:
 
 
 def objects_fail(scene: Scene) -> bool:
-    """For some seconds, some or all requests fail in one way or in many."""
+    """Let some or all requests fail for some seconds, in one or several ways."""
     assert scene.objects is not None
     share, answers = scene.rng.choice((0.1, 0.5, 1.0)), scene.rng.sample(ANSWERS, scene.rng.randint(1, 3))
     drawn = random.Random(scene.rng.random())
@@ -137,7 +142,7 @@ def objects_fail(scene: Scene) -> bool:
     return True
 
 
-FAULTS: dict[str, Callable[[Scene], bool]] = {  # each returns whether it met anything
+FAULTS: dict[str, Callable[[Scene], bool]] = {  # each returns whether it hit a target
     **{f"kill -9 of {name}": _signalled(key, signal.SIGKILL) for key, name in (
         ("worker", "a worker"), ("raylet", "the raylet"), ("head", "Ray's head"), ("driver", "the driver"))},
     **{f"SIGSTOP of {name}": _signalled(key, signal.SIGSTOP, signal.SIGCONT) for key, name in (

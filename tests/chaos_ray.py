@@ -1,4 +1,4 @@
-"""One Ray for all trials, which starts on a machine that is too busy to start one for each command."""
+"""One Ray cluster for all trials, for machines that are too busy to start one for each command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 from ray_head import free_ports
 
-STARTS = 900.0  # seconds
+STARTS = 900.0  # timeout in seconds
 LOOPBACK = ("--node-ip-address=127.0.0.1", "--disable-usage-stats")
-# With ports for its agents, Ray doesn't wait until they have started and chosen some.
+# If the agents' ports are given, Ray doesn't wait until the agents have started and chosen some.
 AGENTS = (
     "dashboard-agent-grpc-port",
     "dashboard-agent-listen-port",
@@ -24,7 +24,7 @@ AGENTS = (
 
 @dataclass
 class Cluster:
-    """A head that is started where there is none, or where a fault has broken it."""
+    """A head that starts on demand, and again after a fault has ended it."""
 
     folder: Path
     environ: dict[str, str]
@@ -32,13 +32,13 @@ class Cluster:
     gcs: str = ""
 
     def address(self) -> str:
-        """Where the head is, which is there now."""
+        """Return the head's address; start it if necessary."""
         while self.process is None:
             self._start()
         return self.gcs
 
     def family(self) -> list[psutil.Process]:
-        """All processes of the head."""
+        """Return all processes of the head."""
         with suppress(psutil.NoSuchProcess):
             return [self.process, *self.process.children(recursive=True)] if self.process else []
         return []

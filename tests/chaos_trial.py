@@ -1,4 +1,4 @@
-"""A trial: one command in a folder of its own, under faults and then in peace."""
+"""A trial: one command in its own folder, first under faults and then without."""
 
 from __future__ import annotations
 
@@ -21,16 +21,22 @@ from object_store import ENVIRONMENT, ObjectStore
 from pyarrow.fs import FileSelector
 from ray_head import environment
 
-HANGS = 900.0  # seconds, after which a command hangs
-BUSY, PATIENCE = "Ray did not start", 10  # times at most
-MOST_FAULTS = 3  # of one attempt
+HANGS = 900.0  # seconds after which a command counts as hanging
+BUSY, PATIENCE = "Ray did not start", 10  # maximum attempts
+MOST_FAULTS = 3  # maximum faults per attempt
 WAYS = ("ended well", "one sentence", "Ray's words", "killed")  # how an attempt ends
-RAY_SAYS = "because it is dead. Worker will terminate."  # and ends the process that is about to join it
+RAY_SAYS = "because it is dead. Worker will terminate."  # Ray logs this, and ends the process that is joining
 
 
 @dataclass
 class Tally:
-    """What became of attempts and trials: by fault and stage, and how it went on."""
+    """Outcomes of attempts and trials.
+
+    Attributes:
+        rows: counts by fault, stage and outcome of the attempt.
+        failed: messages of failed trials.
+        trials: counts by stage.
+    """
 
     rows: Counter[tuple[str, Stage, str]] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
@@ -39,7 +45,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Chaos:
-    """A world, how long each stage takes in it, what it makes, and an object store."""
+    """A world, the duration and the expected store of each stage, and an object store."""
 
     world: World
     seconds: dict[Stage, float]
@@ -49,12 +55,12 @@ class Chaos:
     cluster: Cluster | None
 
     def end_all(self) -> None:
-        """Kill what a command has left behind."""
+        """Kill the processes that a command has left behind."""
         end_all(self.cluster.family() if self.cluster else [])
 
 
 def variables(folder: Path, endpoint: str) -> dict[str, str]:
-    """The environment of a command, or of Ray, whose files are in a folder."""
+    """Return the environment variables of a command, or of Ray, with all files in a folder."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
     return environment(home) | ENVIRONMENT | {
@@ -63,14 +69,14 @@ def variables(folder: Path, endpoint: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "RAY_TMPDIR": str(folder),
         "RAY_gcs_server_port_wait_time_s": "300",
-        "RAY_worker_niceness": "0",  # no nicer than the rest: a busy machine would let workers starve
+        "RAY_worker_niceness": "0",  # default priority: on a busy machine, nicer workers would starve
         "XDG_DATA_HOME": str(folder),
     }  # fmt: skip
 
 
 @dataclass
 class Trial:
-    """A stage in a folder of its own."""
+    """A stage in its own folder."""
 
     chaos: Chaos
     stage: Stage
@@ -80,7 +86,7 @@ class Trial:
 
     @property
     def store(self) -> Path:
-        """What of the store lies on the disk."""
+        """The part of the store that is on the disk."""
         return self.folder / (f"ubert/bucket/{self.folder.name}" if self.setting == "objects" else "disk/store")
 
     @property
@@ -89,7 +95,7 @@ class Trial:
 
     @contextmanager
     def set_up(self) -> Iterator[None]:
-        """The store as the stage finds it, on a disk of its own where it is to get full."""
+        """Copy the store from before the stage; mount a small disk for it if the disk is to fill up."""
         (self.folder / "disk").mkdir(parents=True)
         if self.setting == "disk":
             mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(self.folder / "disk")]
@@ -120,7 +126,7 @@ class Trial:
             return subprocess.Popen(arguments, env=environ, cwd=self.folder, stdout=out, stderr=err)
 
     def attempt(self, number: int, tally: Tally) -> bool:
-        """Run the command under faults; whether it ended well all the same."""
+        """Run the command under faults; return whether it succeeded."""
         log = f"attempt-{number}"
         process = self.start(log)
         scene = Scene(
@@ -153,8 +159,7 @@ class Trial:
         return code == 0
 
     def in_peace(self) -> float:
-        """Run the same command again, several times where the machine is too busy to start Ray; returns the
-        seconds that it took."""
+        """Run the command without faults, again if the machine was too busy to start Ray; return its seconds."""
         for number in range(PATIENCE):
             log = f"peace-{number}"
             process = self.start(log)
@@ -183,7 +188,7 @@ class Trial:
             raise AssertionError(f"{log} hangs") from None
 
     def check(self) -> None:
-        """Hold the store against that of an uninterrupted run."""
+        """Compare the store with that of an uninterrupted run."""
         if self.setting == "objects":
             files = self.chaos.objects.files
             for info in files.get_file_info(FileSelector(self.key, recursive=True)):

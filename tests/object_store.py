@@ -1,4 +1,4 @@
-"""An object store on loopback that fails when it is told to: moto's S3 behind a few lines of WSGI."""
+"""An object store on loopback with fault injection: moto's S3 behind a small WSGI wrapper."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ ERRORS = {
     "500 in words": b"<Error><Code>InternalError</Code><Message>We met an internal error.</Message></Error>" * 4,
 }
 
-# Of a request (method, path): what goes wrong. A status of `ERRORS`, "drop" the connection, "hang" for a while,
-# "cut" the answer in half, or nothing.
+# Maps a request (method, path) to its fault: a status of `ERRORS`, "drop" the connection, "hang" for a while,
+# "cut" the response in half, or None.
 Fault = Callable[[str, str], str | None]
 
 
 @dataclass
 class ObjectStore:
-    """`ranges` are those that requests asked for; `fault` is asked of each request."""
+    """The running object store.
+
+    Attributes:
+        ranges: byte ranges that were requested.
+        fault: called for each request.
+    """
 
     files: pyarrow.fs.S3FileSystem
     ranges: list[str] = field(default_factory=list)
@@ -42,7 +47,7 @@ class ObjectStore:
 
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:
-        """Faults for a while."""
+        """Inject faults within this block."""
         self.fault = fault
         try:
             yield
@@ -50,19 +55,19 @@ class ObjectStore:
             self.fault = lambda method, path: None
 
     def put(self, key: str, content: bytes) -> None:
-        """Make an object."""
+        """Write an object."""
         with self.files.open_output_stream(key) as stream:
             stream.write(content)
 
     def objects(self, prefix: str) -> dict[str, int]:
-        """Names below a prefix, and their sizes."""
+        """Return the names and sizes of the objects below a prefix."""
         found = self.files.get_file_info(pyarrow.fs.FileSelector(prefix, recursive=True, allow_not_found=True))
         return {info.path.removeprefix(prefix): info.size for info in found if info.is_file}
 
 
 @contextmanager
 def serve(at: socket.socket, bucket: str = "bucket") -> Iterator[ObjectStore]:
-    """A store with an empty bucket, that answers at a bound socket."""
+    """Serve an object store with an empty bucket at a bound socket."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
@@ -97,7 +102,7 @@ def serve(at: socket.socket, bucket: str = "bucket") -> Iterator[ObjectStore]:
         endpoint_override=f"http://127.0.0.1:{at.getsockname()[1]}",
         region="us-east-1",
         allow_bucket_creation=True,
-        allow_delayed_open=True,  # small objects are put whole
+        allow_delayed_open=True,  # small objects are written by one PUT
     )
     store = ObjectStore(files)
     try:

@@ -1,5 +1,4 @@
-"""A real head of a Ray cluster on loopback, started as `cluster/laptop.sh` starts it, and the `ubert` command as a
-user of it runs it."""
+"""A real Ray head on loopback, started by `cluster/laptop.sh`, and `ubert` commands run as its user would."""
 
 from __future__ import annotations
 
@@ -24,8 +23,14 @@ PATIENCE = "RAY_gcs_server_port_wait_time_s"  # see conftest.py
 
 @dataclass(frozen=True)
 class Head:
-    """`address` takes jobs, `gcs` nodes and drivers. `home` has the token of the cluster; `folder` is where Ray
-    keeps what it unpacks and logs."""
+    """A running Ray head.
+
+    Attributes:
+        address: URL for jobs.
+        gcs: address for nodes and drivers.
+        home: home directory, with the token of the cluster.
+        folder: Ray's folder for unpacked files and logs.
+    """
 
     address: str
     gcs: str
@@ -44,14 +49,14 @@ class Head:
         )
 
     def ubert(self, *arguments: str, **changed: str) -> tuple[int, str, str]:
-        """Exit code, output and errors of `ubert ARGUMENTS`."""
+        """Run `ubert ARGUMENTS`; return its exit code, stdout and stderr."""
         with self.popen(*arguments, **changed) as running:
             out, err = running.communicate(timeout=HANGS)
         return running.returncode, out, err
 
 
 def environment(home: Path) -> dict[str, str]:
-    """That of a user whose home is `home`, and who has set nothing of Ray's or ours but its patience."""
+    """Return the environment of a user with home `home` and no variables of Ray or ubert, except `PATIENCE`."""
     unset = {name for name in os.environ if name.startswith(("RAY_", "UBERT_"))} - {PATIENCE}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -59,8 +64,10 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def driven(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """What a script says that starts a Ray of its own, and asks no token of it: where this process has one,
-    Ray has set that it does."""
+    """Run a script that starts its own Ray without token authentication.
+
+    If this process has a Ray, Ray has set variables that require a token, so the script gets a clean environment.
+    """
     with tempfile.TemporaryDirectory(prefix="ubert-") as home:  # Ray's socket paths must be short
         done = subprocess.run(
             [sys.executable, "-c", script, *map(str, arguments)],
@@ -76,7 +83,7 @@ def driven(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[s
 
 @contextmanager
 def head() -> Iterator[Head]:
-    """Start a head of two CPUs and its folders; end it, and whatever it has started, by process id."""
+    """Start a head with two CPUs and its own folders; afterwards end it and its descendants by process id."""
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder:  # Ray's socket paths must be short
         home, ray = Path(folder, "home"), Path(folder, "ray")
         home.mkdir()
@@ -101,8 +108,7 @@ def head() -> Iterator[Head]:
 
 @contextmanager
 def node(cluster: Head, **changed: str) -> Iterator[psutil.Popen]:
-    """Another node of two processors, started by `ray start`, with ports of its own and `changed` environment
-    variables."""
+    """Start another node with two CPUs by `ray start`, with its own ports and `changed` environment variables."""
     ports = free_ports(2)
     started = psutil.Popen(
         [
@@ -123,7 +129,7 @@ def node(cluster: Head, **changed: str) -> Iterator[psutil.Popen]:
 
 
 def stop(process: psutil.Popen) -> None:
-    """End a process and all below it: asked first, then not."""
+    """Terminate a process; kill it and its descendants after a timeout."""
     family = [process, *process.children(recursive=True)]
     process.terminate()
     for one in psutil.wait_procs(family, timeout=10)[1]:
@@ -133,8 +139,7 @@ def stop(process: psutil.Popen) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now, below those that the system hands out to whoever asks for any: until
-    they are used, only somebody who means them can take them."""
+    """Find unused ports on loopback, below the ephemeral range, so that the system does not hand them out."""
     found: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1_000):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -1,4 +1,4 @@
-"""Servers on loopback: an app in a thread of the test, or a command in a process of its own."""
+"""Servers on loopback: an app in a thread, or a command in its own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import HANGS, wait_for
 
 @contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
-    """Serve an app; yields its address."""
+    """Serve an app in a thread; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         thread = threading.Thread(target=server.run, args=[[listening]])
@@ -32,7 +32,7 @@ def serving(app: FastAPI) -> Iterator[str]:
 
 @contextmanager
 def interrupted(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """A command of ours that serves; yields its address. Ctrl-C must end it without a word."""
+    """Run an `ubert` command that serves; yield its address. SIGINT must end it without output on stderr."""
     arguments = [sys.executable, "-u", "-m", "pipelines.cli", *command, "--port", "0"]
     with (
         subprocess.Popen(

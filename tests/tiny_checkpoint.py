@@ -1,4 +1,4 @@
-"""A checkpoint with random weights, of which about half of the cells hold; it loads and predicts in no time."""
+"""A tiny checkpoint with random weights, which predicts about half of all cells, and loads and runs fast."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ POSITIONS = 128
 def write_checkpoint(
     folder: Path, layout: Layout = "joint", *, unilm: bool = False, max_tokens: int = 256
 ) -> Path:
-    """Write the checkpoint into `folder`. `unilm`: it generates, too."""
+    """Write the checkpoint into `folder`.
+
+    Args:
+        unilm: make it able to generate, too.
+    """
     tokenizer = load_tokenizer(ENCODER)
     config = BertConfig(
         vocab_size=tokenizer.vocabulary,

@@ -1,4 +1,4 @@
-"""A world in which training takes a second: an encoder of two layers, a tokenizer of a few words, and shards."""
+"""A world in which training takes a second: an encoder with two layers, a tiny vocabulary, and shards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS = sorted({word for text in (*PEOPLE, *PLACES, _TEXT) for word in text.spli
 
 
 def make_encoder(folder: Path, *, dropout: float = 0.1, spread: float = 0.02) -> Path:
-    """A random BERT of two layers with its tokenizer, as a folder that transformers loads."""
+    """Write a random BERT with two layers and its tokenizer into a folder that transformers can load."""
     backend = Tokenizer(WordLevel({word: i for i, word in enumerate(SPECIAL + WORDS)}, unk_token="[UNK]"))
     backend.pre_tokenizer = Whitespace()
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -54,7 +54,7 @@ def make_encoder(folder: Path, *, dropout: float = 0.1, spread: float = 0.02) ->
 
 
 def make_recipe(encoder: Path, **changed: Any) -> Recipe:
-    """Eight steps with a checkpoint every three, in fp32."""
+    """Make a recipe of eight steps in fp32, with a checkpoint every three."""
     settings: dict[str, Any] = {
         "name": "tiny",
         "mixture": "tiny",
@@ -71,25 +71,25 @@ def make_recipe(encoder: Path, **changed: Any) -> Recipe:
 
 
 def write_recipe(recipe: Recipe, path: Path) -> Path:
-    """The recipe as a YAML file."""
+    """Write the recipe as a YAML file."""
     path.write_text(yaml.safe_dump(recipe.model_dump(exclude_none=True)), encoding="utf-8")
     return path
 
 
 def losses(run: Path) -> list[float]:
-    """The loss of each step, from the run's log; each step is there once."""
+    """Read the loss of each step from the run's log, and assert that each step occurs once."""
     rows, _ = log.read(run)
     assert [row.step for row in rows] == list(range(1, len(rows) + 1))
     return [row.loss for row in rows]
 
 
 def make_corpora() -> dict[str, list[Record]]:
-    """Sentences to tag and to classify, of different lengths."""
+    """Make sentences of different lengths to tag and to classify."""
     return {"people": [ner(i, i % 5) for i in range(40)], "reviews": [sentiment(i) for i in range(20)]}
 
 
 def make_shards(root: Path, encoder: Path) -> Path:
-    """Shards of the mixture `tiny` of these corpora."""
+    """Make shards of a mixture `tiny` of these corpora."""
     return handmade.make_shards(root, make_corpora(), encoder=str(encoder), max_tokens=32, name="tiny")
 
 
@@ -112,7 +112,11 @@ def make_world(root: Path, *, dropout: float = 0.1) -> World:
 def start(
     world: World, recipe: Recipe, *launcher: str, name: str | None = None, largest_file: int | None = None
 ) -> subprocess.Popen[str]:
-    """`python -m ubert.training`, perhaps under a launcher. `largest_file`: bytes, as where a disk gets full."""
+    """Start `python -m ubert.training`, optionally under a launcher.
+
+    Args:
+        largest_file: maximum bytes of a file, to simulate a full disk.
+    """
     path = write_recipe(recipe, world.root / f"{recipe.name}.yaml")
     arguments = [str(path), "--root", str(world.root), "--name", name or recipe.name]
     limits = (largest_file, largest_file)
@@ -128,7 +132,7 @@ def start(
 
 @contextmanager
 def full_disk(largest_file: int) -> Iterator[None]:
-    """No file gets more than so many bytes, as where a disk gets full."""
+    """Limit the bytes of a file within this block, to simulate a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, limits[1]))
     try:

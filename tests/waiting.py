@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread does."""
+"""Wait for another process or thread."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import psutil
 
-HANGS = 600.0  # seconds, after which something hangs; a busy machine is no failure
+HANGS = 600.0  # seconds after which something counts as hanging; long, so that a busy machine doesn't fail tests
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str] | psutil.Popen | None = None) -> None:
-    """Wait until it holds; a process that brings it about must not end before."""
+    """Wait until a condition holds; fail if `process`, which should bring it about, ends before."""
     deadline = time.monotonic() + HANGS
     while not condition():
         assert process is None or process.poll() is None, process.communicate()

@@ -1,4 +1,4 @@
-"""A web server on loopback that fails as told."""
+"""A web server on loopback with fault injection."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from typing import Any
 
 @dataclass
 class Web:
-    """Serves `files` by their path. `faults` are taken one a request, from the first; None: no fault.
+    """The server's files and faults. Each request takes the first of `faults`.
 
-    A fault is a status, or (status, headers); ("break", n): the connection ends after n bytes of the body;
-    ("hang", seconds): nothing is said for so long; ("stall", n): nothing comes after n bytes, for ten seconds;
-    ("short", n): n bytes less than the length that is said.
+    A fault is one of:
+
+        None                        no fault
+        status or (status, headers) an empty response
+        ("break", n)                the connection ends after n bytes of the body
+        ("hang", seconds)           no response, for this time
+        ("stall", n)                nothing follows n bytes of the body, for ten seconds
+        ("short", n)                the body is n bytes shorter than its Content-Length
     """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)  # ETag by path
-    headers: dict[str, str] = field(default_factory=dict)  # of all answers
+    headers: dict[str, str] = field(default_factory=dict)  # added to all responses
     ranges: bool = True
-    conditions: bool = True  # If-Range is looked at
+    conditions: bool = True  # respect If-Range
     lengths: bool = True
     faults: list[Any] = field(default_factory=list)
-    requests: list[dict[str, str]] = field(default_factory=list)  # headers of each
+    requests: list[dict[str, str]] = field(default_factory=list)  # headers of each request
 
 
 @contextmanager
 def serving() -> Iterator[Web]:
-    """A server, and what it says and does."""
+    """Run the server; yield its files, faults and recorded requests."""
     web = Web()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Small worlds: a folder of specs, one of raw sources, and a store."""
+"""Small worlds: a folder with specs, raw sources and a store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ubert.schema.record import (
 
 @dataclass(frozen=True)
 class World:
-    """`toy`, a classification of numbers as even or odd, unless `spec` changes it."""
+    """A world with the dataset `toy`, which classifies numbers as even or odd unless `spec` changes it."""
 
     folder: Path
 
@@ -79,7 +79,7 @@ class World:
         return manifest
 
     def read(self, *, strict: bool = False) -> Work:
-        """Ingest `toy`; what had to be read for that."""
+        """Ingest `toy`; return the work that this took."""
         works: list[Work] = []
         ingest(
             ["toy"],
@@ -96,7 +96,7 @@ class World:
         return [directory / part for part in manifest.parts]
 
     def files(self) -> list[dict[str, Any]]:
-        """The source files of `toy`."""
+        """Return the source files of `toy`."""
         directory, _ = Store(self.root).current("corpora", "toy")
         return pq.read_table(directory / FILES).to_pylist()  # type: ignore[no-any-return]
 
@@ -110,12 +110,12 @@ class World:
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Rows of `toy` as JSON Lines."""
+    """Format rows of `toy` as JSON Lines."""
     return "".join(json.dumps({"text": f"number {n}", "label": n % 2}) + "\n" for n in values)
 
 
 def corpus(name: str, size: int, split: Split = "train") -> list[Record]:
-    """Records of a classification of numbers as even or odd."""
+    """Make records that classify numbers as even or odd."""
     categories = (Category("even", "label"), Category("odd", "label"))
     return [
         Record(
@@ -142,8 +142,12 @@ def put_corpus(
     misplaced: Sequence[Mismatch] = (),
     **stated: Any,
 ) -> None:
-    """Publish records as the current state of a corpus, as ingest would; `rejected` are splits and reasons. The
-    manifest says what is `stated` besides, such as a licence."""
+    """Publish records as the current state of a corpus, like ingest.
+
+    Args:
+        rejected: split and reason of each reject.
+        stated: further fields of the manifest, such as a licence.
+    """
     store = Store(root)
     manifest = CorpusManifest(
         name=name,
