@@ -2,16 +2,17 @@
 
 Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
 batch of them. They run the encoder and the head forward and backward, clip gradients, and take an AdamW step over
-all parameters, in fp32. Theirs makes a sequence per category, padded to 128 tokens, tokenises each again for each
-step, fills dense labels and masks, and takes its three losses over all cells (ubert/structure/reference.py). Ours
-takes tokens from a shard, pads to the longest sequence of the batch, and takes BCE over valid cells. `joint` has
-all categories of a sentence in one sequence, `stacked` one per sequence like theirs. `bf16` is ours in bfloat16,
-if the processor supports it.
+all parameters, in fp32. Theirs makes a sequence per category, padded to 128 tokens, and tokenises it again for
+each step. It fills dense labels and masks, and takes its three losses over all cells
+(ubert/structure/reference.py). Ours takes tokens from a shard, pads to the longest sequence of the batch, and
+takes BCE over valid cells. `joint` has all categories of a sentence in one sequence, `stacked` one per sequence
+like theirs. `bf16` is ours in bfloat16, if the processor supports it.
 
-`share of peak` compares the operations per second of a step over 96 sentences with those of the largest matrix
-product of the encoder alone, in the same precision. The step is as recipes train it: word embeddings frozen, no
-dropout. The last case compares ours with ours under the default attention of transformers for BERT, scaled
-dot-product attention with 10 % dropout, on three times as many sentences, the size of a batch.
+`share of peak` takes a step over 96 sentences as recipes train it: word embeddings frozen, no dropout. It compares
+the operations per second with those of the encoder's largest matrix product alone, in the same precision.
+
+The last case compares ours with ours under the default attention of transformers for BERT: scaled dot-product
+attention with 10 % dropout. It takes three times as many sentences, the size of a batch.
 
 UBERT_DATA=../shared/data python benchmarks/step.py [--quick] [--threads 1]
 """
