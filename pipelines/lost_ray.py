@@ -21,7 +21,7 @@ from ubert.schema.errors import UserError
 EVERY = 0.5  # seconds between checks of Ray
 HEAD_IS_AWAY = 45.0  # seconds that a cluster's head may be unreachable; Ray waits for a minute
 UNWIND = 20.0  # seconds until a process that doesn't end by itself is ended
-SAID = (
+MESSAGE = (
     "Ray died: its head or this machine's raylet is gone, perhaps because memory ran out; finished work is kept: "
     "run the same command again (on a cluster, once its head is back)"
 )
@@ -36,7 +36,7 @@ def check(within: float = 0.0) -> None:
         UserError: it has.
     """
     if _lost.wait(within):
-        raise UserError(SAID)
+        raise UserError(MESSAGE)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def _watch(over: threading.Event, is_dead: Callable[[], bool]) -> None:
             if not over.wait(UNWIND):
                 console = Console(stderr=True)
                 console.show_cursor()  # a progress bar hides it
-                console.print(f"[red]error:[/red] {SAID}", soft_wrap=True, highlight=False)
+                console.print(f"[red]error:[/red] {MESSAGE}", soft_wrap=True, highlight=False)
                 os._exit(1)
             return
 

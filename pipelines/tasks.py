@@ -71,7 +71,7 @@ def completed(
             except RayTaskError as error:
                 yield index, explained(error)
             except LocalRayletDiedError:
-                raise UserError(lost_ray.SAID) from None
+                raise UserError(lost_ray.MESSAGE) from None
             except (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError):
                 lost_ray.check(within=2 * lost_ray.EVERY)
                 yield index, DiedError("a worker died here again and again, most likely for want of memory")

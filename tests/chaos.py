@@ -77,7 +77,7 @@ def prepare(chaos: Chaos, records: int, steps: int, last: int) -> None:
     for stage, following in list(zip(STAGES, (*STAGES[1:], None), strict=True))[: last + 1]:
         trial = Trial(chaos, stage, folder / stage, random.Random(0), "plain")
         with trial.set_up():
-            chaos.seconds[stage] = trial.in_peace()
+            chaos.seconds[stage] = trial.run_without_faults()
             chaos.expected[stage] = digest(trial.store)
             if following == "shard":
                 mix(mixture("chaos", chaos.world.folder / "specs"), root=trial.store)
@@ -101,7 +101,7 @@ def tried(chaos: Chaos, seed: int, stages: list[Stage], folder: Path, tally: Tal
             for number in range(rng.randint(1, 3)):
                 if trial.attempt(number, tally):
                     break
-            trial.in_peace()
+            trial.run_without_faults()
             trial.check()
         print(f": nothing lost; {time.monotonic() - began:.0f} s", flush=True)
         shutil.rmtree(folder)

@@ -158,7 +158,7 @@ class Trial:
             assert code == 130 or (code == 1 and "error: " in said), f"{log} says nothing, exit {code}"
         return code == 0
 
-    def in_peace(self) -> float:
+    def run_without_faults(self) -> float:
         """Run the command without faults, again if the machine was too busy to start Ray; return its seconds."""
         for number in range(PATIENCE):
             log = f"peace-{number}"

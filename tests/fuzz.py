@@ -69,7 +69,7 @@ def fuzz(name: str, data: Path, folder: Path, seconds: int) -> None:
 
         spec = dataset_spec(name, specs_folder(None))
         sources.reader(spec.format)
-    begun, beside = begun_with(spec, data, specs_folder(None))
+    begun, beside = seed_sources(spec, data, specs_folder(None))
     check = checker(spec, folder, beside)
     seeds = folder / "seeds"
     seeds.mkdir()
@@ -79,7 +79,7 @@ def fuzz(name: str, data: Path, folder: Path, seconds: int) -> None:
     atheris.Fuzz()
 
 
-def begun_with(spec: Any, data: Path, specs: Path) -> tuple[list[list[Path]], list[str]]:
+def seed_sources(spec: Any, data: Path, specs: Path) -> tuple[list[list[Path]], list[str]]:
     """Find source files for seeds.
 
     Returns:

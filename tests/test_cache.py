@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import Cache, DynamicCache
 
-from ubert.inference.cache import ROOM, Rooms
+from ubert.inference.cache import SPARE_TOKENS, GrowingLayer
 
 # New columns, how many of them are dropped again, and which beams go on.
 STEP = st.tuples(
-    st.integers(1, ROOM + 2), st.integers(0, 1), st.none() | st.lists(st.integers(0, 1), min_size=2, max_size=2)
+    st.integers(1, SPARE_TOKENS + 2),
+    st.integers(0, 1),
+    st.none() | st.lists(st.integers(0, 1), min_size=2, max_size=2),
 )
 
 
@@ -18,7 +20,7 @@ STEP = st.tuples(
 def test_rooms_hold_what_a_copying_cache_holds(
     steps: list[tuple[int, int, list[int] | None]], layers: int
 ) -> None:
-    ours, copying = Cache(layer_class_to_replicate=Rooms), DynamicCache()
+    ours, copying = Cache(layer_class_to_replicate=GrowingLayer), DynamicCache()
     drawn = torch.Generator().manual_seed(0)
 
     def new(columns: int) -> Tensor:
@@ -39,7 +41,7 @@ def test_rooms_hold_what_a_copying_cache_holds(
 
 
 def test_new_columns_leave_the_kept_ones_where_they_are() -> None:
-    cache = Cache(layer_class_to_replicate=Rooms)
+    cache = Cache(layer_class_to_replicate=GrowingLayer)
     one = torch.rand(1, 1, 1, 1)
-    (first, _), *others = [cache.update(one, one, 0) for _ in range(ROOM)]
+    (first, _), *others = [cache.update(one, one, 0) for _ in range(SPARE_TOKENS)]
     assert all(keys.data_ptr() == first.data_ptr() for keys, _ in others)

@@ -29,7 +29,7 @@ from ubert.encoder import attention
 from ubert.inference.windows import blocks
 from ubert.loader.loader import Loader, Step
 from ubert.loader.masked_texts import mentions
-from ubert.loader.objective_schedule import CYCLE, Turns
+from ubert.loader.objective_schedule import CYCLE, ObjectiveSchedule
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
@@ -115,7 +115,7 @@ def test_unknown_objectives_are_refused(encoder: Path) -> None:
 
 @given(st.integers(1, 999), st.integers(0, 3 * CYCLE))
 def test_no_objective_is_a_turn_away_from_its_share(mille: int, step: int) -> None:
-    turns = Turns({"structure": 1 - mille / 1000, "spanbert": mille / 1000})
+    turns = ObjectiveSchedule({"structure": 1 - mille / 1000, "spanbert": mille / 1000})
     name, before = turns(step)
     share = turns.counts[name] / CYCLE
     assert abs(before - share * step) <= 1
@@ -132,7 +132,7 @@ def test_turns_of_any_shares_fill_the_cycle_and_have_no_gap(parts: list[float], 
     """Shares that sum to about 1. An objective that is raised to a turn takes it from the others."""
     names = ("structure", "spexbert", "spanbert", "unilm", "seq2seq")
     shares = {name: part * total / sum(parts) for name, part in zip(names, parts, strict=False)}
-    turns = Turns(shares)  # type: ignore[arg-type]
+    turns = ObjectiveSchedule(shares)  # type: ignore[arg-type]
     assert sum(turns.counts.values()) == CYCLE and min(turns.counts.values()) >= 1
     seen: Counter[str] = Counter()
     for step in range(5 * CYCLE // 2):
@@ -146,7 +146,7 @@ def test_turns_of_any_shares_fill_the_cycle_and_have_no_gap(parts: list[float], 
 
 
 def test_turns_are_counted_without_a_gap() -> None:
-    turns = Turns({"structure": 2 / 3, "spanbert": 1 / 3})
+    turns = ObjectiveSchedule({"structure": 2 / 3, "spanbert": 1 / 3})
     seen: Counter[str] = Counter()
     for step in range(2 * CYCLE + 10):
         name, before = turns(step)
@@ -158,7 +158,7 @@ def test_turns_are_counted_without_a_gap() -> None:
 
 @given(st.integers(1, CYCLE - 1), st.integers(1, 10 * CYCLE))
 def test_an_objective_has_its_turns_in_no_more_steps_than_its_share_takes(mille: int, wanted: int) -> None:
-    turns = Turns({"structure": 1 - mille / CYCLE, "spanbert": mille / CYCLE})
+    turns = ObjectiveSchedule({"structure": 1 - mille / CYCLE, "spanbert": mille / CYCLE})
     steps = turns.until("spanbert", wanted)
     assert (steps - 1) * mille < wanted * CYCLE <= steps * mille
 

@@ -146,5 +146,5 @@ def test_a_wish_to_stop_reaches_the_machine_that_trains(
         driven.ask(run_directory.STOP)
         while not (tmp_path / "tiny" / run_directory.STOP).exists():
             pass
-    driven.take_back(run_directory.STOP)
+    driven.withdraw(run_directory.STOP)
     assert not (remote / "runs" / "tiny" / run_directory.STOP).exists()

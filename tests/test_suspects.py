@@ -24,7 +24,7 @@ from pipelines.suspects import labels
 from pipelines.suspects.evidence import ranked
 from pipelines.suspects.fold import Fold, fold_of, place_of, run_fold
 from pipelines.suspects.labels import suspicious_labels
-from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
+from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
 from pipelines.suspects.suspects import DEFAULT, folds_of, suspects
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
@@ -95,13 +95,13 @@ def test_missed_and_spurious_labels_of_many() -> None:
     }
 
 
-def reliable(count: int) -> tuple[list[Record], dict[str, Told]]:
+def reliable(count: int) -> tuple[list[Record], dict[str, Predicted]]:
     """Records whose mentions a model finds surely."""
     records = [ner(i) for i in range(count)]
     told = {}
     for one in records:
         mentions = [Mention(span.start, span.end, one.categories[span.category or 0].name) for span in one.spans]
-        told[one.record_id] = Told(dict.fromkeys(mentions, 0.9), mentions)
+        told[one.record_id] = Predicted(dict.fromkeys(mentions, 0.9), mentions)
     return records, told
 
 
@@ -130,7 +130,7 @@ def test_each_kind_of_wrong_mention_is_told_from_the_others() -> None:
 
 def test_a_model_that_finds_little_accuses_nobody() -> None:
     records, told = reliable(30)
-    silent = {record_id: Told({}, []) for record_id in list(told)[:27]}
+    silent = {record_id: Predicted({}, []) for record_id in list(told)[:27]}
     found = list(suspicious_mentions(records, told | silent))
     assert found and not any(one.flagged for one in found)
 
@@ -141,12 +141,12 @@ def test_answers_that_overlap_with_any_right_one_are_none() -> None:
     for one in records:
         span = one.spans[0] if one.spans else None
         own = [Mention(span.start, span.end, one.categories[0].name)] if span else []
-        told[one.record_id] = Told(dict.fromkeys(own, 0.9), own)
+        told[one.record_id] = Predicted(dict.fromkeys(own, 0.9), own)
     assert list(suspicious_mentions(records, told)) == []
     elsewhere = Mention(0, 3, records[1].categories[0].name)
-    told["questions/train/1"] = Told({elsewhere: 0.8}, [elsewhere])
-    told["questions/train/3"] = Told({elsewhere._replace(category=records[3].categories[0].name): 0.8}, [])
-    told["questions/train/2"] = Told({}, [])
+    told["questions/train/1"] = Predicted({elsewhere: 0.8}, [elsewhere])
+    told["questions/train/3"] = Predicted({elsewhere._replace(category=records[3].categories[0].name): 0.8}, [])
+    told["questions/train/2"] = Predicted({}, [])
     found = {one.record.record_id: (one.kind, one.predicted) for one in suspicious_mentions(records, told)}
     assert found == {"questions/train/1": ("wrong answer", "Nie"), "questions/train/2": ("spurious answer", None)}
 

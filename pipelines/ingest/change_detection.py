@@ -49,7 +49,7 @@ class Packed(NamedTuple):
     slices: bytes
 
 
-class Looked(NamedTuple):
+class HashedGroup(NamedTuple):
     """The result of hashing a group of files.
 
     `entry` is the index in the spec's `files`, `files` the number of files, and `size` their bytes. `listed` is a
@@ -72,7 +72,7 @@ def look(
     code: str,
     hashes: Hashes,
     advance: Advance = lambda files, megabytes: None,
-) -> Looked:
+) -> HashedGroup:
     """Hash a group of files of one entry and cut it into units."""
     entry, place = spec.files[number], str(folder)  # all slices share one string, as there may be very many
     form, options = reader(spec.format), file_options(spec, entry)
@@ -110,7 +110,7 @@ def look(
         else:
             slices.append(Slice(place, path, 0, own.state[0], 1, entry.encoding, sha, tuple(beside)))
     units = [_packed(spec, entry, of_unit, in_ranges, code) for of_unit in _units(slices)]
-    return Looked(number, len(paths), sum(listed.sizes), _compressed(listed), pinned, units)
+    return HashedGroup(number, len(paths), sum(listed.sizes), _compressed(listed), pinned, units)
 
 
 def _unreadable(folder: str, path: str, entry: Files, problem: str) -> Slice:
@@ -162,7 +162,7 @@ def _header(piece: Slice) -> str | None:
 
 
 @collector_paused()
-def look_apart(spec: DatasetSpec, folder: Path, number: int, paths: list[str], code: str) -> bytes:
+def hash_group_task(spec: DatasetSpec, folder: Path, number: int, paths: list[str], code: str) -> bytes:
     """Run `look` as a Ray task. Return its result and the new hashes as bytes, which Ray passes on unchanged."""
     hashes = Hashes()
     return msgspec.msgpack.encode((look(spec, folder, number, paths, code, hashes), hashes.told()))

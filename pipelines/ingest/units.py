@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pipelines.ingest.change_detection import Listed, Looked, Packed, look, look_apart
+from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_group_task, look
 from pipelines.ingest.collector import collector_paused
 from pipelines.ingest.hashes import Advance, Hashes
 from pipelines.ingest.source_files import grouped, source_files
@@ -127,24 +127,24 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     return Plan(spec, own_name, groups)
 
 
-def _group(entry: Files, looked: Looked) -> Group:
+def _group(entry: Files, looked: HashedGroup) -> Group:
     return Group(entry, looked.listed, tuple(Unit(entry, packed) for packed in looked.units))
 
 
-def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[Looked]:
-    found: dict[int, Looked] = {}
+def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[HashedGroup]:
+    found: dict[int, HashedGroup] = {}
     order = sorted(range(len(jobs)), key=lambda number: -len(jobs[number][3]))  # large first, to balance workers
-    for place, outcome in run(look_apart, [jobs[number] for number in order]):
+    for place, outcome in run(hash_group_task, [jobs[number] for number in order]):
         if isinstance(outcome, UserError):
             raise outcome
-        looked, settled = msgspec.msgpack.decode(outcome, type=tuple[Looked, bytes])
+        looked, settled = msgspec.msgpack.decode(outcome, type=tuple[HashedGroup, bytes])
         found[order[place]] = looked
         hashes.take(settled)
         advance(looked.files, looked.size / 1e6)
     return [found[number] for number in range(len(jobs))]
 
 
-def _check_pins(spec: DatasetSpec, folder: Path, looked: Sequence[Looked]) -> None:
+def _check_pins(spec: DatasetSpec, folder: Path, looked: Sequence[HashedGroup]) -> None:
     for number, entry in enumerate(spec.files):
         if not entry.pins:
             continue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.pages import overview
 from pipelines.pages.drawing import BLUE, GREEN, GREY, INK, PAPER, RED, Parts, arrow, box, picture, row, text
-from ubert.loader.objective_schedule import Turns
+from ubert.loader.objective_schedule import ObjectiveSchedule
 from ubert.schema.recipe import Trained
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
@@ -128,7 +128,7 @@ def objectives() -> str:
     colours = dict(zip(shares, (BLUE, RED, GREEN), strict=True))
 
     def parts() -> Parts:
-        turn = Turns(shares)
+        turn = ObjectiveSchedule(shares)
         for step in range(20):
             yield from box(10 + 30 * step, 20, 27, str(step), colours[turn(step)[0]])
         for i, (name, share) in enumerate(shares.items()):

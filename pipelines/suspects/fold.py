@@ -27,7 +27,7 @@ from ubert.schema.record import Record, content_hash
 
 LEAST = 0.01  # least probability of a mention that is kept; labels are always kept
 HOLDS = 0.5
-SAID = pa.schema(
+PREDICTIONS = pa.schema(
     [
         pa.field("record_id", pa.string(), nullable=False),
         pa.field("category", pa.string(), nullable=False),
@@ -84,7 +84,7 @@ def run_fold(fold: Fold, root: Place) -> None:
         with tempfile.TemporaryDirectory(prefix="ubert-fold-") as folder:
             rows = list(said(trained(Recipe(**fold.settings), others, Path(folder)), asked))
     with atomic(place_of(store, fold)) as path:
-        pq.write_table(pa.Table.from_pylist(rows, SAID), path, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS), path, compression="zstd")
 
 
 def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
@@ -96,7 +96,7 @@ def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
 
 
 def said(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Yield rows of `SAID`: each candidate label with its score, and each mention or answer from `LEAST`."""
+    """Yield rows of `PREDICTIONS`: each label with its score, and each mention or answer from `LEAST`."""
     labels = records[0].task in LABEL_TASKS
     queries = [query_of(record) for record in records]
     if labels:  # decoding as multilabel gives the score of each label

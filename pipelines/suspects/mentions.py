@@ -29,7 +29,7 @@ class Mention(NamedTuple):
         return self.start < other.end and other.start < self.end
 
 
-class Told(NamedTuple):
+class Predicted(NamedTuple):
     """A model's predictions for a text: the probability of each possible mention, and the mentions it predicts."""
 
     scores: Mapping[Mention, float]
@@ -43,10 +43,10 @@ class Reliable(NamedTuple):
     right: Mapping[str, float]  # precision: share of its own mentions that are in the corpus
 
 
-NOTHING = Told({}, ())
+NOTHING = Predicted({}, ())
 
 
-def suspicious_mentions(records: Sequence[Record], told: Mapping[str, Told]) -> Iterator[Suspect]:
+def suspicious_mentions(records: Sequence[Record], told: Mapping[str, Predicted]) -> Iterator[Suspect]:
     """Yield the mentions that a model contradicts, and those that the corpus lacks according to it."""
     every = [(record, mentions_of(record), told.get(record.record_id, NOTHING)) for record in records]
     pooled = bool(records) and records[0].task == "qa"  # most questions occur only once
@@ -64,7 +64,7 @@ def mentions_of(record: Record) -> list[Mention]:
     ]
 
 
-def _reliable(every: Sequence[tuple[list[Mention], Told]], pooled: bool) -> Reliable:
+def _reliable(every: Sequence[tuple[list[Mention], Predicted]], pooled: bool) -> Reliable:
     """Compute recall and precision by category; if `pooled`, for all categories together under the name ''."""
     gold_count, own_count, both_count = Counter[str](), Counter[str](), Counter[str]()
     for gold, told in every:
@@ -77,7 +77,7 @@ def _reliable(every: Sequence[tuple[list[Mention], Told]], pooled: bool) -> Reli
     )
 
 
-def _contradicted(record: Record, gold: list[Mention], told: Told, reliable: Reliable) -> Iterator[Suspect]:
+def _contradicted(record: Record, gold: list[Mention], told: Predicted, reliable: Reliable) -> Iterator[Suspect]:
     left = [mention for mention in gold if mention not in told.holding]
     own = sorted((one for one in told.holding if one not in gold), key=lambda one: -told.scores[one])
     for mention in left:
@@ -98,7 +98,7 @@ def _contradicted(record: Record, gold: list[Mention], told: Told, reliable: Rel
             yield _suspect(record, "missed", None, one, sure, sure * reliable.right[one.category])
 
 
-def _answers(record: Record, gold: list[Mention], told: Told, reliable: Reliable) -> Iterator[Suspect]:
+def _answers(record: Record, gold: list[Mention], told: Predicted, reliable: Reliable) -> Iterator[Suspect]:
     """Yield suspects among answers. Each answer of the corpus is right; only the model's first answer counts."""
     for category in record.categories:
         wanted, own = ([one for one in some if one.category == category.name] for some in (gold, told.holding))

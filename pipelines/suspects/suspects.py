@@ -16,9 +16,9 @@ from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, parquet
 from pipelines.store.store import Store, atomic, now
 from pipelines.suspects.evidence import Suspect, ranked
-from pipelines.suspects.fold import SAID, Fold, place_of, run_fold
+from pipelines.suspects.fold import PREDICTIONS, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels
-from pipelines.suspects.mentions import Mention, Told, suspicious_mentions
+from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
 from pipelines.suspects.passes import fingerprint_of, suspicious_passes
 from pipelines.tasks import completed
 from pipelines.training.short_run import short, weights_of_encoder
@@ -113,12 +113,12 @@ def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]
 
 def _found(store: Store, manifest: CorpusManifest, folds: list[Fold]) -> pa.Table:
     records = list(read_records(*store.current("corpora", manifest.name), "train", None))
-    rows = parquet([place_of(store, fold) for fold in folds], SAID).to_table().to_pylist()
+    rows = parquet([place_of(store, fold) for fold in folds], PREDICTIONS).to_table().to_pylist()
     return ranked(contradicted(records, rows), f"{len(folds)} folds")
 
 
 def contradicted(records: Sequence[Record], said: Iterable[dict[str, Any]]) -> Iterator[Suspect]:
-    """Yield the suspects among records of one task, from models' predictions (rows of `SAID`)."""
+    """Yield the suspects among records of one task, from models' predictions (rows of `PREDICTIONS`)."""
     if records[0].task in LABEL_TASKS:
         return suspicious_labels(records, _scores(said))
     return suspicious_mentions(records, _told(said))
@@ -131,7 +131,7 @@ def _scores(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Told]:
+def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Predicted]:
     scores: dict[str, dict[Mention, float]] = {}
     holding: dict[str, list[Mention]] = {}
     for row in rows:
@@ -139,7 +139,7 @@ def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Told]:
         scores.setdefault(row["record_id"], {})[mention] = row["score"]
         if row["holds"]:
             holding.setdefault(row["record_id"], []).append(mention)
-    return {record_id: Told(every, holding.get(record_id, ())) for record_id, every in scores.items()}
+    return {record_id: Predicted(every, holding.get(record_id, ())) for record_id, every in scores.items()}
 
 
 def _kept(

@@ -57,7 +57,7 @@ def wait_for_one(kind: Kind, asked: Callable[[], bool]) -> None:
         remove_placement_group(place)
 
 
-def call_roll(asked: Callable[[], bool]) -> None:
+def wait_for_nodes(asked: Callable[[], bool]) -> None:
     """Wait until each node has answered or is known to be dead, or until `asked` returns true. Without
     this, Ray still counts a dead node's processors for a while."""
     import ray

@@ -41,7 +41,7 @@ class DrivenRun:
         """Ask its workers to stop after their step, by creating a file of this name."""
         (self.run / request).touch()
 
-    def take_back(self, request: str) -> None:
+    def withdraw(self, request: str) -> None:
         """Remove the file that `ask` created."""
         (self.run / request).unlink(missing_ok=True)
 
@@ -69,7 +69,7 @@ class StoredRun(DrivenRun):
             with tempfile.NamedTemporaryFile() as empty:
                 upload(Path(empty.name), self._there / request)
 
-    def take_back(self, request: str) -> None:
+    def withdraw(self, request: str) -> None:
         (self._there / request).unlink()
 
 
@@ -100,6 +100,6 @@ def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
         with lease.holding(run_in(root, name)) as word, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
             driven = StoredRun(root, run, recipe, word, Path(logs))
             for request in run_directory.REQUESTS:  # left by an earlier driver, which is dead
-                driven.take_back(request)
+                driven.withdraw(request)
             driven.bring()
             yield driven

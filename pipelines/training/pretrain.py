@@ -150,7 +150,7 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
             if not asked():
                 errors.print(f"{ended}; the run goes on from {reached.name if reached else 'its start'}")
                 if died:
-                    capacity.call_roll(asked)
+                    capacity.wait_for_nodes(asked)
     last = checkpoint.latest(run)
     raise KeyboardInterrupt(
         f"stopped; {last} is written, and the same command goes on from there"

@@ -112,7 +112,7 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
                 show(row)
         for row in log.read(driven.logs, seen)[0]:
             show(row)
-    driven.take_back(run_directory.PAUSE)
+    driven.withdraw(run_directory.PAUSE)
     return grows
 
 

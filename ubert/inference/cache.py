@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-ROOM = 64  # spare tokens of a new buffer
+SPARE_TOKENS = 64  # spare tokens of a new buffer
 
 
-class Rooms(DynamicLayer):
+class GrowingLayer(DynamicLayer):
     """The cache of one layer. It writes new columns in place, where `DynamicLayer` copies the cache every time."""
 
     keys: Tensor
@@ -47,7 +47,7 @@ def _written(room_NHRE: Tensor, kept: int, new_NHCE: Tensor) -> Tensor:
     """Write new columns after the kept ones; return the same buffer, or a larger one if it was full."""
     stop = kept + new_NHCE.shape[2]
     if stop > room_NHRE.shape[2]:
-        wider_NHRE = new_NHCE.new_empty(*new_NHCE.shape[:2], stop + ROOM, new_NHCE.shape[3])
+        wider_NHRE = new_NHCE.new_empty(*new_NHCE.shape[:2], stop + SPARE_TOKENS, new_NHCE.shape[3])
         wider_NHRE[:, :, :kept] = room_NHRE[:, :, :kept]
         room_NHRE = wider_NHRE
     room_NHRE[:, :, kept:stop] = new_NHCE

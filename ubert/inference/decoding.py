@@ -20,7 +20,7 @@ from transformers import Cache
 from ubert.encoder.attention import PADDING, dense, has_local_layers, mask, ranks
 from ubert.encoder.ragged import Ids
 from ubert.inference.beam import Step
-from ubert.inference.cache import Rooms
+from ubert.inference.cache import GrowingLayer
 from ubert.unilm.cloze import Cloze, encode, padded
 from ubert.unilm.copying import Copied, Copier
 
@@ -100,7 +100,7 @@ class Cached:
         nothing = np.empty(0, np.int32)
         items = [Cloze(ids, np.full_like(ids, SOURCE), np.zeros_like(ids), nothing, nothing) for ids in sources]
         batch = padded(items, hidden).to(next(encoder.parameters()).device)
-        self.cache = Cache(layer_class_to_replicate=Rooms)
+        self.cache = Cache(layer_class_to_replicate=GrowingLayer)
         self.ids_SL, self.types_SL = batch.ids_BL, batch.types_BL
         self.rank_NK = batch.rank_BL  # of the cached tokens
         self.source_N1 = (self.rank_NK != PADDING).sum(1, keepdim=True)

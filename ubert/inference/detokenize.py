@@ -45,7 +45,7 @@ class Copy(NamedTuple):
     at: int
 
 
-def worded(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source: str) -> list[str]:
+def detokenize(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source: str) -> list[str]:
     """Turn generated tokens into texts.
 
     Args:
@@ -109,7 +109,7 @@ def _row(words: Sequence[bytes], first: int, source: Sequence[bytes], at: int) -
 def _joined(words: Sequence[str], apart: Mapping[int, bool]) -> str:
     """Join words; `apart` overrides the typographic rules for the words that it holds."""
     leaning = {i: word in _OPENING for i, word in enumerate(words) if word in _OPENING | _CLOSING} | _quotes(words)
-    parts = [" " * (i > 0 and apart.get(i, _apart(words, i, leaning))) + word for i, word in enumerate(words)]
+    parts = [" " * (i > 0 and apart.get(i, _has_space(words, i, leaning))) + word for i, word in enumerate(words)]
     return "".join(parts)
 
 
@@ -122,7 +122,7 @@ def _quotes(words: Sequence[str]) -> dict[int, bool]:
     return opens
 
 
-def _apart(words: Sequence[str], i: int, leaning: Mapping[int, bool]) -> bool:
+def _has_space(words: Sequence[str], i: int, leaning: Mapping[int, bool]) -> bool:
     """Whether a space precedes word i by typographic rules.
 
     Args:

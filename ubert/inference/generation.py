@@ -11,7 +11,7 @@ import torch
 from ubert.encoder.ragged import Ids
 from ubert.inference.beam import Lexicon, Search, search
 from ubert.inference.decoding import decoder
-from ubert.inference.detokenize import worded
+from ubert.inference.detokenize import detokenize
 from ubert.inference.windows import about, pair_room, target_room
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
@@ -58,7 +58,7 @@ def generate(
             source = f"{asked[i].text}\n{asked[i].pair or ''}"
             found[i] = [
                 WrittenPrediction(words, text.score)
-                for words, text in zip(worded(written, tokenizer, starts_V, source), of_source, strict=True)
+                for words, text in zip(detokenize(written, tokenizer, starts_V, source), of_source, strict=True)
             ]
     return found
 

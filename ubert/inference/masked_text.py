@@ -33,7 +33,7 @@ def predict_texts(predictor: Predictor, records: Iterable[Record]) -> Iterator[l
     remaining = iter(records)
     while chunk := list(islice(remaining, CHUNK)):
         texts = [_blocks(predictor, record.text, words) for record in chunk]
-        surprise = iter(_surprise(predictor, [block for text in texts for block in text]))
+        surprise = iter(_block_nats(predictor, [block for text in texts for block in text]))
         for text in texts:
             yield [TextPrediction(sum(islice(surprise, len(text))), sum(len(block.positions) for block in text))]
 
@@ -47,7 +47,7 @@ def _blocks(predictor: Predictor, text: str, words: Words) -> list[Masked]:
     return [masked(encoding.ids[at.start : at.stop], words, MASKING, key, at.start, pool=pool) for at in cut]
 
 
-def _surprise(predictor: Predictor, texts: Sequence[Masked]) -> list[float]:
+def _block_nats(predictor: Predictor, texts: Sequence[Masked]) -> list[float]:
     """Compute the negative log-likelihood of the masked tokens of each block, in nats."""
     found = np.zeros(len(texts))
     order = sorted(range(len(texts)), key=lambda i: len(texts[i].ids))

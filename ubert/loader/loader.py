@@ -20,7 +20,7 @@ import numpy as np
 from ubert.encoder.ragged import Longs, Ragged
 from ubert.loader.clozes import clozes
 from ubert.loader.masked_texts import masked_texts
-from ubert.loader.objective_schedule import Turns
+from ubert.loader.objective_schedule import ObjectiveSchedule
 from ubert.loader.plan import CLOZES, MASKS, Plan
 from ubert.loader.prompts import Prompts
 from ubert.loader.shards import Shards
@@ -90,7 +90,7 @@ class Loader:
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
         self.rank, self.world, self.words, self.phrases, self.pin = rank, world, words, phrases, pin
-        self.turns = Turns(recipe.objectives)
+        self.turns = ObjectiveSchedule(recipe.objectives)
         self.plans = {name: Plan(shards, recipe, most_tokens, name, phrases) for name in recipe.objectives}
         labelled: Trained = "spexbert" if recipe.points else "structure"
         leading = labelled if labelled in self.plans else next(iter(self.plans))

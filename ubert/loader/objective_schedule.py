@@ -9,7 +9,7 @@ from ubert.schema.recipe import SHARE, Trained
 CYCLE = round(1 / SHARE)
 
 
-class Turns:
+class ObjectiveSchedule:
     """Assigns steps to objectives, in a cycle of `CYCLE` steps. Each step goes to the objective that is
     furthest behind its share.
 

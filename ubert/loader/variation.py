@@ -53,7 +53,7 @@ def vary(
         chosen = chosen[np.argsort(keys(chosen, _ORDER, *key))]
     if not prompting.rename:
         return Varied(prompt.instruction, prompt.categories, chosen)
-    spoken = [_said(word, prompting.rename, words, others, *key) for word in prompt.words]
+    spoken = [_renamed(word, prompting.rename, words, others, *key) for word in prompt.words]
     return Varied(spoken[0], spoken[1:], chosen)
 
 
@@ -72,7 +72,7 @@ def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> I
     return np.sort(np.argsort(draw_k, kind="stable")[:kept]).astype(np.int32)
 
 
-def _said(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
+def _renamed(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
     """Return a word, or one of its synonyms."""
     other = others[word]
     if not len(other):

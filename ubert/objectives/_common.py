@@ -132,7 +132,7 @@ def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap
         several = order[policy_N == name]
         if name == "longest":
             several = several[np.argsort((cells.start - cells.end)[several], kind="stable")]
-        stays[several if name == "nested" else _apart(cells, several, tokens)] = True
+        stays[several if name == "nested" else _suppress_overlaps(cells, several, tokens)] = True
     return order[stays[order]]
 
 
@@ -141,7 +141,7 @@ def policy(overlap: Overlaps, category: str) -> Overlap:
     return overlap.get(category, "highest") if isinstance(overlap, Mapping) else overlap
 
 
-def _apart(cells: Cells, order: Ids, tokens: int) -> Ids:
+def _suppress_overlaps(cells: Cells, order: Ids, tokens: int) -> Ids:
     """Keep the cells that share no token with a cell kept before."""
     taken = np.zeros(tokens, np.bool_)
     found = []

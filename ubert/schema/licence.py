@@ -28,7 +28,7 @@ _PATTERNS: dict[LicenceClass, str] = {
     "research-only": r"(non ?commercial |academic )?(research|academic|educational)( use| purposes)?( only)?",
     "unstated": r"(not stated|unknown|unspecified|no licen[cs]e|none)\b.*",
 }
-_SPOKEN = {
+_SYNONYMS = {
     "creative commons zero": "cc0",
     "creative commons": "cc",
     "attribution": "by",
@@ -50,7 +50,7 @@ def licence_class(text: str) -> LicenceClass | None:
     words = re.sub(r"\((licen[cs]e|readme)[^()]*\)$", "", text.strip().casefold())
     words = " ".join(re.sub(r"[\s_\-]+", " ", words).split())
     if words.startswith("creative commons"):
-        for spoken, short in _SPOKEN.items():
+        for spoken, short in _SYNONYMS.items():
             words = words.replace(spoken, short)
     words = re.sub(r"^the | (international|unported|generic|universal|deed|licen[cs]e)\b", "", words)
     return next((kind for kind, known in _PATTERNS.items() if re.fullmatch(known, words)), None)

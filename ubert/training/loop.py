@@ -80,17 +80,17 @@ def train(
         training = set_up(recipe, shards, run, worker, resume, written)
         stack.callback(training.writer.close)
         total = training.loader.total_steps
-        with _telling(training) as tell, run_directory.stopping(run) as asked:
+        with _logging(training) as tell, run_directory.stopping(run) as asked:
             began = perf_counter()
             behind: Taken | None = None  # the step before, whose numbers are read while the device computes
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
                 taken = take(training, index, step, stop=asked() or leaving())
                 if behind:
-                    began = _settle(training, behind, began, tell)
+                    began = _finish_step(training, behind, began, tell)
                 behind, done, stop = taken, index + 1, taken.totals.stop
                 measures = measure is not None and _every(recipe.evaluate_every, done)
                 if stop or measures or done == total or _every(recipe.checkpoint_every, done):
-                    _settle(training, taken, began, tell, measure if measures else None)
+                    _finish_step(training, taken, began, tell, measure if measures else None)
                     behind = None
                     if stop or done == total or _every(recipe.checkpoint_every, done) or recipe.keep_best:
                         save(training)
@@ -247,7 +247,7 @@ def _every(steps: int | None, done: int) -> bool:
     return steps is not None and done % steps == 0
 
 
-def _settle(
+def _finish_step(
     training: Training, taken: Taken, began: float, tell: log.Tell, measure: Measure | None = None
 ) -> float:
     """Read a step's numbers, log them and evaluate the model if requested. Return when the step ended.
@@ -296,7 +296,7 @@ def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
 
 
 @contextmanager
-def _telling(training: Training) -> Iterator[log.Tell]:
+def _logging(training: Training) -> Iterator[log.Tell]:
     """Yield a function that logs a row and, if requested, shows progress. Only rank 0 logs."""
     if training.worker.rank > 0:
         yield lambda row: None

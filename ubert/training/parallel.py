@@ -48,7 +48,7 @@ def layers(encoder: nn.Module) -> Iterator[nn.Module]:
     yield from max(lists, key=len, default=nn.ModuleList())
 
 
-def added_up(score: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
+def accumulate_gradients(score: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
     """Accumulate the gradients of a micro-batch. DDP exchanges them only after the last micro-batch."""
     return nullcontext() if last or not isinstance(score, DistributedDataParallel) else score.no_sync()
 

@@ -111,7 +111,7 @@ def driving(run: Path) -> Iterator[None]:
     Raises:
         UserError: another process drives this run, or its directory cannot be written.
     """
-    with _alone(run, ".driver"):
+    with _exclusive_lock(run, ".driver"):
         for request in REQUESTS:
             (run / request).unlink(missing_ok=True)
         yield
@@ -124,13 +124,13 @@ def locked(run: Path) -> Iterator[None]:
     Raises:
         UserError: another process trains this run, or its directory cannot be written.
     """
-    with _alone(run, ".lock"):
+    with _exclusive_lock(run, ".lock"):
         checkpoint.remove_halves(run)
         yield
 
 
 @contextmanager
-def _alone(run: Path, name: str) -> Iterator[None]:
+def _exclusive_lock(run: Path, name: str) -> Iterator[None]:
     """Hold the lock file of this name in a run."""
     try:
         run.mkdir(parents=True, exist_ok=True)

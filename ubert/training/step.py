@@ -172,7 +172,7 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
         own = number < len(step.batches)
         batch = step.batches[number if own else -1]  # repeated and discarded while other workers still have some
         torch.manual_seed(keyed_seed(recipe.seed, index, worker.rank, number))  # for dropout
-        with parallel.added_up(training.score, last=number + 1 == batches):
+        with parallel.accumulate_gradients(training.score, last=number + 1 == batches):
             with torch.autocast(worker.device.type, torch.bfloat16, enabled=half):
                 summed, of_tables = training.score(batch.to(worker.device))
             # DDP and FSDP average over workers, but the counts cover all of them: multiply by `world`

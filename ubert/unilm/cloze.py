@@ -129,8 +129,8 @@ def loss(
     more = {} if batch.position_BL is None else {"position_ids": batch.position_BL + first_position}
     sees = mask(encoder, batch.rank_BL, batch.looked_BL, batch.position_BL)
     hidden_BLD = encode(encoder, batch.ids_BL, batch.types_BL, sees, **more)
-    told_HD = hidden_BLD.flatten(0, 1)[batch.hidden_H]
-    logits_HV = head(told_HD).float()
+    predicted_HD = hidden_BLD.flatten(0, 1)[batch.hidden_H]
+    logits_HV = head(predicted_HD).float()
     if copier is None or batch.before_BL is None:
         summed = F.cross_entropy(logits_HV, batch.answer_H, reduction="sum", label_smoothing=batch.smoothing)
     else:
@@ -138,7 +138,7 @@ def loss(
         copied = Copied(hidden_BLD, batch.source_BL, batch.ids_BL)
         copied_HL = copier.attention(hidden_BLD, batch.before_BL, copied).flatten(0, 1)[batch.hidden_H]
         ids_HL = batch.ids_BL[batch.hidden_H // batch.ids_BL.shape[1]]
-        answer_H = copier.of_answers(logp_HV, told_HD, copied_HL, ids_HL, batch.answer_H)
+        answer_H = copier.of_answers(logp_HV, predicted_HD, copied_HL, ids_HL, batch.answer_H)
         summed = -((1 - batch.smoothing) * answer_H + batch.smoothing * logp_HV.mean(-1)).sum()
     return summed, len(batch.hidden_H)
 

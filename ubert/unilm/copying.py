@@ -59,13 +59,13 @@ class Copier(nn.Module):
         score_BQK = score_BQK.float() + self.going_on * follows_BQK
         return score_BQK.masked_fill(~copied.source_BK[:, None], LEAST).log_softmax(-1)
 
-    def gates(self, told_HD: Tensor) -> tuple[Tensor, Tensor]:
+    def gates(self, predicted_HD: Tensor) -> tuple[Tensor, Tensor]:
         """Return log g and log (1 - g) [H]."""
-        gate_H = self.gate(told_HD).squeeze(-1).float()
+        gate_H = self.gate(predicted_HD).squeeze(-1).float()
         return functional.logsigmoid(gate_H), functional.logsigmoid(-gate_H)
 
     def of_answers(
-        self, logp_HV: Tensor, told_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor, answer_H: Tensor
+        self, logp_HV: Tensor, predicted_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor, answer_H: Tensor
     ) -> Tensor:
         """Return log p(answer) [H].
 
@@ -74,14 +74,14 @@ class Copier(nn.Module):
             copied_HK: log a of each predicted token.
             ids_HK: ids of the tokens that may be copied.
         """
-        written_H, copied_H = self.gates(told_HD)
+        written_H, copied_H = self.gates(predicted_HD)
         same_HK = ids_HK == answer_H[:, None]
         of_vocabulary_H = logp_HV.gather(1, answer_H[:, None]).squeeze(1)
         of_source_H = copied_HK.masked_fill(~same_HK, LEAST).logsumexp(1)
         return torch.logaddexp(written_H + of_vocabulary_H, copied_H + of_source_H)
 
-    def of_all(self, logp_HV: Tensor, told_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor) -> Tensor:
+    def of_all(self, logp_HV: Tensor, predicted_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor) -> Tensor:
         """Return log p of every word [H, V]; see `of_answers`."""
-        written_H, copied_H = self.gates(told_HD)
+        written_H, copied_H = self.gates(predicted_HD)
         p_HV = (written_H[:, None] + logp_HV).exp()
         return p_HV.scatter_add(1, ids_HK, (copied_H[:, None] + copied_HK).exp()).log()

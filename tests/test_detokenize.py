@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from ubert.inference.detokenize import worded
+from ubert.inference.detokenize import detokenize
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.structure.batch import Special
 
@@ -32,7 +32,7 @@ IN_PRINT = [
 
 def written(text: str, source: str = "", tokenizer: Tokenizer = TOKENIZER) -> str:
     """What a text's own tokens come out as."""
-    (found,) = worded([tokenizer.encode([text])[0].ids], tokenizer, STARTS_V, source)
+    (found,) = detokenize([tokenizer.encode([text])[0].ids], tokenizer, STARTS_V, source)
     return found
 
 
