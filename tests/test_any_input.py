@@ -109,6 +109,8 @@ def spec_of(task: str, fields: dict[str, Any]) -> DatasetSpec:
         name="n", description="d", task=task, language="en", licence="MIT", instruction="i", format="jsonl"
     )
     files = [{"split": "train", "path": "x"}]
+    if task == "regression":
+        categories = {"value": categories["value"]}
     return DatasetSpec.model_validate({**head, "files": files, "map": fields, "categories": categories})
 
 
