@@ -42,7 +42,6 @@ import ingest_theirs
 import psutil
 import pyarrow.parquet as pq
 
-from pipelines.ingest.collector import collector_paused
 from pipelines.ingest.hashes import Hashes
 from pipelines.ingest.ingest import ingest
 from pipelines.ingest.publish import publish
@@ -51,6 +50,7 @@ from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from pipelines.store.storage import on_disk
 from pipelines.store.store import Store
+from ubert.schema.collector import collector_paused
 
 KINDS = {"topic": "JSON Lines", "names": "CoNLL", "homes": "brat"}
 UNITS = {"topic": "rows/s", "names": "rows/s", "homes": "documents/s"}

@@ -28,9 +28,9 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     Raises:
         UserError: there is no checkpoint, or it is damaged.
     """
-    from ubert.schema.collector import paused_collector
+    from ubert.schema.collector import collector_paused
 
-    with paused_collector():
+    with collector_paused():
         # Imported here so that `import ubert` doesn't load torch.
         from ubert.inference.predictor import Predictor
         from ubert.training import checkpoint as checkpoints

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.ingest.collector import collector_paused
 from pipelines.ingest.hashes import Hashes
 from pipelines.ingest.open_categories import counted
 from pipelines.ingest.publish import publish
@@ -22,6 +21,7 @@ from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store, link
 from pipelines.tasks import DiedError, completed, session
+from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.spec import DatasetSpec

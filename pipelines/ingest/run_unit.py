@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from pipelines.ingest.collector import collector_paused
 from pipelines.ingest.hashes import LONGEST_ROW, range_hash
 from pipelines.ingest.publish import COUNTS, LACKING, NOTICES
 from pipelines.ingest.units import Unit
@@ -25,6 +24,7 @@ from pipelines.specs import file_options
 from pipelines.store.storage import Place
 from pipelines.store.store import atomic
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
+from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.record import (
     CATEGORY,

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_group_task, look
-from pipelines.ingest.collector import collector_paused
 from pipelines.ingest.hashes import Advance, Hashes
 from pipelines.ingest.source_files import grouped, source_files
 from pipelines.progress import meter
 from pipelines.sources import Slice, joined_hash
 from pipelines.store.code_hash import code_hash
+from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.spec import DatasetSpec, Files

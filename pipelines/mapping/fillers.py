@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from pipelines.mapping.annotations import annotated
 from pipelines.mapping.census import Index
 from pipelines.mapping.notices import NO_FILLER
@@ -42,9 +44,9 @@ def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[
             for argument in event.arguments:
                 filler = _span(argument, record.events)
                 noticed[NO_FILLER] += filler is None
-                for start, end, group, kb_id in () if filler is None else _whole(record, filler):
-                    category = entity[argument.role]
-                    found.setdefault((start, end, category), Span(start, end, category, "text", group, kb_id))
+                for span in () if filler is None else _whole(record, filler):
+                    named = replace(span, category=entity[argument.role])
+                    found.setdefault((named.start, named.end, entity[argument.role]), named)
         record.spans, record.events = list(found.values()), []
         return mismatches
 
@@ -55,8 +57,7 @@ def _span(argument: Argument, events: list[Event]) -> int | None:
     return argument.span if argument.event is None else events[argument.event].trigger
 
 
-def _whole(record: Record, first: int) -> list[tuple[int, int, int | None, str | None]]:
+def _whole(record: Record, first: int) -> list[Span]:
     """Return the spans of a mention, or of all mentions of its entity."""
     group = record.spans[first].group
-    same = [record.spans[first]] if group is None else [span for span in record.spans if span.group == group]
-    return [(span.start, span.end, span.group, span.kb_id) for span in same]
+    return [record.spans[first]] if group is None else [span for span in record.spans if span.group == group]

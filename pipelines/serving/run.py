@@ -14,7 +14,6 @@ from pipelines.serving.app import TOGETHER, Browser, create_app
 from pipelines.serving.wire import Limits
 from pipelines.store.storage import Place
 from ubert.model import pretrained
-from ubert.schema.collector import paused_collector
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Precision
 
@@ -107,11 +106,10 @@ def open_predictor(checkpoint: Path, root: Place, precision: Precision) -> Predi
     Raises:
         UserError: there is no such checkpoint, or it is corrupt.
     """
-    with paused_collector():
-        import ubert
-        from pipelines.models.find import find_checkpoint
+    import ubert
+    from pipelines.models.find import find_checkpoint
 
-        predictor = ubert.load(find_checkpoint(checkpoint, root), precision=precision)
+    predictor = ubert.load(find_checkpoint(checkpoint, root), precision=precision)
     predictor.predict(["Rain."], task="classification", categories=["weather"])
     return predictor
 
