@@ -90,9 +90,12 @@ def explained(error: Any) -> UserError:
 
 
 @contextmanager
-def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
+def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     """Start or join Ray, and shut it down afterwards. A session that is already running is used and left running.
     A local Ray gets a dashboard only on request, because it takes seconds to start.
+
+    Yields:
+        Whether tasks and actors end with this session.
 
     Raises:
         KeyboardInterrupt: SIGTERM came while Ray started.
@@ -102,7 +105,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
     from ray._private import auto_init_hook
 
     if ray.is_initialized():
-        yield
+        yield False
         return
     address = address or os.environ.get("RAY_ADDRESS")
     auto_init_hook.enable_auto_connect = False  # otherwise a thread that is left behind starts another Ray
@@ -126,4 +129,4 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[None]:
     with lost_ray.watched(ray.shutdown):
         if at_sigterm is signal.default_int_handler:  # Ray has set its own
             signal.signal(signal.SIGTERM, at_sigterm)
-        yield
+        yield True

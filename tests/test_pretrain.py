@@ -138,6 +138,26 @@ def touch_when_trained(directory: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_stop_before_the_first_step_leaves_no_worker_in_a_ray_that_lives_on(
+    recipe: Recipe, root: Path, run: Path
+) -> None:
+    early = recipe.model_copy(update={"name": "early", "steps": 3000})
+    directory = root / "runs/early"
+    threading.Thread(target=touch_when_started, args=(directory,), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt, match="the same command"):
+        pretrained(early, root)
+    assert len(losses(directory)) < 3000
+    with run_directory.locked(directory):
+        pass  # no worker holds its lock
+    assert pretrained(early.model_copy(update={"steps": 4}), root, resume="early").name == "step-000004"
+
+
+def touch_when_started(directory: Path) -> None:
+    wait_for((directory / "ray").is_dir)
+    (directory / run_directory.STOP).touch()
+
+
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced(recipe: Recipe, root: Path) -> None:
     lasting = recipe.model_copy(update={"name": "lasting", "steps": 400})
     directory = root / "runs/lasting"

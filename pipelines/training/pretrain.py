@@ -22,7 +22,7 @@ from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.tasks import session
 from pipelines.training import capacity, restart
-from pipelines.training.driven_run import DrivenRun, driving
+from pipelines.training.driven_run import DrivenRun, StoredRun, driving
 from ubert.schema.errors import UserError
 from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, run_directory
@@ -106,15 +106,19 @@ def _driven(
         "root": str(store.root),
         "resume": resume,
     }
-    with session(address, dashboard=True):
-        return _train(work, driven, workers, capacity.kind())
+    with session(address, dashboard=True) as ends:
+        # The log of a run in an object store lags, so it does not tell whether workers still start.
+        return _train(work, driven, workers, capacity.kind(), ends and not isinstance(driven, StoredRun))
 
 
-def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind) -> Path:
+def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, leaves: bool) -> Path:
     """Run the training loop on Ray's workers.
 
     If a worker dies or its machine is taken away, the run continues from the last checkpoint with the same global
     batches. It uses as many workers as there are free processors, and all workers once there are enough.
+
+    Args:
+        leaves: may leave workers that still start to the end of the session; see `restart.fit`.
     """
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
@@ -132,7 +136,9 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
         while now := _room(workers, kind, asked):
             died = False
             try:
-                grown = restart.fit(work, driven, now, kind, asked, partial(_is_roomier, now, workers, kind))
+                grown = restart.fit(
+                    work, driven, now, kind, asked, partial(_is_roomier, now, workers, kind), leaves
+                )
                 driven.bring()
                 if finished := run_directory.finished(run):
                     return run / finished.checkpoint

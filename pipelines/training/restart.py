@@ -34,10 +34,15 @@ def fit(
     kind: Kind,
     asked: Callable[[], bool],
     roomier: Callable[[], bool],
+    leaves: bool,
 ) -> bool:
     """Run one attempt under Ray Train, until the run is finished or stops.
 
     It stops if `asked` or `roomier` returns true, or if a worker's machine is being taken away.
+
+    Args:
+        leaves: return at once if `asked` returns true before the first step. Workers may need minutes to start,
+            and the end of the Ray session must end them.
 
     Returns:
         Whether it stopped because of `roomier`.
@@ -62,7 +67,7 @@ def fit(
         ),
     )
     fitting = _begun(trainer.fit)
-    grows = _show(driven, fitting, asked, roomier)
+    grows = _show(driven, fitting, asked, roomier, leaves)
     if fitting.done():
         fitting.result()
     return grows
@@ -82,12 +87,15 @@ def _begun(work: Callable[[], Any]) -> Future[Any]:
     return result
 
 
-def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], roomier: Callable[[], bool]) -> bool:
+def _show(
+    driven: DrivenRun,
+    fitting: Future[Any],
+    asked: Callable[[], bool],
+    roomier: Callable[[], bool],
+    leaves: bool,
+) -> bool:
     """Show the run's log as it grows, and forward requests to stop to the workers, as files. Return
     whether the run paused to continue with more workers.
-
-    Workers may need minutes to start. If a run is asked to stop before their first step, it loses nothing,
-    and leaves the workers to the end of the session.
 
     Raises:
         UserError: Ray died.
@@ -99,15 +107,16 @@ def _show(driven: DrivenRun, fitting: Future[Any], asked: Callable[[], bool], ro
         while wait([fitting], timeout=POLL).not_done:
             lost_ray.check()
             grows = grows or (at_work and roomier())  # before, the processors of workers that start count as free
+            stops = asked()
             if grows:
                 driven.ask(run_directory.PAUSE)
-            elif asked():
+            elif stops:
                 driven.ask(run_directory.STOP)
-                if not at_work:
-                    return False
             driven.look()
             rows, seen = log.read(driven.logs, seen)
             at_work = at_work or bool(rows)
+            if leaves and stops and not at_work:  # read after the request: steps before it are in the log
+                return False
             for row in rows:
                 show(row)
         for row in log.read(driven.logs, seen)[0]:
