@@ -123,7 +123,7 @@ def test_a_stopped_run_goes_on(recipe: Recipe, root: Path, run: Path) -> None:
     stopped = recipe.model_copy(update={"name": "stopped", "steps": 3000})
     directory = root / "runs/stopped"
     threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on from there"):
+    with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
         pretrained(stopped, root)
     reached = len(losses(directory))
     assert 0 < reached < 3000 and run_directory.finished(directory) is None

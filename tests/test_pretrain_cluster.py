@@ -188,7 +188,7 @@ def test_a_controller_that_is_killed(root: Path, cluster: Head, uninterrupted: l
     (controller,) = (one for one in raylet.children() if "TrainController" in " ".join(one.cmdline()))
     controller.kill()
     _, said = process.communicate(timeout=HANGS)
-    assert process.returncode == 1 and "the same command goes on from the last checkpoint" in said, said
+    assert process.returncode == 1 and "the same command continues from the last checkpoint" in said, said
     assert "Traceback" not in said
     psutil.wait_procs(workers(root), timeout=HANGS)  # Ray ends them
     finish(root, cluster, "controller")
@@ -213,7 +213,7 @@ def test_a_driver_that_is_asked_to_stop(
     run, process = started(root, cluster, name)
     process.send_signal(sent)
     _, said = process.communicate(timeout=HANGS)
-    assert process.returncode != 0 and "the same command goes on from there" in said, said
+    assert process.returncode != 0 and "the same command continues from there" in said, said
     last = checkpoint.latest(run)
     assert last is not None and checkpoint.read_state(last).step == len(losses(run)) < STEPS
     finish(root, cluster, name)
@@ -312,7 +312,7 @@ def test_a_node_that_is_taken_away(root: Path, cluster: Head, uninterrupted: lis
             leaving.terminate()
         _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0, said
-    assert re.search(r"a machine is being taken away; the run goes on from step-000[1-5]", said), said
+    assert re.search(r"a machine is being taken away; the run continues from step-000[1-5]", said), said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
 
@@ -325,16 +325,16 @@ def test_a_node_that_is_killed(root: Path, cluster: Head, uninterrupted: list[fl
             for one in (*killed.children(recursive=True), killed):
                 one.kill()
         _, said = process.communicate(timeout=HANGS)
-    assert process.returncode == 0 and "a worker died" in said and "there is room for" not in said, said
+    assert process.returncode == 0 and "a worker died" in said and "are free for all" not in said, said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
 
-def test_busy_processors_are_no_room(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
+def test_busy_processors_are_not_used(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
     with busy(cluster, 1):
         code, _, said = pretrained(root, cluster, "beside")
     assert code == 0, said
-    assert "starting 2 workers on processors: Ray has no GPU now" in said
-    assert said.count("there is room for 1 of 2 workers") == 1 and "there is room for all" not in said, said
+    assert "starting 2 workers on CPUs: Ray has no GPU now" in said
+    assert said.count("starting 1 of 2 workers") == 1 and "are free for all" not in said, said
     assert losses(root / "runs/beside") == pytest.approx(uninterrupted, abs=1e-4)
 
 
@@ -343,7 +343,7 @@ def test_a_run_that_waits_for_room_says_so_and_stops_when_it_is_asked_to(root: P
     with busy(cluster, 2):
         process = start(root, cluster, "waiting")
         assert process.stderr
-        assert any("there is no room: no CPU is free" in line for line in process.stderr)
+        assert any("no CPU is free; the run waits" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 130 and "stopped before the first step" in said, said
@@ -355,13 +355,13 @@ def test_fewer_gpus_than_workers_are_refused(root: Path) -> None:
 
 
 def test_fewer_nodes_and_one_that_comes(root: Path) -> None:
-    """The run goes on with one worker, and with two again when there is room: of the same global batches, whose
+    """The run continues with one worker, and with two when a CPU is free again: of the same global batches, whose
     losses are added up in another order. Its steps are of many micro-batches, so that it lasts until then."""
     slow = {"steps": 300, "checkpoint_every": 20, "tokens_per_batch": 2048, "tokens_per_step": 64}
     recipe = make_recipe(root / "encoder", name="fewer", parallel="fsdp", **slow)
     done = driven(ELASTIC, root, json.dumps(recipe.model_dump()))
     assert [line for line in done.stdout.splitlines() if "raylet" not in line][-2:] == ["fewer", "step-000300"]
-    assert done.stderr.count("there is room for 1 of 2 workers") == 1
+    assert done.stderr.count("starting 1 of 2 workers") == 1
     [shards] = root.glob("shards/tiny/*/")
     alone = root / "runs/alone"
     loop.train(recipe, shards=shards, run=alone, worker=loop.Worker(progress=False))

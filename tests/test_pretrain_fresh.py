@@ -61,7 +61,7 @@ def pretrain(root: Place, home: Path, patch: pytest.MonkeyPatch, steps: int = 8,
     patch.setattr(job.restart, "fit", fit)
     patch.setattr(job, "session", lambda *given, **named: nullcontext())
     patch.setattr(job.capacity, "kind", lambda: "CPU")
-    for name in ("there", "found"):
+    for name in ("total", "wait_until_free"):
         patch.setattr(job.capacity, name, lambda *given: 1)
     recipe = make_recipe(home.parent / "encoder")
     return job.pretrain(recipe, root=root, specs=home.parent / "specs", cache=cache)

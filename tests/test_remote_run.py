@@ -124,26 +124,26 @@ def test_logs_follow_in_pieces_and_begin_anew_where_a_run_does(remote: ObjectPat
         with path.open("a", encoding="utf-8") as file:
             file.write(text[len(path.read_text("utf-8")) :])
         mirror.push_logs()
-        reader.look()
+        reader.update()
         assert seen.read_text("utf-8") == text
     assert len(there.sizes()) == 3
     path.with_name("new").write_text("one\nother\n", encoding="utf-8")
     path.with_name("new").replace(path)
     mirror.push_logs()
-    reader.look()
+    reader.update()
     assert seen.read_text("utf-8") == "one\nother\n" and len(there.sizes()) == 1
 
 
 def test_a_wish_to_stop_reaches_the_machine_that_trains(
     remote: ObjectPath, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.training.remote_run.LOOK", 0.01)
+    monkeypatch.setattr("pipelines.training.remote_run.POLL", 0.01)
     recipe = make_recipe(world.encoder)
     driven = StoredRun(remote, tmp_path / "driver" / "tiny", recipe, "", tmp_path / "logs")
     mirror = Mirror(remote / "runs" / "tiny", tmp_path / "tiny", "")
     (tmp_path / "tiny").mkdir()
     with mirror.following():
-        driven.ask(run_directory.STOP)
+        driven.request(run_directory.STOP)
         while not (tmp_path / "tiny" / run_directory.STOP).exists():
             pass
     driven.withdraw(run_directory.STOP)

@@ -9,17 +9,17 @@ from typing import Literal
 from pipelines import lost_ray
 
 Kind = Literal["GPU", "CPU"]
-ROLL_CALL = 120.0  # timeout in seconds; Ray needs half a minute to notice that a node is dead
-SETTLED = 5.0  # seconds until Ray counts released resources as free
+NODES_TIMEOUT = 120.0  # timeout in seconds; Ray needs half a minute to notice that a node is dead
+RELEASE_SECONDS = 5.0  # seconds until Ray counts released resources as free
 POLL = 0.5  # seconds between polls
 
 
 def kind() -> Kind:
     """Return the kind of processor that workers train on: GPUs if Ray has any now, else CPUs."""
-    return "GPU" if there("GPU") else "CPU"
+    return "GPU" if total("GPU") else "CPU"
 
 
-def there(kind: Kind) -> int:
+def total(kind: Kind) -> int:
     """Count the processors that Ray has now, busy or idle."""
     import ray
 
@@ -30,35 +30,35 @@ def free(kind: Kind) -> int:
     """Count the idle processors, except those of nodes that are draining."""
     from ray._private import state
 
-    going = state.state.get_draining_nodes()
-    every = state.available_resources_per_node()  # type: ignore[no-untyped-call]
-    return sum(int(available.get(kind, 0)) for node, available in every.items() if node not in going)
+    draining = state.state.get_draining_nodes()
+    available = state.available_resources_per_node()  # type: ignore[no-untyped-call]
+    return sum(int(resources.get(kind, 0)) for node, resources in available.items() if node not in draining)
 
 
-def found(kind: Kind, wanted: int) -> int:
+def wait_until_free(kind: Kind, wanted: int) -> int:
     """Wait a few seconds until `wanted` processors are free, then count the free ones. Ray takes a moment
     to count released processors."""
-    deadline = time.monotonic() + SETTLED
-    while (room := free(kind)) < wanted and time.monotonic() < deadline:
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while (count := free(kind)) < wanted and time.monotonic() < deadline:
         time.sleep(POLL)
-    return room
+    return count
 
 
-def wait_for_one(kind: Kind, asked: Callable[[], bool]) -> None:
-    """Wait until a processor is free, or until `asked` returns true. The pending placement group makes an
+def wait_for_one(kind: Kind, stop_requested: Callable[[], bool]) -> None:
+    """Wait until a processor is free, or until `stop_requested` returns true. The pending placement group makes an
     autoscaling cluster grow."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    place = placement_group([{kind: 1}])
+    group = placement_group([{kind: 1}])
     try:
-        while not asked() and not place.wait(1):  # Ray truncates the timeout to whole seconds
+        while not stop_requested() and not group.wait(1):  # Ray truncates the timeout to whole seconds
             lost_ray.check()
     finally:
-        remove_placement_group(place)
+        remove_placement_group(group)
 
 
-def wait_for_nodes(asked: Callable[[], bool]) -> None:
-    """Wait until each node has answered or is known to be dead, or until `asked` returns true. Without
+def wait_for_nodes(stop_requested: Callable[[], bool]) -> None:
+    """Wait until each node has answered or is known to be dead, or until `stop_requested` returns true. Without
     this, Ray still counts a dead node's processors for a while."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -69,8 +69,8 @@ def wait_for_nodes(asked: Callable[[], bool]) -> None:
         for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
-    deadline = time.monotonic() + ROLL_CALL
-    while calls and not asked() and time.monotonic() < deadline:
+    deadline = time.monotonic() + NODES_TIMEOUT
+    while calls and not stop_requested() and time.monotonic() < deadline:
         lost_ray.check()
         _, calls = ray.wait(calls, num_returns=len(calls), timeout=POLL)
 

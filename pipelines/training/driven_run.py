@@ -14,7 +14,7 @@ from pipelines.training.remote_run import RemoteLog, pull, run_in
 from ubert.schema.recipe import Recipe
 from ubert.training import run_directory
 
-LOOK = 5.0  # seconds between polls of the store
+POLL = 5.0  # seconds between polls of the store
 
 
 class DrivenRun:
@@ -23,65 +23,65 @@ class DrivenRun:
     Attributes:
         run: its directory.
         logs: a directory that contains its logs.
-        word: the token of the lock in the object store; empty without one.
+        token: the token of the lock in the object store; empty without one.
     """
 
-    word = ""
+    token = ""
 
     def __init__(self, run: Path) -> None:
         self.run = self.logs = run
 
-    def bring(self) -> None:
+    def download(self) -> None:
         """Update the run on this disk. No worker may train it meanwhile."""
 
-    def look(self) -> None:
+    def update_logs(self) -> None:
         """Update its logs."""
 
-    def ask(self, request: str) -> None:
+    def request(self, request: str) -> None:
         """Ask its workers to stop after their step, by creating a file of this name."""
         (self.run / request).touch()
 
     def withdraw(self, request: str) -> None:
-        """Remove the file that `ask` created."""
+        """Remove the file that `request` created."""
         (self.run / request).unlink(missing_ok=True)
 
 
 class StoredRun(DrivenRun):
     """A run in an object store. Its logs are copied to a directory of their own."""
 
-    def __init__(self, root: ObjectPath, run: Path, recipe: Recipe, word: str, logs: Path) -> None:
+    def __init__(self, root: ObjectPath, run: Path, recipe: Recipe, token: str, logs: Path) -> None:
         super().__init__(run)
-        self.logs, self.word = logs, word
+        self.logs, self.token = logs, token
         self._root, self._recipe = root, recipe
-        self._there = run_in(root, run.name)
-        self._log, self._looked = RemoteLog(self._there, logs), 0.0
+        self._remote = run_in(root, run.name)
+        self._log, self._updated = RemoteLog(self._remote, logs), 0.0
 
-    def bring(self) -> None:
-        bring(self._root, self.run, self._recipe)
+    def download(self) -> None:
+        download(self._root, self.run, self._recipe)
 
-    def look(self) -> None:
-        if time.monotonic() - self._looked > LOOK:
-            self._log.look()
-            self._looked = time.monotonic()
+    def update_logs(self) -> None:
+        if time.monotonic() - self._updated > POLL:
+            self._log.update()
+            self._updated = time.monotonic()
 
-    def ask(self, request: str) -> None:
-        if not (self._there / request).exists():
+    def request(self, request: str) -> None:
+        if not (self._remote / request).exists():
             with tempfile.NamedTemporaryFile() as empty:
-                upload(Path(empty.name), self._there / request)
+                upload(Path(empty.name), self._remote / request)
 
     def withdraw(self, request: str) -> None:
-        (self._there / request).unlink()
+        (self._remote / request).unlink()
 
 
-def bring(root: Place, run: Path, recipe: Recipe) -> None:
+def download(root: Place, run: Path, recipe: Recipe) -> None:
     """Download a run from an object store, and the runs that it starts from or continues.
 
     Raises:
         UserError: the store can't be reached, or the disk is full.
     """
     if isinstance(root, ObjectPath):
-        others = (given.partition("/")[0] for given in (recipe.ancestor, recipe.continue_from) if given)
-        for name in (run.name, *others):
+        ancestors = (given.partition("/")[0] for given in (recipe.ancestor, recipe.continue_from) if given)
+        for name in (run.name, *ancestors):
             pull(run_in(root, name), run.with_name(name))
 
 
@@ -97,9 +97,9 @@ def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
         if not isinstance(root, ObjectPath):
             yield DrivenRun(run)
             return
-        with lease.holding(run_in(root, name)) as word, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
-            driven = StoredRun(root, run, recipe, word, Path(logs))
+        with lease.holding(run_in(root, name)) as token, tempfile.TemporaryDirectory(prefix="ubert-") as logs:
+            driven = StoredRun(root, run, recipe, token, Path(logs))
             for request in run_directory.REQUESTS:  # left by an earlier driver, which is dead
                 driven.withdraw(request)
-            driven.bring()
+            driven.download()
             yield driven

@@ -40,8 +40,8 @@ def holding(run: ObjectPath) -> Iterator[str]:
     Raises:
         UserError: another process trains the run, or the store can't be reached.
     """
-    word = uuid.uuid4().hex
-    content: dict[str, Any] = {"word": word, "host": socket.gethostname(), "process": os.getpid(), "renewed": 0}
+    token = uuid.uuid4().hex
+    content: dict[str, Any] = {"word": token, "host": socket.gethostname(), "process": os.getpid(), "renewed": 0}
     version: str | None = _taken(run, content)
     ended = threading.Event()
 
@@ -55,27 +55,27 @@ def holding(run: ObjectPath) -> Iterator[str]:
     thread = threading.Thread(target=renew, daemon=True)
     thread.start()
     try:
-        yield word
+        yield token
     finally:
         ended.set()
         thread.join()
         with suppress(UserError):  # the lock expires by itself
             if version:
-                _asked("delete_object", run, IfMatch=version)
+                _call("delete_object", run, IfMatch=version)
 
 
-def check(run: ObjectPath, word: str) -> None:
+def check(run: ObjectPath, token: str) -> None:
     """Check that the lock of a run still has this token.
 
     Raises:
         UserError: the lock is gone, or another process holds it; or the store can't be reached.
     """
     lock = _read(run)
-    if lock is None or lock.content["word"] != word:
+    if lock is None or lock.content["word"] != token:
         who = f"{lock.content['host']} (process {lock.content['process']})" if lock else "nobody"
         raise UserError(
             f"{run}: the lock of this run was lost to {who}: it was removed, or not renewed for {LASTS:.0f} s; "
-            "nothing more is written; run the same command again where it should go on"
+            "nothing more is written; run the same command again to continue"
         )
 
 
@@ -110,12 +110,12 @@ def _ours(run: ObjectPath, content: dict[str, Any]) -> str | None:
 
 def _put(run: ObjectPath, content: dict[str, Any], **condition: str) -> str | None:
     """Write the lock. Return its version, or None if the condition doesn't hold."""
-    answer = _asked("put_object", run, Body=json.dumps(content).encode(), **condition)
+    answer = _call("put_object", run, Body=json.dumps(content).encode(), **condition)
     return None if answer is None else str(answer["ETag"])
 
 
 def _read(run: ObjectPath) -> Lock | None:
-    answer = _asked("get_object", run)
+    answer = _call("get_object", run)
     if answer is None:
         return None
     now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
@@ -123,7 +123,7 @@ def _read(run: ObjectPath) -> Lock | None:
     return Lock(json.loads(answer["Body"].read()), str(answer["ETag"]), age)
 
 
-def _asked(request: str, run: ObjectPath, **how: Any) -> dict[str, Any] | None:
+def _call(request: str, run: ObjectPath, **how: Any) -> dict[str, Any] | None:
     """Send a request about the lock object. Return the response, or None if there is no such object or a
     condition doesn't hold."""
     from botocore.exceptions import BotoCoreError, ClientError

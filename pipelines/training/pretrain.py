@@ -28,7 +28,7 @@ from ubert.schema.recipe import Recipe
 from ubert.training import checkpoint, run_directory
 
 ATTEMPTS = 3  # the run fails after as many deaths of workers at one checkpoint
-WITHOUT_GPU = " on processors: Ray has no GPU now (its machines with GPUs have to be up before)"
+WITHOUT_GPU = " on CPUs: Ray has no GPU now; start machines with GPUs before the run"
 
 errors = Console(stderr=True)
 
@@ -62,10 +62,10 @@ def pretrain(
     """
     store = Store(root.absolute())
     with driving(store.root, resume or recipe.name, recipe) as driven:
-        return _driven(recipe, store, driven, specs, workers, resume is not None, address, cache)
+        return _pretrain(recipe, store, driven, specs, workers, resume is not None, address, cache)
 
 
-def _driven(
+def _pretrain(
     recipe: Recipe,
     store: Store,
     driven: DrivenRun,
@@ -102,7 +102,7 @@ def _driven(
         "shards": str(directory),
         "cache": cache,
         "run": run.name,
-        "word": driven.word,
+        "token": driven.token,
         "root": str(store.root),
         "resume": resume,
     }
@@ -123,61 +123,62 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
 
-    if workers > (there := capacity.there(kind)):
+    if workers > (total := capacity.total(kind)):
         raise UserError(
-            f"--workers {workers}: Ray has {there} {kind}s, and a worker needs one; ask for fewer"
+            f"--workers {workers}: Ray has {total} {kind}s, and a worker needs one; ask for fewer"
             + (", or start Ray with --num-gpus 0 to train without" if kind == "GPU" else "")
         )
     run = driven.run
     deaths, reached = 0, checkpoint.latest(run)
-    with run_directory.stopping(run) as asked:
+    with run_directory.stopping(run) as stop_requested:
         starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}"
         errors.print(starting + WITHOUT_GPU * (kind == "CPU"), highlight=False, soft_wrap=True)
-        while now := _room(workers, kind, asked):
+        while now := _workers_to_start(workers, kind, stop_requested):
             died = False
             try:
-                grown = restart.fit(
-                    work, driven, now, kind, asked, partial(_is_roomier, now, workers, kind), leaves
+                grew = restart.fit(
+                    work, driven, now, kind, stop_requested, partial(_can_grow, now, workers, kind), leaves
                 )
-                driven.bring()
+                driven.download()
                 if finished := run_directory.finished(run):
                     return run / finished.checkpoint
-                ended = "there is room for all workers" if grown else "a machine is being taken away"
+                ended = f"enough {kind}s are free for all workers" if grew else "a machine is being taken away"
             except (TrainingFailedError, RayActorError) as error:
                 ended, died = restart.explained(error)
-                driven.bring()
+                driven.download()
             before, reached = reached, checkpoint.latest(run)
             deaths = died + (deaths if reached == before else 0)
             if deaths == ATTEMPTS:
                 raise UserError(
-                    f"{run}: a worker died {ATTEMPTS} times after the same checkpoint, most likely for want of "
-                    "memory; lower tokens_per_step or ask for fewer --workers; the same command goes on from there"
+                    f"{run}: a worker died {ATTEMPTS} times after the same checkpoint, most likely because "
+                    "memory ran out; lower tokens_per_step or ask for fewer --workers; the same command "
+                    "continues from there"
                 )
-            if not asked():
-                errors.print(f"{ended}; the run goes on from {reached.name if reached else 'its start'}")
+            if not stop_requested():
+                errors.print(f"{ended}; the run continues from {reached.name if reached else 'its start'}")
                 if died:
-                    capacity.wait_for_nodes(asked)
+                    capacity.wait_for_nodes(stop_requested)
     last = checkpoint.latest(run)
     raise KeyboardInterrupt(
-        f"stopped; {last} is written, and the same command goes on from there"
+        f"stopped; {last} is written, and the same command continues from there"
         if last
         else "stopped before the first step; the same command begins again"
     )
 
 
-def _room(workers: int, kind: capacity.Kind, asked: Callable[[], bool]) -> int:
+def _workers_to_start(workers: int, kind: capacity.Kind, stop_requested: Callable[[], bool]) -> int:
     """Return how many of the workers to start now. Wait until it is at least one; return 0 if the run is
     asked to stop before."""
-    while not asked():
-        if now := min(workers, capacity.found(kind, workers)):
+    while not stop_requested():
+        if now := min(workers, capacity.wait_until_free(kind, workers)):
             if now < workers:
-                errors.print(f"there is room for {now} of {workers} workers; all go on when there is for all")
+                errors.print(f"starting {now} of {workers} workers; the others join when enough {kind}s are free")
             return now
-        errors.print(f"there is no room: no {kind} is free; the run waits for one, and Ctrl-C stops it")
-        capacity.wait_for_one(kind, asked)
+        errors.print(f"no {kind} is free; the run waits for one, and Ctrl-C stops it")
+        capacity.wait_for_one(kind, stop_requested)
     return 0
 
 
-def _is_roomier(now: int, workers: int, kind: capacity.Kind) -> bool:
+def _can_grow(now: int, workers: int, kind: capacity.Kind) -> bool:
     """Tell whether fewer workers run than were requested, and enough processors are now free for all."""
     return now < workers <= now + capacity.free(kind)

@@ -29,7 +29,7 @@ from ubert.training.run_directory import REQUESTS
 
 EVALUATION = "evaluation.json"
 SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
-LOOK, PIECES = 2.0, 10.0  # seconds between polls for requests to stop, and between uploads of log pieces
+POLL, UPLOAD = 2.0, 10.0  # seconds between polls for requests to stop, and between uploads of log pieces
 
 logger = logging.getLogger(__name__)
 
@@ -39,39 +39,39 @@ def run_in(root: ObjectPath, name: str) -> ObjectPath:
     return root / "runs" / name
 
 
-def pull(there: ObjectPath, run: Path) -> None:
+def pull(remote: ObjectPath, run: Path) -> None:
     """Download a run, except what is already on this disk. If the disk has the store's newest checkpoint,
     later checkpoints on the disk stay: this machine stopped before it had uploaded them.
 
     Raises:
         UserError: the store can't be reached, or the disk is full.
     """
-    names = there.sizes()
+    names = remote.sizes()
     whole = sorted((name.split("/")[1] for name in names if name.endswith(f"/{STATE}")), key=checkpoint.step_of)
     if not whole:
         return
     run.mkdir(parents=True, exist_ok=True)
     with (run / ".pull").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # workers on one machine share its disk
-        differing = [name for name in whole if not _same(there, run, name)]
+        differing = [name for name in whole if not _same(remote, run, name)]
         if whole[-1] in differing:
             for path in (run / "checkpoints").glob("step-*"):
                 if path.name in differing or path.name not in whole:
                     shutil.rmtree(path)
-            _pull_logs(there, run, names)
+            _pull_logs(remote, run, names)
             (run / MANIFEST).unlink(missing_ok=True)
         for name in differing:
-            _pull_checkpoint(there, run, names, name)
+            _pull_checkpoint(remote, run, names, name)
         for name in SMALL:
             if name in names:
-                link(there / name, run / name)
+                link(remote / name, run / name)
 
 
 class Mirror:
-    """Uploads a run to the store from the machine that trains it. `word` is the token of the run's lock."""
+    """Uploads a run to the store from the machine that trains it. `token` is the token of the run's lock."""
 
-    def __init__(self, there: ObjectPath, run: Path, word: str) -> None:
-        self.there, self.run, self._word = there, run, word
+    def __init__(self, remote: ObjectPath, run: Path, token: str) -> None:
+        self.remote, self.run, self._token = remote, run, token
         self._logs: dict[str, _Pieces] = {}
         self._lock = threading.Lock()
 
@@ -82,21 +82,21 @@ class Mirror:
             UserError: the store can't be reached, or another machine trains the run now.
         """
         with self._lock:
-            lease.check(self.there, self._word)
+            lease.check(self.remote, self._token)
             if not (self.run / MANIFEST).exists():
-                (self.there / MANIFEST).unlink()
-            names = self.there.sizes()
+                (self.remote / MANIFEST).unlink()
+            names = self.remote.sizes()
             here = sorted(path.name for path in (self.run / "checkpoints").glob("step-*"))
             for name in here:
-                if not _same(self.there, self.run, name):
+                if not _same(self.remote, self.run, name):
                     self._push_checkpoint(name)
             for name in sorted(names):
                 if name.startswith("checkpoints/") and name.split("/")[1] not in here:
-                    _remove(self.there, names, name.split("/")[1])
+                    _remove(self.remote, names, name.split("/")[1])
             self._push_logs()
             for name in SMALL:
                 if (self.run / name).exists():
-                    upload(self.run / name, self.there / name)
+                    upload(self.run / name, self.remote / name)
 
     def push_logs(self) -> None:
         """Upload what was appended to the logs."""
@@ -112,12 +112,12 @@ class Mirror:
 
         def follow() -> None:
             put = time.monotonic()
-            while not ended.wait(LOOK):
+            while not ended.wait(POLL):
                 try:
                     for request in REQUESTS:
-                        if (self.there / request).exists():
+                        if (self.remote / request).exists():
                             (self.run / request).touch()
-                    if time.monotonic() - put > PIECES:
+                    if time.monotonic() - put > UPLOAD:
                         put = time.monotonic()
                         self.push_logs()
                 except UserError as error:  # the next checkpoint uploads the logs too, or fails
@@ -133,7 +133,7 @@ class Mirror:
             self.push_logs()
 
     def _push_checkpoint(self, name: str) -> None:
-        directory, target = self.run / "checkpoints" / name, self.there / "checkpoints" / name
+        directory, target = self.run / "checkpoints" / name, self.remote / "checkpoints" / name
         (target / STATE).unlink()
         for path in sorted(directory.iterdir(), key=lambda path: path.name == STATE):
             upload(path, target / path.name)
@@ -141,14 +141,14 @@ class Mirror:
     def _push_logs(self) -> None:
         for path in sorted((self.run / "logs").glob("*")):
             if path.is_file():
-                self._logs.setdefault(path.name, _Pieces(self.there / "logs" / path.name)).put(path)
+                self._logs.setdefault(path.name, _Pieces(self.remote / "logs" / path.name)).put(path)
 
 
 class _Pieces:
     """A growing file, uploaded in pieces. A file that was replaced or truncated starts a new generation."""
 
-    def __init__(self, there: ObjectPath) -> None:
-        self._there, self._file, self._generation, self._at = there, 0, "", 0
+    def __init__(self, remote: ObjectPath) -> None:
+        self._remote, self._file, self._generation, self._at = remote, 0, "", 0
 
     def put(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -159,11 +159,11 @@ class _Pieces:
             file.seek(self._at)
             gained = file.read()
         if gained:
-            with atomic(self._there / f"{self._generation}-{self._at:012}") as piece:
+            with atomic(self._remote / f"{self._generation}-{self._at:012}") as piece:
                 piece.write_bytes(gained)
             self._at += len(gained)
         if new:
-            for old in [*self._there.glob("*")]:
+            for old in [*self._remote.glob("*")]:
                 if not old.name.startswith(self._generation):
                     old.unlink()
 
@@ -171,13 +171,13 @@ class _Pieces:
 class RemoteLog:
     """Copies the growing logs of a run from the store into a folder with the layout of a run."""
 
-    def __init__(self, there: ObjectPath, folder: Path) -> None:
-        self._there, self._folder = there, folder
+    def __init__(self, remote: ObjectPath, folder: Path) -> None:
+        self._remote, self._folder = remote, folder
         self._seen: dict[str, tuple[str, int]] = {}
 
-    def look(self, names: Iterable[str] | None = None) -> None:
+    def update(self, names: Iterable[str] | None = None) -> None:
         """Append the new pieces."""
-        found = names if names is not None else (f"logs/{name}" for name in (self._there / "logs").sizes())
+        found = names if names is not None else (f"logs/{name}" for name in (self._remote / "logs").sizes())
         for file, pieces in _by_file(found).items():
             path = self._folder / "logs" / file
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ class RemoteLog:
                 if generation == before and int(offset) < at:
                     continue
                 with path.open("wb" if generation != before else "ab") as log:
-                    log.writelines((self._there / "logs" / file / name).blocks())
+                    log.writelines((self._remote / "logs" / file / name).blocks())
                     self._seen[file] = generation, log.tell()
 
 
@@ -201,12 +201,12 @@ def _by_file(names: Iterable[str]) -> dict[str, list[str]]:
     return {file: [p for p in pieces if p[:20] == pieces[-1][:20]] for file, pieces in found.items()}
 
 
-def _pull_logs(there: ObjectPath, run: Path, names: Iterable[str]) -> None:
+def _pull_logs(remote: ObjectPath, run: Path, names: Iterable[str]) -> None:
     shutil.rmtree(run / "logs", ignore_errors=True)
-    RemoteLog(there, run).look(names)
+    RemoteLog(remote, run).update(names)
 
 
-def _pull_checkpoint(there: ObjectPath, run: Path, names: Iterable[str], name: str) -> None:
+def _pull_checkpoint(remote: ObjectPath, run: Path, names: Iterable[str], name: str) -> None:
     """Download a checkpoint, unless it is corrupt in the store."""
     directory = run / "checkpoints" / name
     half = directory.with_name(f"{checkpoint.HALF}{name}")
@@ -215,30 +215,30 @@ def _pull_checkpoint(there: ObjectPath, run: Path, names: Iterable[str], name: s
     prefix = f"checkpoints/{name}/"
     for file in names:
         if file.startswith(prefix):
-            link(there / file, half / file.removeprefix(prefix))
+            link(remote / file, half / file.removeprefix(prefix))
     try:
         checkpoint.check(half)
     except UserError as error:
-        logger.warning("%s/%s: left out: %s", there, prefix, error)
+        logger.warning("%s/%s: left out: %s", remote, prefix, error)
         shutil.rmtree(half)
         return
     shutil.rmtree(directory, ignore_errors=True)
     half.rename(directory)
 
 
-def _same(there: ObjectPath, run: Path, name: str) -> bool:
+def _same(remote: ObjectPath, run: Path, name: str) -> bool:
     """Tell whether the disk and the store have the same checkpoint of that name. Its state contains the
     hashes of all its files."""
     try:
         here = (run / "checkpoints" / name / STATE).read_text(encoding="utf-8")
-        return here == (there / "checkpoints" / name / STATE).read_text(encoding="utf-8")
+        return here == (remote / "checkpoints" / name / STATE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
 
 
-def _remove(there: ObjectPath, names: Iterable[str], name: str) -> None:
+def _remove(remote: ObjectPath, names: Iterable[str], name: str) -> None:
     """Delete a checkpoint. Its state goes first, so that the rest no longer counts as one."""
-    (there / "checkpoints" / name / STATE).unlink()
+    (remote / "checkpoints" / name / STATE).unlink()
     for file in names:
         if file.startswith(f"checkpoints/{name}/"):
-            (there / file).unlink()
+            (remote / file).unlink()

@@ -32,20 +32,20 @@ def fit(
     driven: DrivenRun,
     workers: int,
     kind: Kind,
-    asked: Callable[[], bool],
-    roomier: Callable[[], bool],
+    stop_requested: Callable[[], bool],
+    can_grow: Callable[[], bool],
     leaves: bool,
 ) -> bool:
     """Run one attempt under Ray Train, until the run is finished or stops.
 
-    It stops if `asked` or `roomier` returns true, or if a worker's machine is being taken away.
+    It stops if `stop_requested` or `can_grow` returns true, or if a worker's machine is being taken away.
 
     Args:
-        leaves: return at once if `asked` returns true before the first step. Workers may need minutes to start,
-            and the end of the Ray session must end them.
+        leaves: return at once if `stop_requested` returns true before the first step. Workers may need minutes to
+            start, and the end of the Ray session must end them.
 
     Returns:
-        Whether it stopped because of `roomier`.
+        Whether it stopped because of `can_grow`.
     """
     from ray.train import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
@@ -66,21 +66,21 @@ def fit(
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
         ),
     )
-    fitting = _begun(trainer.fit)
-    grows = _show(driven, fitting, asked, roomier, leaves)
-    if fitting.done():
-        fitting.result()
+    attempt = _in_thread(trainer.fit)
+    grows = _show(driven, attempt, stop_requested, can_grow, leaves)
+    if attempt.done():
+        attempt.result()
     return grows
 
 
-def _begun(work: Callable[[], Any]) -> Future[Any]:
+def _in_thread(work: Callable[[], Any]) -> Future[Any]:
     """Run `work` in a daemon thread. It may wait for a dead Ray for ever, and the process can end without it."""
     result: Future[Any] = Future()
 
     def run() -> None:
         try:
             result.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001  # raised again where the result is stop_requested for
             result.set_exception(error)
 
     Thread(target=run, name="ray-train", daemon=True).start()
@@ -89,9 +89,9 @@ def _begun(work: Callable[[], Any]) -> Future[Any]:
 
 def _show(
     driven: DrivenRun,
-    fitting: Future[Any],
-    asked: Callable[[], bool],
-    roomier: Callable[[], bool],
+    attempt: Future[Any],
+    stop_requested: Callable[[], bool],
+    can_grow: Callable[[], bool],
     leaves: bool,
 ) -> bool:
     """Show the run's log as it grows, and forward requests to stop to the workers, as files. Return
@@ -101,18 +101,18 @@ def _show(
         UserError: Ray died.
     """
     at_work = grows = False
-    driven.look()
+    driven.update_logs()
     _, seen = log.read(driven.logs)
     with log.progress() as show:
-        while wait([fitting], timeout=POLL).not_done:
+        while wait([attempt], timeout=POLL).not_done:
             lost_ray.check()
-            grows = grows or (at_work and roomier())  # before, the processors of workers that start count as free
-            stops = asked()
+            grows = grows or (at_work and can_grow())  # before, the processors of workers that start count as free
+            stops = stop_requested()
             if grows:
-                driven.ask(run_directory.PAUSE)
+                driven.request(run_directory.PAUSE)
             elif stops:
-                driven.ask(run_directory.STOP)
-            driven.look()
+                driven.request(run_directory.STOP)
+            driven.update_logs()
             rows, seen = log.read(driven.logs, seen)
             at_work = at_work or bool(rows)
             if leaves and stops and not at_work:  # read after the request: steps before it are in the log
@@ -140,8 +140,8 @@ def _work(work: dict[str, Any]) -> None:
         progress=False,
     )
     # `ray.train.get_preemption_info` waits for all workers at each call
-    told = get_train_context().preemption_context
-    work_on(work, worker, lambda: told.preemption_info is not None)
+    preemption = get_train_context().preemption_context
+    work_on(work, worker, lambda: preemption.preemption_info is not None)
 
 
 def explained(error: Exception) -> tuple[str, bool]:
@@ -159,13 +159,13 @@ def explained(error: Exception) -> tuple[str, bool]:
     match error:
         case RayActorError():
             raise UserError(
-                "what watches the workers (Ray Train's controller) died, most likely because Ray's head didn't "
-                "answer for a minute or memory ran out; the same command goes on from the last checkpoint"
+                "Ray Train's controller died, most likely because Ray's head did not answer for a minute or "
+                "memory ran out; the same command continues from the last checkpoint"
             ) from None
         case PreemptionError():
             return "a machine was taken away", True
         case ControllerError(controller_failure=WorkerGroupStartupTimeoutError()):
-            return "others have taken the room", False
+            return "other jobs took the CPUs or GPUs", False
         case ControllerError(controller_failure=failure):
             failures = [failure]
         case WorkerGroupError(worker_failures=by_rank):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from pipelines.models.evaluate import measure
 from pipelines.shards.remote import shard_files
 from pipelines.store.storage import ObjectPath, Place, on_disk, place
-from pipelines.training.driven_run import bring
+from pipelines.training.driven_run import download
 from pipelines.training.remote_run import Mirror, run_in
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
             for name, value in measure(predictor, **wanted.model_dump(), root=root)["metrics"].items()
         }
 
-    with suppress(KeyboardInterrupt), _in_store(root, run, recipe, worker, work["word"]) as written:
+    with suppress(KeyboardInterrupt), _in_store(root, run, recipe, worker, work["token"]) as written:
         loop.train(
             recipe,
             shards=shard_files(place(work["shards"]), work["cache"]),
@@ -49,7 +49,7 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
 
 
 @contextmanager
-def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str) -> Iterator[Callable[[], None]]:
+def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, token: str) -> Iterator[Callable[[], None]]:
     """Download a run from an object store to this disk. Yield a function that uploads what rank 0 writes."""
     if not isinstance(root, ObjectPath):
         yield lambda: None
@@ -57,11 +57,11 @@ def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, word: str)
     group = dist.new_group(backend="gloo", timeout=loop.PATIENCE) if worker.world > 1 else None
     if worker.rank > 0:
         dist.barrier(group)  # rank 0 may have a checkpoint that isn't in the store yet
-        bring(root, run, recipe)
+        download(root, run, recipe)
         yield lambda: None
         return
-    bring(root, run, recipe)
-    mirror = Mirror(run_in(root, run.name), run, word)
+    download(root, run, recipe)
+    mirror = Mirror(run_in(root, run.name), run, token)
     mirror.push()
     if group:
         dist.barrier(group)
