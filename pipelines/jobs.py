@@ -119,7 +119,7 @@ def follow(client: JobSubmissionClient, job: str) -> int:
             time.sleep(POLL)
             details = client.get_job_info(job)
     if details.status == "STOPPED":
-        raise UserError(f"job {job} was stopped; the same command goes on from where it was")
+        raise UserError(f"job {job} was stopped; the same command continues it")
     code = details.driver_exit_code
     if code is None and details.status == "FAILED":
         raise UserError(f"job {job} could not run: {_first_line(details.message)}")
@@ -178,8 +178,8 @@ def _explained(address: str, job: str | None = None) -> Iterator[None]:
         raise _refused(address, "what is here is no token") from None
     except (requests.JSONDecodeError, KeyError, TypeError, ValidationError):
         raise UserError(
-            f"{address}: what answers is no Ray cluster, or one of another version; name another with --address "
-            "(RAY_API_SERVER_ADDRESS)"
+            f"{address}: the server there is not a Ray cluster, or has another version; name another with "
+            "--address (RAY_API_SERVER_ADDRESS)"
         ) from None
     except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
         if isinstance(error, aiohttp.WSServerHandshakeError) and error.status in (401, 403):

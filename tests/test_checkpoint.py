@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_nothing_incomplete(tmp_path: Path, parts: Parts, lar
     assert max(sizes, key=sizes.__getitem__) == largest
     with (
         full_disk(sizes[largest] - 1000),
-        pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be written .* make room"),
+        pytest.raises(UserError, match=r"step-000002: the checkpoint cannot be written .* free some disk space"),
     ):
         save(tmp_path, parts, 2)
     assert list((tmp_path / "checkpoints").iterdir()) == [before]

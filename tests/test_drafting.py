@@ -313,7 +313,7 @@ def test_the_file_says_what_was_guessed_and_what_could_not_be_told(tmp_path: Pat
     [
         (b"", "the file is empty"),
         ("a,b\n1,2\n".encode("utf-16"), "is UTF-16; save it as UTF-8"),
-        (b"\x00\x01\x02" * 50, "no format makes records of"),
+        (b"\x00\x01\x02" * 50, "no format can read"),
     ],
 )
 def test_what_cannot_be_drafted_is_a_sentence(tmp_path: Path, content: bytes, said: str) -> None:

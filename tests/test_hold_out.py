@@ -84,7 +84,7 @@ def test_a_twin_is_held_out_too(root: Path, more: dict[str, Any]) -> None:
 
 
 def test_a_name_without_a_corpus_is_refused(root: Path) -> None:
-    with pytest.raises(UserError, match=r"hold_out: oral\* is no corpus of .*; ingest it"):
+    with pytest.raises(UserError, match=r"hold_out: oral\* is not a corpus of .*; ingest it"):
         mix(mixture("lessons", hold_out=["oral*"]), root=root)
 
 

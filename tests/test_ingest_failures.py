@@ -232,7 +232,7 @@ def test_a_full_disk_shows_nothing_half_written_and_the_next_run_completes(world
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting a small file system needs the right to")
     try:
-        with pytest.raises(UserError, match=r"No space left on device.*make room"):
+        with pytest.raises(UserError, match=r"No space left on device.*free some disk space"):
             world.ingest()
         assert [path for path in world.root.rglob("*") if path.is_file() and path.name != ".lock"] == []
         subprocess.run(["mount", "-o", "remount,size=64m", str(world.root)], check=True)

@@ -150,7 +150,7 @@ def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, 
     assert re.search(rf"{job}\s+ubert pretrain lasting\s+running", cluster.ubert("jobs")[1])
     assert cluster.ubert("jobs", job, "--stop") == (0, f"job {job}: asked to stop\n", "")
     code, _, err = cluster.ubert("jobs", job)
-    assert code == 1 and f"error: job {job} was stopped; the same command goes on from where it was\n" in err
+    assert code == 1 and f"error: job {job} was stopped; the same command continues it\n" in err
     reached = checkpoint.latest(run)
     assert reached is not None and reached.name > "step-000000"
     assert cluster.ubert("jobs", job, "--stop")[1] == f"job {job}: had ended already\n"

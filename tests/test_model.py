@@ -231,7 +231,7 @@ def test_an_encoder_that_cannot_write_texts_is_refused_where_it_would_have_to(tm
         vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
     )
     RoFormerModel(config).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"type 'roformer' can't write texts: it takes no position_ids"):
+    with pytest.raises(UserError, match=r"type 'roformer' can't generate text: it takes no position_ids"):
         UbertModel.new(str(tmp_path), Shape(table_size=8, unilm=True), vocabulary=50, seed=0)
     UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=50, seed=0)
 

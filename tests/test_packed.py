@@ -88,7 +88,7 @@ def test_a_model_of_ours_is_found_by_its_name(
     monkeypatch.chdir(tmp_path)
     assert ubert.checkpoint("small") == small == find_checkpoint(Path("small"), tmp_path)
     for name in ("large", "../small", "small/.."):
-        with pytest.raises(UserError, match=r"no such folder; .* or a model of ours"):
+        with pytest.raises(UserError, match=r"no such folder; .* or a model that comes with ubert"):
             ubert.checkpoint(name)
 
 
@@ -144,7 +144,7 @@ def test_the_command_says_how_large_it_is(root: Path, small: Path, tmp_path: Pat
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0 and "MiB" in done.output
     again = CliRunner().invoke(app, given)
-    assert isinstance(again.exception, UserError) and "there already" in str(again.exception)
+    assert isinstance(again.exception, UserError) and "already exists" in str(again.exception)
 
 
 def test_dropout_is_the_recipes(root: Path, encoder: Path, shards: Path) -> None:

@@ -247,8 +247,11 @@ def test_mentions_of_coreference_are_always_nested(predictor: Predictor) -> None
         ({"task": "event", "events": {"x": None}}, "events is {'x': None}; expected the roles of each"),
         ({"task": "event", "events": ["attack"]}, r"events is \['attack'\]; expected the roles of each"),
         ({"task": "event", "events": {"x": "yz"}}, "events is {'x': 'yz'}; expected the roles of each"),
-        ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; to write texts, use `ubert g"),
-        ({"task": "text", "categories": ["x"]}, "to measure how well masked words are told, `ubert evaluate`"),
+        ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; to generate text, use `ubert g"),
+        (
+            {"task": "text", "categories": ["x"]},
+            "to measure how well masked words are predicted, `ubert evaluate`",
+        ),
     ],
 )
 def test_what_cannot_be_asked_says_why(predictor: Predictor, asked: dict[str, object], sentence: str) -> None:

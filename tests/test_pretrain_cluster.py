@@ -275,7 +275,8 @@ def test_a_disk_that_gets_full(root: Path, cluster: Head, uninterrupted: list[fl
         code, _, said = pretrained(root, cluster, "full")
         assert code != 0 and "Traceback" not in said, said
         assert re.search(
-            r"error: .*: the checkpoint cannot be written \(.*No space left on device.*: make room", said
+            r"error: .*: the checkpoint cannot be written \(.*No space left on device.*: free some disk space",
+            said,
         )
         subprocess.run(["mount", "-o", "remount,size=200m", str(run)], check=True)
         code, _, said = pretrained(root, cluster, "full")

@@ -200,7 +200,7 @@ class Touch:
 
 def test_a_file_that_brings_code_is_refused_unrun(public: Path, tmp_path: Path) -> None:
     folder = as_torch_file(public, tmp_path / "bin", {"bert": Touch(tmp_path / "ran")})
-    with pytest.raises(UserError, match="its weights are no plain tensors, and are not read"):
+    with pytest.raises(UserError, match="its weights are not plain tensors, and are not read"):
         read(str(folder))
     assert not (tmp_path / "ran").exists()
 
@@ -217,7 +217,7 @@ def test_the_command_converts_and_refuses(public: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_such_checkpoint_says_so(public: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no public UBERT checkpoint"):
+    with pytest.raises(UserError, match="not a public UBERT checkpoint"):
         read(str(tmp_path))
     plain = tmp_path / "plain"
     config = BertConfig.from_pretrained(public)

@@ -316,7 +316,7 @@ def test_too_few_records(tmp_path: Path, records: int) -> None:
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     generate(3, 0, tmp_path)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         generate(3, 0, tmp_path)
 
 

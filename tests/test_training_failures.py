@@ -114,7 +114,7 @@ def test_a_disk_that_gets_full_costs_the_steps_since_the_last_checkpoint(
     _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 1
     *_, last = said.splitlines()
-    assert "checkpoints/step-000003: the checkpoint cannot be written (" in last and "make room" in last
+    assert "checkpoints/step-000003: the checkpoint cannot be written (" in last and "free some disk space" in last
     assert "Traceback" not in said
     assert checkpoint.latest(run) == run / "checkpoints/step-000000"
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-000000"]
@@ -128,14 +128,14 @@ def test_a_log_that_finds_no_room_is_one_sentence(world: World, recipe: Recipe, 
     shutil.rmtree(run / "checkpoints/step-000008")
     before = (run / log.JSONL).read_bytes()
     _, said = start(world, recipe, name="no-log", largest_file=len(before) // 2).communicate(timeout=HANGS)
-    assert "the log cannot be written (File too large); make room" in said and "Traceback" not in said
+    assert "the log cannot be written (File too large); free some disk space" in said and "Traceback" not in said
     assert (run / log.JSONL).read_bytes() == before
 
 
 def test_a_recipe_or_a_manifest_that_finds_no_room_is_one_sentence(
     recipe: Recipe, finished: Path, tmp_path: Path
 ) -> None:
-    said = r"{}: cannot be written \(File too large\); make room, then run the same command again"
+    said = r"{}: cannot be written \(File too large\); free some disk space, then run the same command again"
     with full_disk(100), pytest.raises(UserError, match=said.format(r"recipe\.yaml")):
         run_directory.start(tmp_path, recipe)
     last = checkpoint.latest(finished)
@@ -173,7 +173,7 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(
     _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     last = len(losses(run))
-    assert f"stopped after step {last} of 5000; the same command goes on" in said
+    assert f"stopped after step {last} of 5000; the same command continues it" in said
     assert checkpoint.latest(run) == run / f"checkpoints/step-{last:06}"
 
 

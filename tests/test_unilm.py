@@ -367,5 +367,5 @@ VERSION_3 = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "laye
     ],
 )
 def test_an_encoder_whose_words_no_mask_hides_is_refused(family: str, more: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=rf"of type '{family}' can't write texts: no mask hides its words"):
+    with pytest.raises(UserError, match=rf"of type '{family}' can't generate text: no mask hides its words"):
         cloze.check_encoder(of_family(family, **more))

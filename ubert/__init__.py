@@ -82,7 +82,10 @@ def checkpoint(path: str | Path) -> Path:
         directory = pretrained.FOLDER / path
         if not is_folder(directory) or directory.parent != pretrained.FOLDER:
             ours = ", ".join(pretrained.names()) or "none"
-            raise UserError(f"{path}: no such folder; give a checkpoint's or a run's, or a model of ours ({ours})")
+            raise UserError(
+                f"{path}: no such folder; give that of a checkpoint or a run, or a model that comes with "
+                f"ubert ({ours})"
+            )
     if not (directory / "checkpoints").is_dir():
         return directory
     newest = latest(directory)

@@ -51,8 +51,8 @@ def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest
     for wanted in mixture.hold_out:
         if not any(fnmatchcase(name, wanted) for name in corpora):
             raise UserError(
-                f"mixture {mixture.name}: hold_out: {wanted} is no corpus of {store.root}; ingest it, as records "
-                "with its texts can't be found otherwise, or remove it"
+                f"mixture {mixture.name}: hold_out: {wanted} is not a corpus of {store.root}; ingest it, as "
+                "records with its texts can't be found otherwise, or remove it"
             )
     named = {name for name in corpora if any(fnmatchcase(name, wanted) for wanted in mixture.hold_out)}
     folders = {corpora[name].dataset or name for name in named}

@@ -57,7 +57,7 @@ class Filter(NamedTuple):
 
 def _checked(where: str) -> str:
     if len(where) > LONGEST:
-        raise UserError(f"where: {len(where):,} characters, expected at most {LONGEST:,}; say it shorter")
+        raise UserError(f"where: {len(where):,} characters, expected at most {LONGEST:,}; shorten it")
     condition = one_condition(where, "where")
     with duckdb.connect(":memory:") as connection:
         check(connection, condition, "where", "a condition here is a mixture's `where`; the SQL box takes any")

@@ -91,7 +91,7 @@ def draft(
     found = _candidates(gathered, called)
     if not found:
         raise UserError(
-            f"{gathered.folder}: no format makes records of {', '.join(gathered.paths[:3])}; "
+            f"{gathered.folder}: no format can read {', '.join(gathered.paths[:3])}; "
             "save the data as JSON Lines, one object a line, or write the spec by hand (docs/adding-a-dataset.md)"
         )
     texts = [record.text for record in found[0].trial.kept[:200]]

@@ -128,7 +128,7 @@ class Hashes:
         except OSError as error:
             raise UserError(
                 f"{gettempdir()}: {error.strerror or error}: hashes of source files wait there until all are "
-                "known; make room, or name another folder in TMPDIR"
+                "known; free some disk space, or name another folder in TMPDIR"
             ) from None
 
     def keep(self) -> None:

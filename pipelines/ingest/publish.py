@@ -267,5 +267,5 @@ def _check_ids(name: str, parts: Sequence[Place]) -> None:
     if twice:
         raise UserError(
             f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}: its format gave two "
-            "rows one place, which is a fault of ours; please report it, with the spec"
+            "rows one place, which is a bug in ubert; please report it, with the spec"
         )

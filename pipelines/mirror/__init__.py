@@ -102,8 +102,8 @@ def _needed(spec: DatasetSpec, folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror or error}; the sources of {spec.name} need a mirror "
-            "that can be read, and written where something is missing: make room, or name another with --data "
-            "(UBERT_DATA)"
+            "that can be read, and written where something is missing: free some disk space, or name another "
+            "with --data (UBERT_DATA)"
         ) from None
 
 

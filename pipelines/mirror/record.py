@@ -58,7 +58,7 @@ def read_record(folder: Path) -> dict[str, Fetched] | None:
         [first, *_] = error.errors(include_url=False)
         where = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"{path}: {where}: {first['msg']}; delete the file, and what is there is checked anew"
+            f"{path}: {where}: {first['msg']}; delete the file, and the files are checked again"
         ) from None
 
 

@@ -86,7 +86,7 @@ def _check_note(note: Path, part: Path, made_of: str) -> None:
                 "it to begin anew"
             )
     elif part.stat().st_size:
-        raise UserError(f"{part} is there, but nothing says what it is made of; remove it to begin anew")
+        raise UserError(f"{part} is there, but nothing says what it is made of; remove it to start again")
     else:
         note.write_text(made_of, encoding="utf-8")
 

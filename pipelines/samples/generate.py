@@ -59,7 +59,7 @@ def generate_files(
     datasets = DATASETS | (USELESS if with_useless else {})
     for name in datasets:
         if (out / name).exists():
-            raise UserError(f"{out / name} is there already; remove it or choose another folder")
+            raise UserError(f"{out / name} already exists; remove it or choose another folder")
     try:
         for name, dataset in datasets.items():
             # A folder is renamed to its final name when all its files are written.

@@ -108,8 +108,8 @@ class RemoteShards:
                     upload(path, self.directory / path.name)
         except OSError as error:
             raise UserError(
-                f"{tempfile.gettempdir()}: cannot write the order of rows ({error.strerror or error}); make room, "
-                "or set TMPDIR to a larger disk"
+                f"{tempfile.gettempdir()}: cannot write the order of rows ({error.strerror or error}); free "
+                "some disk space, or set TMPDIR to a larger disk"
             ) from error
         with atomic(listed) as path:
             path.write_text(json.dumps(hashes), encoding="utf-8")

@@ -148,8 +148,9 @@ class DiskCache:
                 half.truncate(0)
                 if not self._evict(size):
                     raise UserError(
-                        f"{self.folder}: the disk of the cache is full before the cache is; make room, lower "
-                        "--cache, or set XDG_CACHE_HOME to a larger disk, then run the same command again"
+                        f"{self.folder}: the disk of the cache is full before the cache is; free some disk "
+                        "space, lower --cache, or set XDG_CACHE_HOME to a larger disk, then run the same command "
+                        "again"
                     ) from None
 
     def _evict(self, needed: int) -> int:

@@ -86,7 +86,7 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
         except BrokenPipeError:
             reply = {}
         if not reply:
-            raise UserError(f"{what}: {_cause(process.wait(), limits)}; ask for less, or sample")
+            raise UserError(f"{what}: {_cause(process.wait(), limits)}; select less, or sample")
         if "fault" in reply:
             raise RuntimeError(reply["fault"])
         if "error" in reply:
@@ -174,10 +174,10 @@ def _rows(connection: duckdb.DuckDBPyConnection, statement: str, what: str, seco
                 for batch in reader:
                     writer.write_batch(batch)
                     if sink.tell() > LARGEST:
-                        raise UserError(f"{what}: the result has over {LARGEST:,} bytes; ask for less, or sample")
+                        raise UserError(f"{what}: the result has over {LARGEST:,} bytes; select less, or sample")
         return sink.getvalue()
     except MemoryError:
-        raise UserError(f"{what}: out of memory; ask for less, or sample") from None
+        raise UserError(f"{what}: out of memory; select less, or sample") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -288,6 +288,6 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         cause = os.strerror(error.errno) if error.errno else str(error)
         raise UserError(
-            f"{path}: cannot write to the store: {cause}; nothing incomplete is kept: make room or choose "
-            "another --root (UBERT_ROOT), then run the same command again"
+            f"{path}: cannot write to the store: {cause}; nothing incomplete is kept: free some disk space or "
+            "choose another --root (UBERT_ROOT), then run the same command again"
         ) from error

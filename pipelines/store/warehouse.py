@@ -292,7 +292,7 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     try:
         yield
     except duckdb.InterruptException:
-        raise UserError(f"{what}: took longer than {seconds:g} seconds; ask for less, or sample") from None
+        raise UserError(f"{what}: took longer than {seconds:g} seconds; select less, or sample") from None
     except OSError as error:  # the files of a view can't be read
         raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:

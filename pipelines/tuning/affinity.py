@@ -57,7 +57,7 @@ def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = Non
     own = {name: next((leaf.name for leaf in leaves if leaf.corpus == name), "") for name in setup.targets}
     if outside := [name for name, leaf in own.items() if not leaf]:
         raise UserError(
-            f"corpus {outside[0]} is no source of mixture {setup.mixture.name}, so nothing can be added to it; "
+            f"corpus {outside[0]} is not a source of mixture {setup.mixture.name}, so nothing can be added to it; "
             "leave it out of --for"
         )
     runs = {

@@ -36,8 +36,8 @@ def candidates(
     """
     if not objective(task).tabular:
         raise UserError(
-            f"task {task} has nothing to look for in a text; to write texts, use `ubert generate`, or "
-            "generate(...) in Python, and to measure how well masked words are told, `ubert evaluate`"
+            f"task {task} has nothing to look for in a text; to generate text, use `ubert generate`, or "
+            "generate(...) in Python, and to measure how well masked words are predicted, `ubert evaluate`"
         )
     kind = objective(task).kind
     for option, given, wanted in (

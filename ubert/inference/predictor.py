@@ -340,7 +340,7 @@ class Predictor:
             longest = max((query.instruction, *(category.name for category in query.categories)), key=len)
             raise UserError(
                 f"{short(longest)} leaves no room for the text {short(query.text)} in a sequence of "
-                f"{self.model.most_tokens} tokens; say it shorter"
+                f"{self.model.most_tokens} tokens; shorten it"
             )
         room = min(room, self.model.shape.max_tokens)  # the training length
         pair_most = pair_room(text, room)

@@ -69,14 +69,16 @@ def read(source: str) -> UbertModel:
             )
     except UnpicklingError:
         raise UserError(
-            f"{source}: its weights are no plain tensors, and are not read; save them as safetensors"
+            f"{source}: its weights are not plain tensors, and are not read; save them as safetensors"
         ) from None
     except (OSError, ValueError, AttributeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{source}: no public UBERT checkpoint ({reason}); give a hub name or a folder") from None
+        raise UserError(
+            f"{source}: not a public UBERT checkpoint ({reason}); give a hub name or a folder"
+        ) from None
     public, found = loaded
     if missing := found["missing_keys"]:
-        raise UserError(f"{source}: no public UBERT checkpoint: it has no weights {min(missing)}")
+        raise UserError(f"{source}: not a public UBERT checkpoint: it has no weights {min(missing)}")
     shape = Shape(
         "stacked", config.biaffine_size, categories_per_piece=1, max_tokens=config.max_position_embeddings
     )

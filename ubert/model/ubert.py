@@ -345,7 +345,7 @@ def _check_config(directory: Path) -> None:
     except ValidationError as error:
         raise UserError("\n".join(explain(error, directory / CONFIG, ("shape",)))) from None
     if not isinstance(encoder := config.get("encoder"), dict):
-        raise ValueError("no configuration of an encoder")
+        raise ValueError("not the configuration of an encoder")
     with safe_open(directory / WEIGHTS, framework="pt") as file:
         most = len(file.keys())
     for name in _LAYERS & encoder.keys():  # loading the weights checks all other sizes

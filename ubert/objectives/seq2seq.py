@@ -29,7 +29,7 @@ def decode(
     Raises:
         UserError: always; the message names the command that generates.
     """
-    raise UserError("task seq2seq writes texts; use `ubert generate`, or generate(...) in Python")
+    raise UserError("task seq2seq generates text; use `ubert generate`, or generate(...) in Python")
 
 
 OBJECTIVE = Objective(kind="label", targets=targets, decode=decode, generates=True)

@@ -110,11 +110,11 @@ class Fetch(Strict):
         if self.folder is not None and (self.unpack or not self.file_name.lower().endswith(FOLDERS)):
             raise ValueError(
                 f"folder is for an archive of {', '.join(FOLDERS)}, which it takes apart without `unpack`; "
-                f"{self.url!r} is named like none"
+                f"{self.url!r} has none of their file extensions"
             )
         if self.unpack and (self.many or not self.name.lower().endswith(ARCHIVES)):
             raise ValueError(
-                f"unpack: {self.name or self.url!r} is named like no archive; expected one of "
+                f"unpack: {self.name or self.url!r} does not have an archive's file extension; expected one of "
                 f"{', '.join(ARCHIVES)}; give it such a name with `into`"
             )
         if not self.many and not self.name:

@@ -60,7 +60,7 @@ class Phase(Described):
     def _not_negative(self) -> Phase:
         for name, weight in self.weights.items():
             if not 0.0 <= weight < float("inf"):
-                raise ValueError(f"weights: {name}: {weight} is no weight; give 0 or more")
+                raise ValueError(f"weights: {name}: {weight} is not a weight; give 0 or more")
         return self
 
 

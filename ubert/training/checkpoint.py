@@ -119,8 +119,8 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
     except (OSError, SafetensorError) as error:
         shutil.rmtree(half, ignore_errors=True)
         raise UserError(
-            f"{directory}: the checkpoint cannot be written ({error}); nothing incomplete is kept: make room, "
-            "then run the same command again"
+            f"{directory}: the checkpoint cannot be written ({error}); nothing incomplete is kept: free some "
+            "disk space, then run the same command again"
         ) from error
     return directory
 
@@ -151,7 +151,7 @@ def latest(run: Path) -> Path | None:
     if damaged:
         raise UserError(
             f"{run}: all checkpoints are damaged, the newest because {damaged[0][1]}; train under another "
-            "name, or remove this run's directory to start afresh"
+            "name, or remove this run's directory to start again"
         )
     return None
 

@@ -118,8 +118,8 @@ class Passes:
             write_whole(path, sink.getvalue())
         except OSError as error:
             raise UserError(
-                f"{path}: cannot be written ({error.strerror or error}); make room, then run the same command "
-                "again: it goes on from the last checkpoint"
+                f"{path}: cannot be written ({error.strerror or error}); free some disk space, then run the "
+                "same command again: it continues from the last checkpoint"
             ) from None
         self._clear()
 

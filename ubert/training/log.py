@@ -86,8 +86,8 @@ def _written(run: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(
-            f"{run / JSONL.parent}: the log cannot be written ({error.strerror or error}); make room, then run "
-            "the same command again: it goes on from the last checkpoint"
+            f"{run / JSONL.parent}: the log cannot be written ({error.strerror or error}); free some disk "
+            "space, then run the same command again: it continues from the last checkpoint"
         ) from None
 
 

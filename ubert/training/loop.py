@@ -98,7 +98,7 @@ def train(
                 training.writer.check()
                 if stop and done < total:
                     training.writer.wait()
-                    raise KeyboardInterrupt(f"stopped after step {done} of {total}; the same command goes on")
+                    raise KeyboardInterrupt(f"stopped after step {done} of {total}; the same command continues it")
         return _finish(training)
 
 

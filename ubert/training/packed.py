@@ -23,7 +23,7 @@ def pack(source: Path, out: Path) -> Path:
         UserError: the folder exists, the checkpoint is damaged, or its word embeddings are not its encoder's.
     """
     if out.exists():
-        raise UserError(f"{out}: there already; give a folder that is not")
+        raise UserError(f"{out}: already exists; give a new folder")
     state = checkpoint.read_state(source)
     checkpoint.verify(source)
     model, encoder = UbertModel.load(source), state.recipe.encoder

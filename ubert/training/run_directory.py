@@ -194,7 +194,7 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
     longer = " (or --resume, to train for longer)" if _only_length(state.recipe, recipe) else ""
     raise UserError(
         f"{run}: step {state.step} was trained with other settings: {'; '.join(differing)}; "
-        f"set them back, or start afresh under another name{longer}"
+        f"set them back, or start again under another name{longer}"
     )
 
 
@@ -258,7 +258,7 @@ def _ancestor(run: Path, wanted: str, said: str) -> Path:
         return pretrained.FOLDER / name
     runs = sorted(path.parent.name for path in run.parent.glob("*/checkpoints") if path.parent != run)
     raise UserError(
-        f"{said} expected another run of {run.parent}, or a model of ours; there are "
+        f"{said} expected another run of {run.parent}, or a model that comes with ubert; there are "
         f"{', '.join([*runs, *pretrained.names()]) or 'none'}"
     )
 
@@ -326,7 +326,8 @@ def _write(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); make room, then run the same command again"
+            f"{path}: cannot be written ({error.strerror or error}); free some disk space, then run the same "
+            "command again"
         ) from None
 
 

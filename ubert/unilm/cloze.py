@@ -164,7 +164,7 @@ def check_encoder(encoder: Any) -> None:
     else:
         return
     raise UserError(
-        f"an encoder of type {encoder.config.model_type!r} can't write texts: {lacks}; leave unilm and seq2seq "
+        f"an encoder of type {encoder.config.model_type!r} can't generate text: {lacks}; leave unilm and seq2seq "
         "out of `objectives`, or give another encoder, such as BERT, RoBERTa or ModernBERT"
     )
 
