@@ -21,7 +21,7 @@ from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
 from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, reader
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.text import lines
 from pipelines.specs import dataset_spec
 from ubert.schema.record import Reject, content_hash
 from ubert.schema.spec import DatasetSpec

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from pipelines.drafting.names import beginning
-from pipelines.sources._glob import glob
+from pipelines.sources.globbing import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Split
 

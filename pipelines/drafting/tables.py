@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from pipelines.sources._csv import records
+from pipelines.sources.parsing.csv import records
 
 Proposal = tuple[dict[str, Any], float, str]
 Rows = list[list[str]]

@@ -1,5 +1,5 @@
-"""Gathers standoff annotations. Our own readers produce them (`pipelines/sources/brat.py`), so their shape
-is known, and they are converted to types without resolving paths."""
+"""Gathers standoff annotations. Our own readers produce them (`pipelines/sources/annotation_formats/brat.py`),
+so their shape is known, and they are converted to types without resolving paths."""
 
 from __future__ import annotations
 

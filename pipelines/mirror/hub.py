@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from pipelines.mirror.local import place
-from pipelines.sources._columns import classes
+from pipelines.sources.parsing.columns import classes
 from ubert.schema.errors import UserError
 from ubert.schema.fetch import Fetch
 

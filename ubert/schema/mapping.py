@@ -175,9 +175,9 @@ class Mapping(Strict):
     `text`. `tags` are as many as tokens; of several fields of tags (nested mentions) each is read. `candidates`
     are categories that the row itself names: a list, with `candidate_keys` to tell them by, or a field for each
     key; instead of a label, `candidate_flags` are 1 or true for those that are labels. `standoff` holds spans,
-    relations and events by id, as `pipelines/sources/brat.py` describes. `links` join mentions that are of one
-    cluster. A question without `answers` is kept only where `unanswerable` is true. `clean` says how fields are
-    cleaned first; `when`, which rows are taken: the others are left out, and counted."""
+    relations and events by id, as `pipelines/sources/annotation_formats/brat.py` describes. `links` join mentions
+    that are of one cluster. A question without `answers` is kept only where `unanswerable` is true. `clean` says
+    how fields are cleaned first; `when`, which rows are taken: the others are left out, and counted."""
 
     clean: dict[Path, Clean] = Field(default_factory=dict)
     when: dict[Path, Condition] = Field(default_factory=dict)

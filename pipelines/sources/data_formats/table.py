@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipelines.sources import Cut, Example, FormatOptions, Quoted, RawRow, Slice
-from pipelines.sources._csv import Stray, records
-from pipelines.sources._text import lines, text
+from pipelines.sources.parsing.csv import Stray, records
+from pipelines.sources.parsing.text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

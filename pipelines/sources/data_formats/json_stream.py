@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import Field
 
 from pipelines.sources import Example, RawRow, Slice
-from pipelines.sources._rows import JsonOptions, Route, rows_of
-from pipelines.sources._text import json_object, json_problem, whole_text
+from pipelines.sources.parsing.rows import JsonOptions, Route, rows_of
+from pipelines.sources.parsing.text import json_object, json_problem, whole_text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

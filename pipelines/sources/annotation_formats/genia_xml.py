@@ -4,7 +4,8 @@
     <event id="E1"><type class="Gene_expression"/><theme idref="T1"/>
     <clue>...of IL-10 <clueType>production</clueType>.</clue></event>
 
-A row is {"text", "standoff"}: the sentences, a line each, and standoff as in `pipelines/sources/brat.py`. Its
+A row is {"text", "standoff"}: the sentences, a line each, and standoff as in
+`pipelines/sources/annotation_formats/brat.py`. Its
 
 - spans, each with the name of its `element`, are terms by their `sem` ("" where it has none); `cons`, coordinated
   terms that share words, and their parts, `frag`; triggers, the `clueType` of an event in a copy of the sentence
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._xml import Element, flat, root
+from pipelines.sources.parsing.xml import Element, flat, root
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice, sibling
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.text import lines
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

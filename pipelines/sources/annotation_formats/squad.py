@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._text import Repeated, json_value
+from pipelines.sources.parsing.text import Repeated, json_value
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -12,8 +12,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pipelines.sources import Cut, Example, FormatOptions, RawRow, Slice
-from pipelines.sources._paragraphs import Lines, bad_line, is_blank, paragraphs, raw
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.paragraphs import Lines, bad_line, is_blank, paragraphs, raw
+from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
 _WRAP = re.compile(r"(?<=\S)[ \t]*\n(?=\S)")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._paragraphs import Lines, bad_line, is_blank, raw
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.paragraphs import Lines, bad_line, is_blank, raw
+from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
 _SPAN = re.compile(r"(\d{1,9}),(\d{1,9}) (\S+)")

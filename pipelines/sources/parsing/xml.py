@@ -9,7 +9,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from pipelines.sources import Slice
-from pipelines.sources._text import text
+from pipelines.sources.parsing.text import text
 from ubert.schema.errors import UserError
 
 DEEPEST = 100  # limit of nested elements

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.sources import Example, RawRow, Slice
-from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
+from pipelines.sources.parsing.columns import ROWS, Options, chosen, named_classes, rows
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._text import text
+from pipelines.sources.parsing.text import text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

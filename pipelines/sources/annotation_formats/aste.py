@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
 # With these characters replaced, a Python list of tuples of numbers and plain strings is JSON. So no `eval`.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._paragraphs import Lines, bad_line, paragraphs, raw
+from pipelines.sources.parsing.paragraphs import Lines, bad_line, paragraphs, raw
 from ubert.schema.record import Reject
 
 _SENTENCE = re.compile(r'(\d+)\t"(.*)"\s*')

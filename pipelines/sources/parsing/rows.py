@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from pipelines.mapping.paths import Step, child, steps
 from pipelines.mapping.refused import as_json, short
 from pipelines.sources import FormatOptions, RawRow, Slice
-from pipelines.sources._text import Repeated
+from pipelines.sources.parsing.text import Repeated
 from ubert.schema.errors import UserError
 from ubert.schema.mapping import Path
 from ubert.schema.record import Reject

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.sources import Example, RawRow, Slice, sibling
-from pipelines.sources._columns import ROWS, Options, chosen, named_classes, rows
+from pipelines.sources.parsing.columns import ROWS, Options, chosen, named_classes, rows
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, RawRow, Slice
-from pipelines.sources._rows import RowOptions, rows_of
-from pipelines.sources._xml import Element, flat, root
+from pipelines.sources.parsing.rows import RowOptions, rows_of
+from pipelines.sources.parsing.xml import Element, flat, root
 from ubert.schema.record import Reject
 
 

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._join import Beside, joined
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.join import Beside, joined
+from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._paragraphs import Lines, bad_line, paragraphs, raw
+from pipelines.sources.parsing.paragraphs import Lines, bad_line, paragraphs, raw
 from ubert.schema.record import Reject
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._paragraphs import raw
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.paragraphs import raw
+from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
 _WORD, _FEWEST = 3, 5

@@ -10,8 +10,8 @@ from pydantic import Field
 from pipelines.mapping.fields import as_label
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice, sibling
-from pipelines.sources._rows import JsonOptions, rows_of
-from pipelines.sources._text import json_value
+from pipelines.sources.parsing.rows import JsonOptions, rows_of
+from pipelines.sources.parsing.text import json_value
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources._paragraphs import Lines, is_blank, paragraphs, raw
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.paragraphs import Lines, is_blank, paragraphs, raw
+from pipelines.sources.parsing.text import lines
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

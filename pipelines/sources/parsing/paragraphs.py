@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.sources import Slice
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
 Lines = list[str | Reject]
