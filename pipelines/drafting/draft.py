@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.drafting import sample
-from pipelines.drafting.arrange import Arranged, arranged
 from pipelines.drafting.categories import Labels, counter
-from pipelines.drafting.files import Gathered, gather
+from pipelines.drafting.formats.arrange import Arranged, arranged
+from pipelines.drafting.formats.files import Gathered, gather
 from pipelines.drafting.language import guess_language
-from pipelines.drafting.maps import guesses
+from pipelines.drafting.tasks.maps import guesses
 from pipelines.drafting.trial import Rows, Trial, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError

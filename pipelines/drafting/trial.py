@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipelines.drafting.categories import Labels, counted
-from pipelines.drafting.guess import Guess
+from pipelines.drafting.tasks.guess import Guess
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import RefusedError
 from pipelines.sources import END, RawRow, Slice

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipelines.drafting import sample
-from pipelines.drafting.files import Entry, Gathered, encoding_of, entries, split_of
+from pipelines.drafting.formats.files import Entry, Gathered, encoding_of, entries, split_of
+from pipelines.drafting.formats.readings import File, Reading, readings
 from pipelines.drafting.names import beginning
-from pipelines.drafting.readings import File, Reading, readings
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Reject, Split

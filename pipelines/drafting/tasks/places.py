@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pipelines.drafting.fields import Field
-from pipelines.drafting.guess import hint
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import hint
 
 START = "start begin from startoffset start_offset offset startindex start_index start_pos char_start b"
 END = "end to stop endoffset end_offset endindex end_index end_pos finish char_end e"

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.events import events
-from pipelines.drafting.fields import Field
-from pipelines.drafting.guess import Guess, hint
-from pipelines.drafting.places import bases, below, id_of, label_of, optional, place_of
-from pipelines.drafting.tags import glue, tagged
-from pipelines.drafting.texts import texts_of
+from pipelines.drafting.tasks.events import events
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
+from pipelines.drafting.tasks.tags import glue, tagged
+from pipelines.drafting.tasks.texts import texts_of
 
 Fields = dict[str, Field]
 Map = dict[str, Any]

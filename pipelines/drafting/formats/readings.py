@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from pipelines.drafting import sample
-from pipelines.drafting.columns import conll
-from pipelines.drafting.routes import routes
-from pipelines.drafting.tables import tables
+from pipelines.drafting.formats.columns import conll
+from pipelines.drafting.formats.routes import routes
+from pipelines.drafting.formats.tables import tables
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
 from ubert.schema.record import Split

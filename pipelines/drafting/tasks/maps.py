@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.drafting.fields import fields_of
-from pipelines.drafting.guess import Guess
-from pipelines.drafting.mentions import mentions
-from pipelines.drafting.texts import whole_texts
+from pipelines.drafting.tasks.fields import fields_of
+from pipelines.drafting.tasks.guess import Guess
+from pipelines.drafting.tasks.mentions import mentions
+from pipelines.drafting.tasks.texts import whole_texts
 
 # Formats whose rows always have the same shape have one map.
 _FIXED: dict[str, Guess] = {

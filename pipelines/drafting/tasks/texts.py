@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
-from pipelines.drafting.choices import OPTIONS, choices
-from pipelines.drafting.columns import TAG
-from pipelines.drafting.fields import Field
-from pipelines.drafting.guess import Guess, hint
+from pipelines.drafting.formats.columns import TAG
+from pipelines.drafting.tasks.choices import OPTIONS, choices
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess, hint
 
 Fields = dict[str, Field]
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"

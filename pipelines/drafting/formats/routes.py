@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipelines.drafting.files import split_of
+from pipelines.drafting.formats.files import split_of
 from ubert.schema.record import Split
 
 DEEPEST, MANY, WIDEST = 4, 6, 12

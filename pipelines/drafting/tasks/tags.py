@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.columns import TAG
-from pipelines.drafting.fields import Field
-from pipelines.drafting.guess import Guess
+from pipelines.drafting.formats.columns import TAG
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess
 from ubert.schema.mapping import Scheme
 
 Fields = dict[str, Field]

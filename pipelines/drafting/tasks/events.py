@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.fields import Field
-from pipelines.drafting.guess import Guess, hint
-from pipelines.drafting.places import bases, below, id_of, label_of, optional, place_of
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
 
 Fields = dict[str, Field]
 Map = dict[str, Any]

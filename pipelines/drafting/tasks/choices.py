@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.fields import Field
-from pipelines.drafting.guess import Guess, hint
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess, hint
 
 Fields = dict[str, Field]
 OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # names of fields with options
