@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipelines.mapping.annotations.columns import tagged_mentions, token_relations
+from pipelines.mapping.annotations.gathered import Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.annotations.mentions import given_field
+from pipelines.mapping.annotations.standoff import standoff
 from pipelines.mapping.body import Body
-from pipelines.mapping.columns import tagged_mentions, token_relations
 from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import as_label
-from pipelines.mapping.gathered import Gather, Gathered, Happening, Link, Reference
-from pipelines.mapping.mentions import given_field
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, as_json, short
-from pipelines.mapping.standoff import standoff
 from ubert.schema.mapping import Arguments, Events, Mapping, Mention, Mentions, Offsets, Relations
 from ubert.schema.record import Task
 

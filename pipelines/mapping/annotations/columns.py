@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from pipelines.mapping.annotations.gathered import Gather, Gathered, Link
+from pipelines.mapping.annotations.mentions import Given
+from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import Body
 from pipelines.mapping.fields import as_label, list_field, words_field
-from pipelines.mapping.gathered import Gather, Gathered, Link
-from pipelines.mapping.mentions import Given
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError, short
-from pipelines.mapping.tags import tagged_spans
 from ubert.schema.mapping import Offsets, Scheme, TokenRelations
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from pipelines.mapping.annotations.mentions import Given
 from pipelines.mapping.body import Body
-from pipelines.mapping.mentions import Given
 from pipelines.mapping.paths import Scope
 
 Reference = str | int  # the id of a mention or an event, or the index of a gathered mention

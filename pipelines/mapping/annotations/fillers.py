@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pipelines.mapping.annotations import annotated
+from pipelines.mapping.annotations.annotate import annotated
 from pipelines.mapping.census import Index
 from pipelines.mapping.notices import NO_FILLER
 from pipelines.mapping.paths import Scope

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pipelines.mapping.annotations.gather import gatherer
+from pipelines.mapping.annotations.gathered import Gathered, Happening, Link, Reference
+from pipelines.mapping.annotations.mentions import Fragments, locate
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
 from pipelines.mapping.census import Index
 from pipelines.mapping.fields import category_of, places
-from pipelines.mapping.gather import gatherer
-from pipelines.mapping.gathered import Gathered, Happening, Link, Reference
-from pipelines.mapping.mentions import Fragments, locate
 from pipelines.mapping.notices import MERGED, SEVERAL_LABELS
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError

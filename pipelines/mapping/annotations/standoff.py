@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
+from pipelines.mapping.annotations.gathered import Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.annotations.mentions import Fragments, Given
 from pipelines.mapping.body import Body
-from pipelines.mapping.gathered import Gather, Gathered, Happening, Link, Reference
-from pipelines.mapping.mentions import Fragments, Given
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.mapping import Mapping
