@@ -22,7 +22,7 @@ from measure import report
 
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 from ubert.training.optimizer import adamw

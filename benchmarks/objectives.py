@@ -32,7 +32,7 @@ from ubert.inference.decoding import Cached, Uncached
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.keys import keys
-from ubert.schema.recipe import Masking
+from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
 from ubert.spanbert.masking import masked
 from ubert.unilm.cloze import learn_segments

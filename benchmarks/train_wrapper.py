@@ -27,7 +27,7 @@ from pipelines.samples.generate import generate_files
 from pipelines.specs import specs_folder
 from pipelines.tasks import session
 from pipelines.training.pretrain import pretrain
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import log
 
 DATASET = "sample_entities"

@@ -21,8 +21,8 @@ from pipelines.training.short_run import shards_of
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, loop
 
 REVIEWS, PEOPLE = [sentiment(i, 4) for i in range(60)], [ner(i) for i in range(20)]

@@ -14,7 +14,7 @@ from pipelines.sources import Slice
 from pipelines.sources.parsing.text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.spec import Categories
+from ubert.schema.specs.dataset import Categories
 from ubert.schema.yaml_file import Strict, load, read_yaml
 
 

@@ -15,7 +15,7 @@ import ubert
 from ubert.encoder import lora
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, loop
 
 pytest.importorskip("peft", reason="needs the extra `lora`")

@@ -34,8 +34,8 @@ from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import SHARE, Recipe
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Task
+from ubert.schema.specs.recipe import SHARE, Recipe
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.structure.batch import Batch
 from ubert.training import checkpoint, log, loop

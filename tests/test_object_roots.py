@@ -25,7 +25,7 @@ from pipelines.report.page import html
 from pipelines.store.storage import ObjectPath, Place, on_disk
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import log
 from ubert.training.__main__ import main as training
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tiny_run import World, losses, make_recipe, make_world, start
 from waiting import HANGS
 
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, log, loop
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ import sys, time
 from datetime import timedelta
 from pathlib import Path
 import torch.distributed as dist
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 
 dist.distributed_c10d.default_pg_timeout = timedelta(seconds={patience})

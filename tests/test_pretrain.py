@@ -17,7 +17,7 @@ from pipelines.models.evaluate import evaluate
 from pipelines.training.compare import compare
 from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]

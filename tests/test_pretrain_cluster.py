@@ -29,7 +29,7 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 from pipelines.training.pretrain import pretrain
 from pipelines.specs import specs_folder
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, log
 
 root, given = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -77,7 +77,7 @@ from pathlib import Path
 import ray
 from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 
 root = Path(sys.argv[1])
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)

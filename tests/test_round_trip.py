@@ -21,7 +21,7 @@ from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source, Span
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 REPO = Path(__file__).parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / ".." / "shared" / "data"))

@@ -32,7 +32,7 @@ from ubert.objectives import (
 from ubert.objectives.event import NO_EVENT
 from ubert.objectives.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 TOKENIZER = load_tokenizer(ENCODER)
 PERSON, PLACE = Category("person", "entity"), Category("place", "entity")

@@ -37,8 +37,8 @@ from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction
 from ubert.objectives._spexbert import DECODE
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import LossScale, Recipe
 from ubert.schema.record import Category, Record, Span
+from ubert.schema.specs.recipe import LossScale, Recipe
 from ubert.spexbert.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.structure.batch import Example, Special, regions
 from ubert.training import loop, nan_guard

@@ -15,7 +15,7 @@ from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, log, loop, run_directory
 from ubert.training.step import Taken, accumulate, take, update
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ubert.inference.predictor import Predictor
-    from ubert.schema.recipe import Precision
+    from ubert.schema.specs.recipe import Precision
 
 __all__ = ["checkpoint", "load", "pipeline"]
 

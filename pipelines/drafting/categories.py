@@ -15,8 +15,8 @@ from pipelines.mapping.body import body_field
 from pipelines.mapping.fields import as_label, words_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
-from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
+from ubert.schema.specs.mapping import Mapping
 
 NO_LABEL = ("-", "", "null")  # placeholders for a missing label
 LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")

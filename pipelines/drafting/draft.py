@@ -21,7 +21,7 @@ from pipelines.drafting.trial import Rows, Trial, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
-from ubert.schema.spec import NAME, Categories
+from ubert.schema.specs.dataset import NAME, Categories
 
 SAMPLE = 400  # rows to test guesses on
 LOOKED_AT = 4_000  # rows of each file that these are drawn from

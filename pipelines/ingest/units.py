@@ -23,7 +23,7 @@ from pipelines.store.code_hash import code_hash
 from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.specs.dataset import DatasetSpec, Files
 
 MANY = 4_096  # from this number of unknown files on, Ray tasks hash them
 

@@ -35,7 +35,7 @@ from pipelines.mapping.refused import RefusedError, as_json, short
 from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import problem
 from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Source, Span, Split, Task
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 Shape = Callable[[Scope, Record], list[Mismatch]]
 NONE: list[Mismatch] = []

@@ -13,7 +13,7 @@ from blake3 import blake3
 from pipelines.mirror.local import place
 from pipelines.sources.parsing.columns import classes
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 if TYPE_CHECKING:
     from datasets import Dataset

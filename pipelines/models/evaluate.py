@@ -26,8 +26,8 @@ from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.recipe import Precision
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
+from ubert.schema.specs.recipe import Precision
 
 ROWS = 1024  # rows of one record batch that is read
 

@@ -12,7 +12,7 @@ import ubert
 from pipelines.models.inputs import ANSWERS, Input
 from pipelines.models.predict import CHUNK, pairs_of
 from ubert.inference.beam import Search
-from ubert.schema.recipe import Precision
+from ubert.schema.specs.recipe import Precision
 
 
 def generate(

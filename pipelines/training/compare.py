@@ -13,7 +13,7 @@ from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import atomic
 from pipelines.training.remote_run import EVALUATION, run_in
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, run_directory
 
 

@@ -24,7 +24,7 @@ from pipelines.tasks import session
 from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, run_directory
 
 ATTEMPTS = 3  # the run fails after as many deaths of workers at one checkpoint

@@ -15,8 +15,8 @@ from pipelines.store.store import now
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Recipe
 from ubert.training.checkpoint import hash_of
 
 MAX_TOKENS = 256

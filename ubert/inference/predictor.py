@@ -29,8 +29,8 @@ from ubert.model.ubert import UbertModel
 from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
 from ubert.objectives._spexbert import decoder
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Precision
 from ubert.structure.batch import Example, regions
 
 CHUNK = 512  # texts that are read ahead and sorted by length together

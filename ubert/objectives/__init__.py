@@ -30,8 +30,8 @@ from ubert.objectives._predictions import (
     WrittenPrediction,
 )
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Overlap
 from ubert.schema.record import Category, Kind, Record
+from ubert.schema.specs.recipe import Overlap
 from ubert.structure.batch import REGIONS, Region
 
 __all__ = [

@@ -31,7 +31,7 @@ from ubert.model.ubert import UbertModel
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import Strict
 from ubert.training import parallel
 from ubert.training.average import Average

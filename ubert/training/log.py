@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Trained
+from ubert.schema.specs.recipe import Trained
 from ubert.training.pace import Pace, TimeLeft, said
 
 JSONL = Path("logs/train.jsonl")

@@ -23,7 +23,7 @@ from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, log, mlflow_log, parallel, run_directory
 from ubert.training.average import start
 from ubert.training.checkpoint import State

@@ -13,7 +13,7 @@ from typing import Any
 
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training.log import Row, Tell, curves
 
 RUN = Path("logs/mlflow")  # a file with the id of the MLflow run

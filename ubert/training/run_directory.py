@@ -32,7 +32,7 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.names import checked_name
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint
 from ubert.training.checkpoint import State
 

@@ -22,7 +22,7 @@ from ubert.encoder.precision import runs_bf16
 from ubert.loader.loader import AnyBatch, Loader, Step
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.spexbert import pointer
 from ubert.spexbert.pointer import PointerBatch

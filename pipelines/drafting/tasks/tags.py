@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.fields import Field
 from pipelines.drafting.tasks.guess import Guess
-from ubert.schema.mapping import Scheme
+from ubert.schema.specs.mapping import Scheme
 
 Fields = dict[str, Field]
 Map = dict[str, Any]

@@ -17,7 +17,7 @@ from pipelines.mapping.notices import MERGED, SEVERAL_LABELS
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.record import Argument, Category, Event, Mismatch, Record, Relation, Span
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 
 class _Lookup(NamedTuple):

@@ -11,7 +11,7 @@ from pipelines.mapping.body import Body
 from pipelines.mapping.fields import as_label, list_field, words_field
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError, short
-from ubert.schema.mapping import Offsets, Scheme, TokenRelations
+from ubert.schema.specs.mapping import Offsets, Scheme, TokenRelations
 
 
 def tagged_mentions(path: str, scheme: Scheme, offsets: Offsets, ignored: set[str]) -> Gather:

@@ -14,7 +14,7 @@ from pipelines.mapping.notices import NO_FILLER
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.record import Argument, Event, Mismatch, Record, Span
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 
 def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[[Scope, Record], list[Mismatch]]:

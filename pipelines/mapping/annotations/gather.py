@@ -13,8 +13,8 @@ from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import as_label
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, as_json, short
-from ubert.schema.mapping import Arguments, Events, Mapping, Mention, Mentions, Offsets, Relations
 from ubert.schema.record import Task
+from ubert.schema.specs.mapping import Arguments, Events, Mapping, Mention, Mentions, Offsets, Relations
 
 Refer = Callable[[Scope, Body, Gathered], Reference | None]
 

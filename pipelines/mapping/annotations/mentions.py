@@ -14,8 +14,8 @@ from pipelines.mapping.body import Body
 from pipelines.mapping.fields import Field, as_label, is_words, whole_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
-from ubert.schema.mapping import Mention, Offsets
 from ubert.schema.record import Mismatch
+from ubert.schema.specs.mapping import Mention, Offsets
 
 Fragments = tuple[tuple[int, int], ...]
 

@@ -12,8 +12,8 @@ from pipelines.mapping.annotations.mentions import Fragments, Given
 from pipelines.mapping.body import Body
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
-from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
+from ubert.schema.specs.mapping import Mapping
 
 # The annotations that a record of each task can hold besides mentions.
 _HELD: dict[Task, set[str]] = {

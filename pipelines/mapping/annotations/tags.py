@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.mapping.refused import RefusedError
-from ubert.schema.mapping import Scheme
+from ubert.schema.specs.mapping import Scheme
 
 _MARKS: dict[Scheme, str] = {"BIO": "BI", "IOB": "BI", "IO": "I", "BIOES": "BIES", "BMES": "BMES"}
 

@@ -13,8 +13,8 @@ from pipelines.mapping.refused import as_json, short
 from pipelines.sources import FormatOptions, RawRow, Slice
 from pipelines.sources.parsing.text import Repeated
 from ubert.schema.errors import UserError
-from ubert.schema.mapping import Path
 from ubert.schema.record import Reject
+from ubert.schema.specs.mapping import Path
 
 
 def _absolute(path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
 from ubert.schema.record import Split
-from ubert.schema.spec import NAME, Described
+from ubert.schema.specs.dataset import NAME, Described
 
 Layout = Literal["joint", "stacked"]
 Loss = Literal["bce", "zlpr"]

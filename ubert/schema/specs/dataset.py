@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from ubert.schema.fetch import Fetches
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
-from ubert.schema.mapping import Mapping
 from ubert.schema.record import Category, Split, Task
-from ubert.schema.rules import NameRules
+from ubert.schema.specs.fetch import Fetches
+from ubert.schema.specs.mapping import Mapping
+from ubert.schema.specs.rules import NameRules
 from ubert.schema.yaml_file import InsidePath, Strict
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"

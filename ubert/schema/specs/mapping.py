@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ubert.schema.record import Task
-from ubert.schema.rules import Clean, Condition, listed
+from ubert.schema.specs.rules import Clean, Condition, listed
 from ubert.schema.yaml_file import Strict
 
 Scheme = Literal["BIO", "IOB", "IO", "BIOES", "BMES"]

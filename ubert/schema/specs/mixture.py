@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ubert.schema.record import Split
-from ubert.schema.spec import NAME, Described
+from ubert.schema.specs.dataset import NAME, Described
 
 
 class MixtureSource(Described):
