@@ -19,7 +19,7 @@ from pipelines.store.storage import Place, explained, parquet
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
-from ubert.inference.beam import Search
+from ubert.inference.generation.beam import Search
 from ubert.inference.masked_text import predict_texts
 from ubert.inference.predictor import Predictor
 from ubert.objectives import Overlaps, objective

@@ -11,7 +11,7 @@ from typing import Any
 import ubert
 from pipelines.models.inputs import ANSWERS, Input
 from pipelines.models.predict import CHUNK, pairs_of
-from ubert.inference.beam import Search
+from ubert.inference.generation.beam import Search
 from ubert.schema.specs.recipe import Precision
 
 

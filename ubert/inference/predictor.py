@@ -14,9 +14,9 @@ from types import MappingProxyType
 import numpy as np
 
 from ubert.encoder.precision import runs_bf16
-from ubert.inference.beam import Search
 from ubert.inference.candidates import NOTHING, Events, Relations, short
-from ubert.inference.generation import Asked, generate
+from ubert.inference.generation.beam import Search
+from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
 from ubert.inference.pointing import point
 from ubert.inference.questions import INSTRUCTIONS, check_texts, listed, questions

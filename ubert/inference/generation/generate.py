@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from ubert.encoder.ragged import Ids
-from ubert.inference.beam import Lexicon, Search, search
-from ubert.inference.decoding import decoder
-from ubert.inference.detokenize import detokenize
+from ubert.inference.generation.beam import Lexicon, Search, search
+from ubert.inference.generation.decoding import decoder
+from ubert.inference.generation.detokenize import detokenize
 from ubert.inference.windows import about, pair_room, target_room
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel

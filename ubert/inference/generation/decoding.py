@@ -19,8 +19,8 @@ from transformers import Cache
 
 from ubert.encoder.attention import PADDING, dense, has_local_layers, mask, ranks
 from ubert.encoder.ragged import Ids
-from ubert.inference.beam import Step
-from ubert.inference.cache import GrowingLayer
+from ubert.inference.generation.beam import Step
+from ubert.inference.generation.cache import GrowingLayer
 from ubert.unilm.cloze import Cloze, encode, padded
 from ubert.unilm.copying import Copied, Copier
 
