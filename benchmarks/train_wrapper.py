@@ -28,7 +28,7 @@ from pipelines.specs import specs_folder
 from pipelines.tasks import session
 from pipelines.training.pretrain import pretrain
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import log
+from ubert.training.logs import log
 
 DATASET = "sample_entities"
 WARM_UP = 5  # steps

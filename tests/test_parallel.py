@@ -14,7 +14,9 @@ from tiny_run import World, losses, make_recipe, make_world, start
 from waiting import HANGS
 
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import checkpoint, log, loop
+from ubert.training import loop
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 
 pytestmark = pytest.mark.slow
 STEPS = 50

@@ -19,7 +19,9 @@ from ray_head import Head, driven, environment, head, node
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STEPS = 600

@@ -19,7 +19,9 @@ from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 from ubert.training.optimizer import share_of_peak
 
 QUIET = loop.Worker(progress=False)

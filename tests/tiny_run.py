@@ -23,7 +23,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import log
+from ubert.training.logs import log
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
 _TEXT = "person place firm went to by train and slept . Film number was good indeed opinion"

@@ -236,7 +236,7 @@ def pack(
     """
     import ubert
     from pipelines.models.find import find_checkpoint
-    from ubert.training.packed import pack as job
+    from ubert.training.checkpoints.packed import pack as job
 
     folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
     size = sum(path.stat().st_size for path in folder.iterdir())

@@ -45,7 +45,7 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.record import SCHEMA_VERSION, Record
-from ubert.training.pace import TimeLeft
+from ubert.training.logs.pace import TimeLeft
 
 NO_PARAPHRASES: Paraphrases = MappingProxyType({})
 CHUNK = 2_000  # records that are tokenised together

@@ -25,7 +25,8 @@ from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import checkpoint, run_directory
+from ubert.training import run_directory
+from ubert.training.checkpoints import checkpoint
 
 ATTEMPTS = 3  # the run fails after as many deaths of workers at one checkpoint
 WITHOUT_GPU = " on processors: Ray has no GPU now (its machines with GPUs have to be up before)"

@@ -17,7 +17,7 @@ from ubert.model.ubert import WEIGHTS
 from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
-from ubert.training.checkpoint import hash_of
+from ubert.training.checkpoints.checkpoint import hash_of
 
 MAX_TOKENS = 256
 # turns off what outlives a run, and evaluation during training

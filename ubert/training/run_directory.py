@@ -33,8 +33,8 @@ from ubert.schema.manifest import (
 )
 from ubert.schema.names import checked_name
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import checkpoint
-from ubert.training.checkpoint import State
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import State
 
 STOP = "stop"  # a file of this name asks the run to stop after the current step
 PAUSE = "pause"  # stops it too; the driver creates it to restart all workers

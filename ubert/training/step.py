@@ -30,10 +30,10 @@ from ubert.structure import cells
 from ubert.structure.batch import Batch
 from ubert.training import nan_guard, parallel
 from ubert.training.average import Average, advance
-from ubert.training.checkpoint import State
+from ubert.training.checkpoints.checkpoint import State
+from ubert.training.checkpoints.saving import Writer
 from ubert.training.dynamics import Passes
 from ubert.training.optimizer import set_rates, share_of_peak
-from ubert.training.saving import Writer
 from ubert.unilm.cloze import ClozeBatch
 
 

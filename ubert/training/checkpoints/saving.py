@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.training import checkpoint, parallel
-from ubert.training.checkpoint import State, Tensors
+from ubert.training import parallel
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import State, Tensors
 
 
 class Writer:

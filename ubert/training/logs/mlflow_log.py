@@ -14,7 +14,7 @@ from typing import Any
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
-from ubert.training.log import Row, Tell, curves
+from ubert.training.logs.log import Row, Tell, curves
 
 RUN = Path("logs/mlflow")  # a file with the id of the MLflow run
 EVERY = 10.0  # seconds between two writes; a write takes as long as a step

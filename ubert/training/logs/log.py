@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Trained
-from ubert.training.pace import Pace, TimeLeft, said
+from ubert.training.logs.pace import Pace, TimeLeft, said
 
 JSONL = Path("logs/train.jsonl")
 PLAIN_EVERY = 10.0  # seconds between two lines if there is no terminal

@@ -13,7 +13,7 @@ from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import WEIGHTS, UbertModel
 from ubert.model.words import name_of, words_of
 from ubert.schema.errors import UserError
-from ubert.training import checkpoint
+from ubert.training.checkpoints import checkpoint
 
 
 def pack(source: Path, out: Path) -> Path:
