@@ -113,7 +113,7 @@ def test_a_mention_that_no_window_holds_says_so(tokenizer: Tokenizer) -> None:
 
 
 def test_a_vanished_annotation_is_unexplained(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ubert.objectives import ner
+    from ubert.objectives.tasks import ner
 
     monkeypatch.setattr(ner, "OBJECTIVE", replace(ner.OBJECTIVE, decode=lambda *arguments, **named: []))
     assert counted(mentions("Anna Berg", Span(0, 4, 0)), tokenizer)["unexplained"] == 1

@@ -35,7 +35,7 @@ from ubert.model.onnx import export
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction
-from ubert.objectives._spexbert import DECODE
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Span
 from ubert.schema.specs.recipe import LossScale, Recipe

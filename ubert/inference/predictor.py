@@ -27,7 +27,7 @@ from ubert.inference.windows import Window, around, pair_room, whole, windows
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
-from ubert.objectives._spexbert import decoder
+from ubert.objectives.spexbert import decoder
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Precision

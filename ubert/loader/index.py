@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ubert.encoder.ragged import Longs
 from ubert.loader.shards import Columns, Shards
 from ubert.loader.sizes import SizesOf, Wanted, sizes_of, tasks_of
-from ubert.objectives._spexbert import DECODE
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.record import TASKS

@@ -11,7 +11,7 @@ import numpy as np
 
 from ubert.encoder.ragged import Longs
 from ubert.loader.shards import Columns, Shards
-from ubert.objectives._spexbert import DECODE
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.record import TASKS, Task
 from ubert.schema.specs.recipe import Recipe, Trained

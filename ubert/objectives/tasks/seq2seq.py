@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Objective, Overlaps, Prediction, Query, Scored, Targets
-from ubert.objectives._common import Gold
+from ubert.objectives.common import Gold
 from ubert.schema.checks import is_blank
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record

@@ -23,8 +23,8 @@ from ubert.objectives import (
     SpanPrediction,
     Targets,
 )
-from ubert.objectives._common import Gold, add_mentions, choose, in_order, part, probability, span, tokens_of
-from ubert.objectives._links import Flags, links
+from ubert.objectives.common import Gold, add_mentions, choose, in_order, part, probability, span, tokens_of
+from ubert.objectives.links import Flags, links
 from ubert.schema.record import Category, Record
 
 UNTYPED = "entity"

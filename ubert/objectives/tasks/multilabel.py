@@ -6,7 +6,7 @@ import numpy as np
 
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import LabelPrediction, Objective, Overlaps, Query, Scored
-from ubert.objectives._common import label, label_targets
+from ubert.objectives.common import label, label_targets
 
 
 def decode(

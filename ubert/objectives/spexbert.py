@@ -12,18 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ubert.model.tokenizer import Encoding
-from ubert.objectives import (
-    Decode,
-    LabelPrediction,
-    Overlaps,
-    Query,
-    Scored,
-    SpanPrediction,
-    ValuePrediction,
-    qa,
-    regression,
-)
-from ubert.objectives._common import best_first
+from ubert.objectives import Decode, LabelPrediction, Overlaps, Query, Scored, SpanPrediction, ValuePrediction
+from ubert.objectives.common import best_first
+from ubert.objectives.tasks import qa, regression
 from ubert.schema.errors import UserError
 
 

@@ -22,8 +22,8 @@ from ubert.objectives import (
     SpanPrediction,
     Targets,
 )
-from ubert.objectives._common import Gold, add_mentions, choose, in_order, part, probability, spans, tokens_of
-from ubert.objectives._links import Linked, links
+from ubert.objectives.common import Gold, add_mentions, choose, in_order, part, probability, spans, tokens_of
+from ubert.objectives.links import Linked, links
 from ubert.schema.record import Category, Record
 
 PARTS = Category("parts of the same mention", "relation")

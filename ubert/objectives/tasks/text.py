@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ubert.model.tokenizer import Encoding, Fit
 from ubert.objectives import Objective, Overlaps, Prediction, Query, Scored, Targets
-from ubert.objectives._common import Gold, tokens_of
+from ubert.objectives.common import Gold, tokens_of
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 

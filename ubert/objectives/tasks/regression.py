@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Categories, Objective, Overlaps, Query, Scored, Targets, ValuePrediction
-from ubert.objectives._common import Gold
+from ubert.objectives.common import Gold
 from ubert.schema.record import Record
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Objective, Overlaps, Query, Scored, SpanPrediction, Targets
-from ubert.objectives._common import best_first, choose, span_targets, spans
+from ubert.objectives.common import best_first, choose, span_targets, spans
 from ubert.schema.record import Record
 
 

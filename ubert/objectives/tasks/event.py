@@ -27,7 +27,7 @@ from ubert.objectives import (
     SpanPrediction,
     Targets,
 )
-from ubert.objectives._common import Gold, choose, in_order, part, spans, tokens_of
+from ubert.objectives.common import Gold, choose, in_order, part, spans, tokens_of
 from ubert.schema.record import Argument, Event, Record
 
 NO_EVENT = "no event with a trigger has it"
