@@ -42,8 +42,8 @@ from ubert.loader.shards import Shards, open_shards
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import MANIFEST, ShardManifest
-from ubert.schema.recipe import Layout, Recipe
 from ubert.schema.record import Category, Record, Source, Span
+from ubert.schema.specs.recipe import Layout, Recipe
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BUDGET = 16_384  # padded tokens of a batch, against `datasets`

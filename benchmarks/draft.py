@@ -35,7 +35,7 @@ from pipelines.sources import END, RawRow, Slice, matches, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 PARTS = ("ingests", "format", "splits", "text", "labels")
 FILES, ROWS = 40, 300  # compared files per entry, and rows per file

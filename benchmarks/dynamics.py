@@ -22,8 +22,8 @@ from measure import report
 from pipelines.samples.generate import stream_of
 from pipelines.samples.reviews import LABELS
 from pipelines.training.short_run import shards_of
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Category, Record, Source, Span
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 from ubert.training.step import Training, Worker, take
 

@@ -35,7 +35,7 @@ from transformers import BertConfig, BertModel
 from ubert.loader.loader import Step
 from ubert.loader.shards import Shards
 from ubert.model.ubert import Shape, UbertModel
-from ubert.schema.recipe import Layout, Recipe
+from ubert.schema.specs.recipe import Layout, Recipe
 from ubert.structure import cells
 from ubert.structure.batch import Batch, Example, Piece, Region, Special, collate, pieces
 from ubert.structure.structure_table import StructureTable

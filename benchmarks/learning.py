@@ -33,8 +33,8 @@ from pipelines.specs import mixture
 from pipelines.specs import recipe as load_recipe
 from pipelines.store.store import Store
 from ubert.evaluation import MAIN, metric
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 from ubert.training.step import Worker
 

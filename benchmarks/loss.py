@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from measure import peak_bytes, report, seconds
 from torch import Tensor
 
-from ubert.schema.recipe import Loss
+from ubert.schema.specs.recipe import Loss
 from ubert.structure import cells, reference
 from ubert.structure.batch import Batch, Region
 from ubert.structure.structure_table import StructureTable

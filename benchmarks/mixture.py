@@ -33,8 +33,8 @@ from pipelines.mixtures.mix import mix
 from pipelines.store.storage import on_disk
 from pipelines.store.store import Store, now
 from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
-from ubert.schema.mixture import Mixture
 from ubert.schema.record import RECORD_SCHEMA
+from ubert.schema.specs.mixture import Mixture
 
 CORPORA = 200
 ROWS = 500_000  # rows per file

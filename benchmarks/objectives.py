@@ -27,12 +27,12 @@ from measure import report, seconds
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from ubert.inference.beam import Lexicon, Search, search
-from ubert.inference.decoding import Cached, Uncached
+from ubert.inference.generation.beam import Lexicon, Search, search
+from ubert.inference.generation.decoding import Cached, Uncached
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.keys import keys
-from ubert.schema.recipe import Masking
+from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
 from ubert.spanbert.masking import masked
 from ubert.unilm.cloze import learn_segments

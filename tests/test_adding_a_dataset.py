@@ -15,7 +15,8 @@ from pipelines.sources import Slice, matches, reader
 from pipelines.specs import dataset_spec, file_options
 from ubert.schema.checks import covered
 from ubert.schema.licence import CLASSES
-from ubert.schema.mapping import (
+from ubert.schema.record import Misplaced, Record, Reject
+from ubert.schema.specs.mapping import (
     Arguments,
     Events,
     Mapping,
@@ -25,8 +26,7 @@ from ubert.schema.mapping import (
     Scheme,
     TokenRelations,
 )
-from ubert.schema.record import Misplaced, Record, Reject
-from ubert.schema.rules import Clean
+from ubert.schema.specs.rules import Clean
 
 PAGE = (Path(__file__).parents[1] / "docs" / "adding-a-dataset.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -12,7 +12,7 @@ from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import covered
 from ubert.schema.record import Category, Misplaced, Record, Reject, Span
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 PIECE = Slice("folder", "a/file", 0, 100, 1, "utf-8", "5" * 64)
 CATEGORIES = {

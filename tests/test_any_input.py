@@ -16,7 +16,7 @@ from pipelines.sources import RawRow, Slice, reader
 from ubert.schema.arrow import records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record, Reject
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 READERS: list[tuple[str, dict[str, Any]]] = [
     ("jsonl", {}),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import Cache, DynamicCache
 
-from ubert.inference.cache import SPARE_TOKENS, GrowingLayer
+from ubert.inference.generation.cache import SPARE_TOKENS, GrowingLayer
 
 # New columns, how many of them are dropped again, and which beams go on.
 STEP = st.tuples(

@@ -21,9 +21,10 @@ from pipelines.training.short_run import shards_of
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, loop
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop
+from ubert.training.checkpoints import checkpoint
 
 REVIEWS, PEOPLE = [sentiment(i, 4) for i in range(60)], [ner(i) for i in range(20)]
 SHOP = {"name": "shop", "hold_out": ["people"], "sources": [{"corpus": "reviews"}]}

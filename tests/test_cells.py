@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ubert.schema.recipe import Loss, LossScale
+from ubert.schema.specs.recipe import Loss, LossScale
 from ubert.structure import cells, tiles
 from ubert.structure.batch import Region
 

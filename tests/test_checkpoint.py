@@ -19,10 +19,10 @@ from tokenizers.models import WordLevel
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.training import checkpoint
-from ubert.training.checkpoint import State
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import State
+from ubert.training.checkpoints.saving import Writer
 from ubert.training.optimizer import adamw
-from ubert.training.saving import Writer
 
 Parts = tuple[UbertModel, Tokenizer, torch.optim.AdamW, State]
 

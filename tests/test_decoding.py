@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
-from ubert.inference.beam import Lexicon, Search, Text, search
-from ubert.inference.decoding import Cached, Uncached, decoder
+from ubert.inference.generation.beam import Lexicon, Search, Text, search
+from ubert.inference.generation.decoding import Cached, Uncached, decoder
 from ubert.schema.errors import UserError
 from ubert.unilm.cloze import learn_segments
 from ubert.unilm.copying import Copier

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from ubert.inference.detokenize import detokenize
+from ubert.inference.generation.detokenize import detokenize
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.structure.batch import Special
 

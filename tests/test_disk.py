@@ -13,7 +13,7 @@ from pipelines.store.store import atomic
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.disk import write_whole
-from ubert.training import checkpoint
+from ubert.training.checkpoints import checkpoint
 from ubert.training.optimizer import adamw
 
 

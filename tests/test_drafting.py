@@ -29,7 +29,7 @@ from pipelines.specs import dataset_spec
 from ubert.schema.checks import covered
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 NOUNS = ["kettle", "garden", "lamp", "river", "harbour", "engine", "window", "market", "bridge", "piano"]
 PLACES = ["Ostrava", "Quillfen", "Brno", "Leeds", "Turin", "Malmö", "Porto"]

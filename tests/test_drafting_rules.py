@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_drafting import NOUNS, mirror, put, sentence, spec_of
 
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 RNG = random.Random(7)
 

@@ -21,7 +21,7 @@ from waiting import HANGS
 
 from pipelines.store.warehouse import sql
 from ubert.schema import dynamics
-from ubert.schema.recipe import Loss, Recipe
+from ubert.schema.specs.recipe import Loss, Recipe
 from ubert.structure import cells
 from ubert.training import loop
 from ubert.training.dynamics import Labels, Tables, labels_of

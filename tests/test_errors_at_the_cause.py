@@ -11,10 +11,10 @@ from test_mapping import refused, spec_of
 
 from pipelines.mapping.refused import MOST_FIELDS, missing
 from pipelines.sources import Slice
-from pipelines.sources._text import lines, text
+from pipelines.sources.parsing.text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.spec import Categories
+from ubert.schema.specs.dataset import Categories
 from ubert.schema.yaml_file import Strict, load, read_yaml
 
 

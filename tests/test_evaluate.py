@@ -27,7 +27,7 @@ from pipelines.models.predict import comma_separated
 from pipelines.shards.round_trip import markdown, round_trip
 from pipelines.store.store import Store, now
 from ubert.evaluation import metric
-from ubert.inference.beam import Search
+from ubert.inference.generation.beam import Search
 from ubert.objectives import Overlap
 from ubert.schema.arrow import concat, records_to_batch
 from ubert.schema.errors import UserError

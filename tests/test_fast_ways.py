@@ -21,10 +21,10 @@ from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
 from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice, reader
-from pipelines.sources._text import lines
+from pipelines.sources.parsing.text import lines
 from pipelines.specs import dataset_spec
 from ubert.schema.record import Reject, content_hash
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 TEXTS = st.text(
     st.sampled_from("aZ \t\n\r\x0b\x0c\x1c\x1f\x7f\xa0\u2003\u00c5\ufb01\u0130\u00df\ud800") | st.characters()

@@ -26,8 +26,8 @@ from pipelines.mirror.http import VIA
 from pipelines.sources import file_hash, matches, reader
 from pipelines.specs import dataset_spec, file_options
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
+from ubert.schema.specs.fetch import Fetch
 
 # The mirror made these files itself, out of a README.
 WITHOUT = {

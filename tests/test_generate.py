@@ -15,8 +15,8 @@ import ubert
 from pipelines.cli import app
 from pipelines.models.generate import generate as generate_job
 from pipelines.models.inputs import Input
-from ubert.inference import generation
-from ubert.inference.beam import Search
+from ubert.inference.generation import generate
+from ubert.inference.generation.beam import Search
 from ubert.inference.predictor import Predictor
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import WrittenPrediction
@@ -58,7 +58,7 @@ def test_texts_come_best_first_in_the_order_of_their_sources(predictor: Predicto
 
 def test_groups_don_t_change_what_is_written(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     together = predictor.generate(TEXTS, search=SHORT)
-    monkeypatch.setattr(generation, "GROUP_TOKENS", 1)
+    monkeypatch.setattr(generate, "GROUP_TOKENS", 1)
     assert all(map(close, predictor.generate(TEXTS, search=SHORT), together))
 
 

@@ -22,7 +22,7 @@ from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest, RealisedSource
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 NAMES: dict[str, Any] = {"task": "ner", "labels": [], "categories": PLACES}
 NEAR = sentence(random.Random(0))

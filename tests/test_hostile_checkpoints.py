@@ -13,8 +13,8 @@ from tiny_checkpoint import ENCODER, write_checkpoint
 import ubert
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training.checkpoint import STATE, State, write_state
+from ubert.schema.specs.recipe import Recipe
+from ubert.training.checkpoints.checkpoint import STATE, State, write_state
 
 Change = Callable[[Path], object]
 

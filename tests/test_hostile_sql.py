@@ -25,7 +25,7 @@ from pipelines.report.render import csv_lines, json_array, table
 from pipelines.store.sandbox import Limits, sandbox, sql
 from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 HOSTILE: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parent / "data/hostile_sql.yaml").read_text(encoding="utf-8")

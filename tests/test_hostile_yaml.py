@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.specs import dataset_spec, mixture, paraphrases, recipe
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import load
 
 ALIAS = "aliases are not read"

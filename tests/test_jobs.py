@@ -15,7 +15,8 @@ from ray_head import Head, free_ports, head
 from tiny_run import make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
-from ubert.training import checkpoint, run_directory
+from ubert.training import run_directory
+from ubert.training.checkpoints import checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -13,7 +13,8 @@ from worlds import World
 
 from pipelines.ingest import change_detection
 from pipelines.ingest.hashes import ranges
-from pipelines.sources import Quoted, RawRow, Slice, _csv, reader
+from pipelines.sources import Quoted, RawRow, Slice, reader
+from pipelines.sources.parsing import csv as csv_records
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -64,7 +65,7 @@ def test_no_two_rows_of_any_file_have_one_place(
     path = tmp_path_factory.getbasetemp() / "y.csv"
     path.write_bytes(content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_csv, "LONGEST", longest)
+        patch.setattr(csv_records, "LONGEST", longest)
         found = in_parts(path, limit, ["m"])
     lines = [row.line for row in found]
     assert lines == sorted(set(lines))
@@ -92,15 +93,15 @@ def test_a_stray_quote_ends_where_the_file_is_cut(tmp_path: Path) -> None:
 )
 def test_what_is_cut_goes_on_to_the_end_of_its_last_record(content: bytes, cut: int, lacks: bytes) -> None:
     file = io.BytesIO(content)
-    assert _csv.rest_of_record(file, file.read(cut), ",") == lacks
+    assert csv_records.rest_of_record(file, file.read(cut), ",") == lacks
 
 
 def test_a_quote_that_nothing_closes_for_long_is_a_stray_one(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b'"a\n' + b"b\n" * 10 + b'c"\n'
     for longest, lacks in ((100, content[3:]), (8, b"")):
-        monkeypatch.setattr(_csv, "LONGEST", longest)
+        monkeypatch.setattr(csv_records, "LONGEST", longest)
         file = io.BytesIO(content)
-        assert _csv.rest_of_record(file, file.read(3), ",") == lacks
+        assert csv_records.rest_of_record(file, file.read(3), ",") == lacks
 
 
 @pytest.mark.ray

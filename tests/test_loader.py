@@ -28,7 +28,7 @@ from ubert.loader.shards import Shards, open_shards
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
 from ubert.schema.manifest import MANIFEST
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.structure.batch import Batch, Special
 
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)

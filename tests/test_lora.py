@@ -15,8 +15,9 @@ import ubert
 from ubert.encoder import lora
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, loop
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop
+from ubert.training.checkpoints import checkpoint
 
 pytest.importorskip("peft", reason="needs the extra `lora`")
 TEXTS = ["Ada Lovelace went to Paris", "Film number good"]

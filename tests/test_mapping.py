@@ -12,7 +12,7 @@ from pipelines.sources import RawRow, Slice
 from ubert.schema.arrow import batch_to_records, records_to_batch
 from ubert.schema.checks import covered
 from ubert.schema.record import Argument, Category, Event, Record, Reject, Relation, Source, Span
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 PIECE = Slice("folder", "a/file", 0, 100, 1, "utf-8", "5" * 64)
 

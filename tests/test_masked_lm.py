@@ -19,7 +19,7 @@ from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Masking
+from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead, masked_batch
 from ubert.spanbert.masking import Masked, Words, masked
 from ubert.structure.batch import Special

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ubert.encoder.ragged import Ids
 from ubert.schema.keys import draws, keys, uniform
-from ubert.schema.recipe import Masking
+from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
 
 MASK, VOCABULARY = 4, 1000

@@ -24,7 +24,7 @@ from ubert.objectives import (
     SpanPrediction,
     ValuePrediction,
 )
-from ubert.objectives.ner import PARTS
+from ubert.objectives.tasks.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
 
 TEXT = "abcdefghijklmnopqrstuvwxyz"

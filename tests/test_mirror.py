@@ -30,7 +30,7 @@ from pipelines.mirror.fetch import fetch
 from pipelines.mirror.record import RECORD
 from pipelines.specs import dataset_spec
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 ROWS = numbers(range(20)).encode()
 

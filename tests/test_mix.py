@@ -24,8 +24,8 @@ from pipelines.store.warehouse import sql
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest
-from ubert.schema.mixture import Mixture
 from ubert.schema.record import Category, Span
+from ubert.schema.specs.mixture import Mixture
 
 
 @pytest.fixture

@@ -34,11 +34,13 @@ from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import SHARE, Recipe
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Task
+from ubert.schema.specs.recipe import SHARE, Recipe
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.structure.batch import Batch
-from ubert.training import checkpoint, log, loop
+from ubert.training import loop
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 from ubert.training.step import accumulate
 from ubert.unilm import cloze
 from ubert.unilm.cloze import ClozeBatch

@@ -10,7 +10,8 @@ import pytest
 from tiny_run import World, make_recipe, make_world
 
 from ubert.schema.errors import UserError
-from ubert.training import log, loop, mlflow_log
+from ubert.training import loop
+from ubert.training.logs import log, mlflow_log
 
 mlflow = pytest.importorskip("mlflow", reason="needs the extra `mlflow`")
 QUIET = loop.Worker(progress=False)

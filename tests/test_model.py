@@ -25,7 +25,7 @@ from transformers import (
 from ubert.encoder.unpadded import ATTENTION
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import INITIAL_BIAS, Layout
+from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
 from ubert.structure import cells
 from ubert.structure.batch import Example, Region, Special, collate, pieces
 

@@ -17,8 +17,8 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from ubert.encoder import unpadded
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Recipe
 from ubert.structure import cells
 from ubert.training import loop
 from ubert.training.step import Training, Worker, take, update

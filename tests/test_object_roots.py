@@ -25,9 +25,9 @@ from pipelines.report.page import html
 from pipelines.store.storage import ObjectPath, Place, on_disk
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import log
+from ubert.schema.specs.recipe import Recipe
 from ubert.training.__main__ import main as training
+from ubert.training.logs import log
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 

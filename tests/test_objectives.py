@@ -28,7 +28,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
-from ubert.objectives._common import best_first, tokens_of
+from ubert.objectives.common import best_first, tokens_of
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Span
 

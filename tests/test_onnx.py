@@ -24,7 +24,7 @@ from ubert.model import onnx
 from ubert.model.onnx import export
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Layout
+from ubert.schema.specs.recipe import Layout
 from ubert.structure import cells
 from ubert.structure.batch import Batch, Region
 

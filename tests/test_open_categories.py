@@ -20,7 +20,7 @@ from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
-from ubert.schema.rules import NameRules
+from ubert.schema.specs.rules import NameRules
 
 
 @pytest.mark.parametrize(

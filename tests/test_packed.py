@@ -19,8 +19,8 @@ from pipelines.models.find import find_checkpoint
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.training import loop
-from ubert.training.checkpoint import read_state
-from ubert.training.packed import pack
+from ubert.training.checkpoints.checkpoint import read_state
+from ubert.training.checkpoints.packed import pack
 from ubert.training.run_directory import finished
 
 QUIET = loop.Worker(progress=False)

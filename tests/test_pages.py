@@ -17,9 +17,9 @@ from pipelines.pages import overview, pictures
 from pipelines.pages.hook import PAGES, notebook
 from pipelines.pages.symbols import line, with_lines
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"

@@ -13,8 +13,10 @@ from safetensors.torch import load_file
 from tiny_run import World, losses, make_recipe, make_world, start
 from waiting import HANGS
 
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, loop
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 
 pytestmark = pytest.mark.slow
 STEPS = 50
@@ -24,7 +26,7 @@ import sys, time
 from datetime import timedelta
 from pathlib import Path
 import torch.distributed as dist
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 
 dist.distributed_c10d.default_pg_timeout = timedelta(seconds={patience})

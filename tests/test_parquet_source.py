@@ -22,7 +22,7 @@ from worlds import World
 from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
 from pipelines.sources import RawRow, Slice, reader
-from pipelines.sources._columns import classes
+from pipelines.sources.parsing.columns import classes
 from pipelines.specs import dataset_spec
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject

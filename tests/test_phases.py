@@ -18,8 +18,8 @@ from pipelines.mixtures.mix import mix
 from ubert.loader.loader import Loader
 from ubert.loader.shards import Shards, open_shards
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 from ubert.structure.batch import Special
 
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)

@@ -29,7 +29,7 @@ from ubert.objectives import (
     ValuePrediction,
     passes,
 )
-from ubert.objectives.ner import PARTS
+from ubert.objectives.tasks.ner import PARTS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ShardManifest, read_manifest
 from ubert.schema.record import Category, Record, Relation, Span

@@ -17,8 +17,10 @@ from pipelines.models.evaluate import evaluate
 from pipelines.training.compare import compare
 from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 REVIEWS = "reviews/train/accuracy"

@@ -19,7 +19,9 @@ from ray_head import Head, driven, environment, head, node
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STEPS = 600
@@ -29,7 +31,7 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 from pipelines.training.pretrain import pretrain
 from pipelines.specs import specs_folder
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import checkpoint, log
 
 root, given = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -77,7 +79,7 @@ from pathlib import Path
 import ray
 from pipelines.training.pretrain import pretrain
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 
 root = Path(sys.argv[1])
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)

@@ -20,7 +20,7 @@ from pipelines.specs import mixture
 from pipelines.store.storage import ObjectPath
 from pipelines.training.remote_run import pull
 from ubert.training import loop
-from ubert.training.checkpoint import STATE
+from ubert.training.checkpoints.checkpoint import STATE
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

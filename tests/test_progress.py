@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines import progress
-from ubert.training.pace import Pace
+from ubert.training.logs.pace import Pace
 
 
 def test_a_log_has_a_line_now_and_then(

@@ -21,7 +21,7 @@ from pipelines.specs import dataset_names, dataset_spec, file_options, specs_fol
 from ubert.schema.arrow import batch_to_records, records_to_batch
 from ubert.schema.checks import covered
 from ubert.schema.record import Mismatch, Misplaced, Record, Reject
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 REPO = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / "../shared/data"))

@@ -14,7 +14,9 @@ from pipelines.training import lease
 from pipelines.training.driven_run import StoredRun
 from pipelines.training.remote_run import Mirror, RemoteLog, pull
 from ubert.schema.errors import UserError
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 
 
 @pytest.fixture(scope="module")

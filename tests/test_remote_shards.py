@@ -18,7 +18,7 @@ from ubert.loader.loader import Loader, Step
 from ubert.loader.shards import open_shards
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.structure.batch import Special
 
 CORPORA = {

@@ -14,7 +14,7 @@ from pipelines.mixtures.mix import mix
 from pipelines.mixtures.replay import trained_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source, Span
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 REPO = Path(__file__).parents[1]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / ".." / "shared" / "data"))
@@ -113,7 +113,7 @@ def test_a_mention_that_no_window_holds_says_so(tokenizer: Tokenizer) -> None:
 
 
 def test_a_vanished_annotation_is_unexplained(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ubert.objectives import ner
+    from ubert.objectives.tasks import ner
 
     monkeypatch.setattr(ner, "OBJECTIVE", replace(ner.OBJECTIVE, decode=lambda *arguments, **named: []))
     assert counted(mentions("Anna Berg", Span(0, 4, 0)), tokenizer)["unexplained"] == 1

@@ -24,15 +24,14 @@ from ubert.objectives import (
     RelationPrediction,
     SpanPrediction,
     ValuePrediction,
-    coref,
-    ner,
     objective,
     passes,
 )
-from ubert.objectives.event import NO_EVENT
-from ubert.objectives.ner import PARTS
+from ubert.objectives.tasks import coref, ner
+from ubert.objectives.tasks.event import NO_EVENT
+from ubert.objectives.tasks.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 TOKENIZER = load_tokenizer(ENCODER)
 PERSON, PLACE = Category("person", "entity"), Category("place", "entity")

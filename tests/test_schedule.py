@@ -18,8 +18,10 @@ from tiny_run import World, losses, make_recipe, make_world
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 from ubert.training.optimizer import share_of_peak
 
 QUIET = loop.Worker(progress=False)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.sources import RawRow, Slice, content_hash, matches, reader
-from pipelines.sources._glob import glob
+from pipelines.sources.globbing import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines import sources
 from pipelines.sources import RawRow, Slice, formats, reader
-from pipelines.sources._text import lines, text
+from pipelines.sources.parsing.text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

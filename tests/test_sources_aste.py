@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources.aste import Options, read
+from pipelines.sources.annotation_formats.aste import Options, read
 from ubert.schema.record import Reject
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources.conll2012 import Options, read
+from pipelines.sources.annotation_formats.conll2012 import Options, read
 from ubert.schema.record import Reject
 
 BEGIN, END = b"#begin document (a); part 000\n", b"#end document\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources.genia_xml import Options, read
+from pipelines.sources.annotation_formats.genia_xml import Options, read
 from ubert.schema.record import Reject
 
 DOCUMENT = """<?xml version="1.0"?>

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources.marked_relations import Options, read
+from pipelines.sources.annotation_formats.marked_relations import Options, read
 from ubert.schema.record import Reject
 
 GOOD = b'7\t"The <e1>screws</e1> of the <e2>old chair</e2>."\r\nComponent-Whole(e2,e1)\r\nComment: a <b>\r\n\r\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources.pipe_spans import Options, read
+from pipelines.sources.annotation_formats.pipe_spans import Options, read
 from ubert.schema.record import Reject
 
 

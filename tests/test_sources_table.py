@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources.table import Options, read, split_at
+from pipelines.sources.data_formats.table import Options, read, split_at
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

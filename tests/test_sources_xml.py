@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.sources import RawRow, Slice
-from pipelines.sources._xml import DEEPEST, flat, root
-from pipelines.sources.xml import Options, read
+from pipelines.sources.data_formats.xml import Options, read
+from pipelines.sources.parsing.xml import DEEPEST, flat, root
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 

@@ -21,7 +21,7 @@ from pipelines.specs import (
     write_json_schemas,
 )
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 
 OURS = specs_folder(None)
 GOOD: dict[str, Any] = {

@@ -35,10 +35,10 @@ from ubert.model.onnx import export
 from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Query, Scored, ValuePrediction
-from ubert.objectives._spexbert import DECODE
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import LossScale, Recipe
 from ubert.schema.record import Category, Record, Span
+from ubert.schema.specs.recipe import LossScale, Recipe
 from ubert.spexbert.pointer import NOWHERE, Phrases, Pointer, PointerBatch, loss, padded, sequences
 from ubert.structure.batch import Example, Special, regions
 from ubert.training import loop, nan_guard

@@ -24,7 +24,7 @@ from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.training import loop, run_directory
-from ubert.training.checkpoint import read_state
+from ubert.training.checkpoints.checkpoint import read_state
 from ubert.training.run_directory import finished
 
 QUIET = loop.Worker(progress=False)

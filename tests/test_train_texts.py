@@ -18,7 +18,7 @@ from tiny_run import losses, make_encoder, make_recipe
 import ubert
 from pipelines.shards.rows import Rows
 from ubert.encoder.attention import PADDING
-from ubert.inference.beam import Search
+from ubert.inference.generation.beam import Search
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, load_tokenizer

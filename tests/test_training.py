@@ -16,8 +16,10 @@ from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make
 from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 from ubert.training.optimizer import share_of_peak
 from ubert.training.step import accumulate, keyed_seed
 

@@ -15,8 +15,10 @@ from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, loop, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
 from ubert.training.step import Taken, accumulate, take, update
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")

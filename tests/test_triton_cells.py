@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ubert.schema.recipe import Loss
+from ubert.schema.specs.recipe import Loss
 from ubert.structure import cells, tiles
 from ubert.structure.tiles import Factors
 

@@ -30,8 +30,8 @@ from pipelines.tuning.setup import Setup, setup
 from pipelines.tuning.space import Space, drawn_shares, space, weighted
 from pipelines.tuning.tune import LEAST
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture, MixtureSource
 from ubert.schema.record import Record, Split
+from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 NAMES = ("people", "reviews", "useless")
 

@@ -12,7 +12,7 @@ from worlds import corpus, put_corpus
 
 from pipelines.mixtures.mix import mix
 from pipelines.tuning.space import Space, drawn_shares, space, weighted, within
-from ubert.schema.mixture import Mixture, MixtureSource
+from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 SIZES = {"large": 400, "middle": 60, "small": 10}
 CAPPED = MixtureSource(corpus="large", cap=100)

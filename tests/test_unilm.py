@@ -23,7 +23,7 @@ from transformers import (
 
 from ubert.encoder import attention
 from ubert.encoder.attention import PADDING, ranks
-from ubert.inference.decoding import Uncached
+from ubert.inference.generation.decoding import Uncached
 from ubert.schema.errors import UserError
 from ubert.unilm import cloze
 from ubert.unilm.copying import Copier

@@ -20,7 +20,7 @@ from ubert.loader.shards import Shards, open_shards
 from ubert.loader.variation import Varied, vary
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Prompting
+from ubert.schema.specs.recipe import Prompting
 from ubert.structure.batch import Batch
 
 OTHERS = {"person": ["human being", "somebody"], "the ner of a text": ["who and where"], "nobody": ["no one"]}

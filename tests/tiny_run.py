@@ -21,9 +21,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
-from ubert.training import log
+from ubert.schema.specs.recipe import Recipe
+from ubert.training.logs import log
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]
 _TEXT = "person place firm went to by train and slept . Film number was good indeed opinion"

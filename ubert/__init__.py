@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ubert.inference.predictor import Predictor
-    from ubert.schema.recipe import Precision
+    from ubert.schema.specs.recipe import Precision
 
 __all__ = ["checkpoint", "load", "pipeline"]
 
@@ -33,7 +33,7 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     with collector_paused():
         # Imported here so that `import ubert` doesn't load torch.
         from ubert.inference.predictor import Predictor
-        from ubert.training import checkpoint as checkpoints
+        from ubert.training.checkpoints import checkpoint as checkpoints
 
         directory = checkpoint(path)
         if verify:
@@ -75,7 +75,7 @@ def checkpoint(path: str | Path) -> Path:
     from ubert.model import pretrained
     from ubert.schema.disk import is_folder
     from ubert.schema.errors import UserError
-    from ubert.training.checkpoint import latest
+    from ubert.training.checkpoints.checkpoint import latest
 
     directory = Path(path)
     if not is_folder(directory):

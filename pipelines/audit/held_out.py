@@ -22,8 +22,8 @@ from pipelines.progress import progress
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.mixture import Mixture
 from ubert.schema.record import normal_form
+from ubert.schema.specs.mixture import Mixture
 
 NEAR = 0.8  # least Jaccard similarity of two texts that count as the same
 LEAST_WORDS = 4  # shorter pairs are not compared: they are aspects, answers and options, which match by chance

@@ -15,7 +15,7 @@ from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, RunManifest, read_manifest
 from ubert.schema.names import is_name
-from ubert.training.log import JSONL, Row, curves, read
+from ubert.training.logs.log import JSONL, Row, curves, read
 
 WIDTH, HEIGHT = 640, 200  # of a plot, in SVG units
 LEFT, BOTTOM, TOP = 56, 22, 8  # margins for the numbers on the axes

@@ -12,7 +12,7 @@ from pipelines.report.render import show
 
 if TYPE_CHECKING:
     from pipelines.drafting.draft import Draft
-    from ubert.schema.spec import DatasetSpec
+    from ubert.schema.specs.dataset import DatasetSpec
 
 
 @app.command()

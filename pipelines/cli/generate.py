@@ -39,7 +39,7 @@ def generate(
     """
     from pipelines.models.find import find_checkpoint
     from pipelines.models.generate import generate as job
-    from ubert.inference.beam import Search
+    from ubert.inference.generation.beam import Search
 
     inputs, chunk = given_texts(text, pair, source)
     search = Search(beams, longest, length_penalty, no_repeat)

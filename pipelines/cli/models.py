@@ -114,7 +114,7 @@ def evaluate(
     from pipelines.models.evaluate import evaluate as job
     from pipelines.models.find import find_checkpoint
     from pipelines.models.predict import overlap_policies
-    from ubert.inference.beam import Search
+    from ubert.inference.generation.beam import Search
 
     how = {name: given for name, given in (("beams", beams), ("longest", longest)) if given}
     found = find_checkpoint(checkpoint, root)
@@ -236,7 +236,7 @@ def pack(
     """
     import ubert
     from pipelines.models.find import find_checkpoint
-    from ubert.training.packed import pack as job
+    from ubert.training.checkpoints.packed import pack as job
 
     folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
     size = sum(path.stat().st_size for path in folder.iterdir())

@@ -16,7 +16,7 @@ from pipelines.cli.stages import ByStage
 from pipelines.report.visible import visible
 from pipelines.store.storage import Place, place
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Precision
+from ubert.schema.specs.recipe import Precision
 
 if TYPE_CHECKING:
     from pipelines.models.inputs import Input

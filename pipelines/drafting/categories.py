@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.drafting.names import plain_names
+from pipelines.mapping.annotations.gather import gatherer
+from pipelines.mapping.annotations.gathered import Gathered
+from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import body_field
 from pipelines.mapping.fields import as_label, words_field
-from pipelines.mapping.gather import gatherer
-from pipelines.mapping.gathered import Gathered
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
-from pipelines.mapping.tags import tagged_spans
-from ubert.schema.mapping import Mapping
 from ubert.schema.record import Task
+from ubert.schema.specs.mapping import Mapping
 
 NO_LABEL = ("-", "", "null")  # placeholders for a missing label
 LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")

@@ -10,7 +10,7 @@ from pipelines.drafting.categories import Labels, counter
 from pipelines.drafting.sample import spec_rows
 from pipelines.ingest.source_files import source_files
 from pipelines.sources import RawRow
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 
 class Difference(NamedTuple):

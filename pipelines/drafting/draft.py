@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.drafting import sample
-from pipelines.drafting.arrange import Arranged, arranged
 from pipelines.drafting.categories import Labels, counter
-from pipelines.drafting.files import Gathered, gather
+from pipelines.drafting.formats.arrange import Arranged, arranged
+from pipelines.drafting.formats.files import Gathered, gather
 from pipelines.drafting.language import guess_language
-from pipelines.drafting.maps import guesses
+from pipelines.drafting.tasks.maps import guesses
 from pipelines.drafting.trial import Rows, Trial, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
-from ubert.schema.spec import NAME, Categories
+from ubert.schema.specs.dataset import NAME, Categories
 
 SAMPLE = 400  # rows to test guesses on
 LOOKED_AT = 4_000  # rows of each file that these are drawn from

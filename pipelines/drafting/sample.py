@@ -15,7 +15,7 @@ from pipelines.sources import END, RawRow, Slice, reader
 from pipelines.specs import file_options
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
-from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.specs.dataset import DatasetSpec, Files
 from ubert.schema.yaml_file import Strict
 
 MOST = 4 << 20  # maximum bytes of a sample, if the file can be cut

@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipelines.drafting.categories import Labels, counted
-from pipelines.drafting.guess import Guess
+from pipelines.drafting.tasks.guess import Guess
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import RefusedError
 from pipelines.sources import END, RawRow, Slice
-from ubert.schema.mapping import Mapping
 from ubert.schema.record import Record, Reject
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
+from ubert.schema.specs.mapping import Mapping
 
 FEW = 60  # rows to test a laxer way on first
 GOOD = 0.99  # share of rows from which no laxer way is tested

@@ -14,7 +14,7 @@ from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import as_json
 from pipelines.sources import END, RawRow, Slice
 from ubert.schema.record import Record, Reject
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 ROWS, SECONDS = 1_000, 0.7  # maximum rows of a file; seconds for all files
 

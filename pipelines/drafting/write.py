@@ -13,7 +13,7 @@ from pipelines.sources import content_hash, reader
 from pipelines.specs import file_options
 from ubert.schema.checks import covered
 from ubert.schema.record import Record, Task
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 SHOWN = 60  # maximum characters of a text
 _ASKED: dict[Task, str] = {

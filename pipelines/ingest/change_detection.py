@@ -18,7 +18,7 @@ from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.record import SCHEMA_VERSION
-from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.specs.dataset import DatasetSpec, Files
 
 UNIT_BYTES = 8 << 20  # a larger file is cut into ranges; smaller files share a unit of at most this size
 SHARED_BYTES = 4 << 20  # average size of such a shared unit

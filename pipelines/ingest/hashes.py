@@ -23,7 +23,7 @@ from blake3 import blake3
 from msgspec import Struct
 
 from pipelines.sources import Cut, Quoted, file_hash
-from pipelines.sources._csv import rest_of_record
+from pipelines.sources.parsing.csv import rest_of_record
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place
 from pipelines.store.store import atomic

@@ -24,7 +24,7 @@ from pipelines.tasks import DiedError, completed, session
 from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 
 @dataclass(slots=True)

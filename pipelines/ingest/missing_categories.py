@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pipelines.mapping.census import Census, merged
-from ubert.schema.rules import NameRules
+from ubert.schema.specs.rules import NameRules
 
 MOST = 200  # labels of a kind that are shown
 PLAIN = NameRules(replace={"_": " "}, split_camel_case=True, lower=True)

@@ -17,7 +17,7 @@ from pipelines.specs import file_options
 from pipelines.store.storage import Place
 from pipelines.store.store import atomic
 from ubert.schema.errors import UserError
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 MOST = 1_000  # labels of a kind; every record has all of them as candidates
 

@@ -36,7 +36,7 @@ from ubert.schema.record import (
     Record,
     Reject,
 )
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 # Limits of rows that are converted to columns at once, so that memory doesn't grow with the source.
 CHUNK_ROWS = 10_000

@@ -12,7 +12,7 @@ from pipelines.mirror import Show, fill
 from pipelines.sources import matches
 from ubert.schema.errors import UserError
 from ubert.schema.record import Split
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 GROUP_FILES, MOST_FILES = 4_096, 8_192  # average and largest number of files in a group
 

@@ -18,12 +18,12 @@ from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_
 from pipelines.ingest.hashes import Advance, Hashes
 from pipelines.ingest.source_files import grouped, source_files
 from pipelines.progress import meter
-from pipelines.sources import Slice, joined_hash
+from pipelines.sources import Slice, joined_hash, module_name
 from pipelines.store.code_hash import code_hash
 from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.spec import DatasetSpec, Files
+from ubert.schema.specs.dataset import DatasetSpec, Files
 
 MANY = 4_096  # from this number of unknown files on, Ray tasks hash them
 
@@ -103,7 +103,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
             pins.
     """
     hashes = hashes or Hashes()
-    code = code_hash(f"pipelines.sources.{spec.format}", "pipelines.mapping.mapper", "ubert.schema.arrow")
+    code = code_hash(module_name(spec.format), "pipelines.mapping.mapper", "ubert.schema.arrow")
     paths = source_files(spec, folder)
     jobs = [(spec, folder, number, group, code) for number, of in enumerate(paths) for group in grouped(of)]
     count = sum(map(len, paths))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from pipelines.mapping.fields import Field, is_words, joined_field, text_field
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, short
-from ubert.schema.mapping import Mapping
+from ubert.schema.specs.mapping import Mapping
 
 
 class Body(Struct, frozen=True, gc=False):

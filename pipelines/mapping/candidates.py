@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.mapping.fields import Field, as_label, text_field
 from pipelines.mapping.paths import value
 from pipelines.mapping.refused import RefusedError, short
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 Candidates = list[tuple[str, str]]  # (key, name), in order; without keys in the row, the key is the name
 

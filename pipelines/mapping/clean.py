@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.mapping.paths import Step, steps
 from pipelines.mapping.refused import RefusedError, missing, short
-from ubert.schema.rules import Clean
+from ubert.schema.specs.rules import Clean
 
 Cleaned = Callable[[Any], Any]
 _NO_COMMA = re.compile(r"['\"]\s+[rbuRBU]?['\"]")

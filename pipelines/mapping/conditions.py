@@ -10,8 +10,8 @@ from pipelines.mapping.fields import Field, as_label
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
 from pipelines.sources import RawRow
-from ubert.schema.mapping import Mapping
-from ubert.schema.rules import FieldTest
+from ubert.schema.specs.mapping import Mapping
+from ubert.schema.specs.rules import FieldTest
 
 
 def condition(tests: dict[str, FieldTest]) -> Field[bool] | None:

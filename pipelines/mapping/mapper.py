@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from pipelines.mapping.annotations import annotated
+from pipelines.mapping.annotations.annotate import annotated
+from pipelines.mapping.annotations.fillers import fillers
+from pipelines.mapping.annotations.mentions import MisplacedError, given_field, locate
+from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import body_field, whole_text_field
 from pipelines.mapping.candidates import candidates_field, chosen
 from pipelines.mapping.census import Census, Index, as_it_is, counted_in
@@ -26,16 +29,13 @@ from pipelines.mapping.fields import (
     text_field,
     words_field,
 )
-from pipelines.mapping.fillers import fillers
-from pipelines.mapping.mentions import MisplacedError, given_field, locate
 from pipelines.mapping.notices import notice
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, as_json, short
-from pipelines.mapping.tags import tagged_spans
 from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import problem
 from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Source, Span, Split, Task
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 Shape = Callable[[Scope, Record], list[Mismatch]]
 NONE: list[Mismatch] = []

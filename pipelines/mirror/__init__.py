@@ -25,8 +25,8 @@ from pipelines.mirror.names import OWN
 from pipelines.mirror.record import RECORD, Fetched, read_record, stamp, whole, write_record
 from pipelines.sources import file_hash, joined_hash, matches
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
+from ubert.schema.specs.fetch import Fetch
 
 STAGING, LOCK = f"{OWN}ing", f"{OWN}ing.lock"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipelines.mirror.download import Download
 from pipelines.mirror.record import Fetched
 from pipelines.mirror.resume import Origin
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 
 def changed(

@@ -16,7 +16,7 @@ from pipelines.mirror.names import Places
 from pipelines.mirror.resume import Open, Origin, Show, save
 from pipelines.sources import file_hash
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 
 class Staged(NamedTuple):

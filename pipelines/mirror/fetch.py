@@ -11,7 +11,7 @@ from pipelines.progress import transfer
 from pipelines.specs import dataset_spec
 from pipelines.store.storage import Place, on_disk
 from ubert.schema.errors import UserError
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 
 def fetch(

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from pipelines.mirror.local import place
-from pipelines.sources._columns import classes
+from pipelines.sources.parsing.columns import classes
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.mirror.resume import CHUNK, Open, Opened, Origin
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 
 def files(fetch: Fetch, specs: Path) -> dict[str, Open]:

@@ -15,7 +15,7 @@ from pipelines.mirror import resume
 from pipelines.mirror.resume import CHUNK, BrokenError, Open, Opened, Origin
 from pipelines.store.storage import object_store
 from ubert.schema.errors import UserError
-from ubert.schema.fetch import Fetch
+from ubert.schema.specs.fetch import Fetch
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem

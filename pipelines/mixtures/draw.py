@@ -37,7 +37,7 @@ from pipelines.progress import progress
 from pipelines.store.warehouse import explained
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.manifest import CorpusManifest, DrawnCategory, MixtureManifest
-from ubert.schema.mixture import Mixture, MixtureSource
+from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 MEMBERS = pa.schema(
     [

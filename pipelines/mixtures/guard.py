@@ -29,7 +29,7 @@ from pipelines.progress import progress
 from pipelines.store.store import Store
 from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 PART = 1 << 25  # hashes in memory at a time
 _OTHER = "other_id, other_corpus, other_split"

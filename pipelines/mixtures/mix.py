@@ -37,7 +37,7 @@ from ubert.schema.manifest import (
     fingerprint,
     read_manifest,
 )
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 
 def mix(

@@ -8,8 +8,8 @@ from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
 from pipelines.store.storage import Place
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture, MixtureSource
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.mixture import Mixture, MixtureSource
+from ubert.schema.specs.recipe import Recipe
 
 
 def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:

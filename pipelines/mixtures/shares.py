@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture, MixtureSource, Phase
+from ubert.schema.specs.mixture import Mixture, MixtureSource, Phase
 
 _QUANTUM = 1 << 20
 Pools = Mapping[str, int]  # records that may be drawn, by name of the leaf

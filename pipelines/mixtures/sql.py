@@ -10,7 +10,7 @@ from blake3 import blake3
 
 from pipelines.mixtures.guard import dropped_sql, evaluation_sql, pool_sql
 from pipelines.mixtures.where import one_condition
-from ubert.schema.mixture import Mixture, MixtureSource
+from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 _PRIME = (1 << 48) - 59  # each half of a key is multiplied by 30 bits, modulo this prime: each seed has its order
 _RANGE = 36  # low bits of a 48-bit key within its range: there are 4,096 ranges

@@ -17,7 +17,7 @@ from ubert.inference.thresholds import read_thresholds
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, read_manifest
-from ubert.training.checkpoint import State, read_state
+from ubert.training.checkpoints.checkpoint import State, read_state
 
 _USE = """    import ubert
     model = ubert.load("{name}")

@@ -19,15 +19,15 @@ from pipelines.store.storage import Place, explained, parquet
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
-from ubert.inference.beam import Search
+from ubert.inference.generation.beam import Search
 from ubert.inference.masked_text import predict_texts
 from ubert.inference.predictor import Predictor
 from ubert.objectives import Overlaps, objective
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.recipe import Precision
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
+from ubert.schema.specs.recipe import Precision
 
 ROWS = 1024  # rows of one record batch that is read
 

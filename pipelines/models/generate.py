@@ -11,8 +11,8 @@ from typing import Any
 import ubert
 from pipelines.models.inputs import ANSWERS, Input
 from pipelines.models.predict import CHUNK, pairs_of
-from ubert.inference.beam import Search
-from ubert.schema.recipe import Precision
+from ubert.inference.generation.beam import Search
+from ubert.schema.specs.recipe import Precision
 
 
 def generate(

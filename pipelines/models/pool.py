@@ -14,7 +14,7 @@ from pipelines.models.json_lines import utf8_line
 from pipelines.models.predict import Ask, answered, chunks_of
 from pipelines.tasks import explained, session
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Precision
+from ubert.schema.specs.recipe import Precision
 
 Batch = dict[str, list[Any]]
 

@@ -17,7 +17,7 @@ from ubert.inference.predictor import Predictor
 from ubert.inference.questions import questions
 from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Precision
+from ubert.schema.specs.recipe import Precision
 
 CHUNK = 512  # texts that are sorted by length and predicted together
 

@@ -19,9 +19,9 @@ from ubert.inference.predictor import query_of
 from ubert.inference.thresholds import FILE, GRID, MEASURES, Fitted, read_thresholds, to_json
 from ubert.objectives import Overlaps
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Precision
 from ubert.schema.record import Split
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Precision
 
 
 class Fit(NamedTuple):

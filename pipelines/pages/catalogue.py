@@ -21,7 +21,7 @@ from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, TASKS, Record
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 _CORPORA = "SELECT corpus, split, source_records, kept, rejected FROM corpora"
 _REJECTS = "SELECT corpus, split, reason, count(*) AS rows FROM rejects GROUP BY ALL ORDER BY rows DESC, reason"

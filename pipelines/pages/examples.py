@@ -16,7 +16,7 @@ from pipelines.store.warehouse import sql
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.licence import POLICIES, licence_class
 from ubert.schema.record import Event, Record
-from ubert.schema.spec import DatasetSpec
+from ubert.schema.specs.dataset import DatasetSpec
 
 AROUND = 80  # characters of a text that are quoted
 WORDS = 60  # limit of the name of a category, and of an answer, in characters

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic.fields import FieldInfo
 
-from pipelines.sources import Example, RawRow, Slice, formats, reader
+from pipelines.sources import Example, RawRow, Slice, formats, module_name, reader
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 BINARY = {"parquet", "arrow"}
@@ -37,7 +37,7 @@ in its entry of `files`. A reader turns the files into rows; `map` then says whi
 
 def page() -> str:
     """Return the page as Markdown."""
-    modules = [sys.modules[f"pipelines.sources.{name}"] for name in formats() if reader(name)]
+    modules = [sys.modules[module_name(name)] for name in formats() if reader(name)]
     names = [module.__name__.rpartition(".")[2] for module in modules]
     rows = [f"| [{name}](#{name}) | {_title(module)} |" for name, module in zip(names, modules, strict=True)]
     parts = [_HEAD + "\n".join(rows)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.pages import overview
 from pipelines.pages.drawing import BLUE, GREEN, GREY, INK, PAPER, RED, Parts, arrow, box, picture, row, text
 from ubert.loader.objective_schedule import ObjectiveSchedule
-from ubert.schema.recipe import Trained
+from ubert.schema.specs.recipe import Trained
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs"
 TOKENS = ("ada", "mar", "##low", "lives", "in", "os", "##tra", "##va", ".")

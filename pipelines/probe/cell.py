@@ -27,8 +27,8 @@ from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.manifest import MANIFEST, fingerprint
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, Split
+from ubert.schema.specs.recipe import Recipe
 
 Shots = int | Literal["all"]
 TOKENS = 1024  # tokens of a batch

@@ -15,7 +15,7 @@ from pipelines.serving.wire import Limits
 from pipelines.store.storage import Place
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Precision
+from ubert.schema.specs.recipe import Precision
 
 if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Overlap
+from ubert.schema.specs.recipe import Overlap
 
 Task = Literal[
     "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "coref", "qa"

@@ -21,8 +21,8 @@ from ubert.model.tokenizer import load_tokenizer
 from ubert.objectives import objective
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import SPLITS
+from ubert.schema.specs.recipe import Recipe
 
 ENCODER: str = Recipe.model_fields["encoder"].default
 COUNTED = ("records", "exact", "annotations")

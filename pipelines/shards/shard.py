@@ -45,7 +45,7 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.record import SCHEMA_VERSION, Record
-from ubert.training.pace import TimeLeft
+from ubert.training.logs.pace import TimeLeft
 
 NO_PARAPHRASES: Paraphrases = MappingProxyType({})
 CHUNK = 2_000  # records that are tokenised together
@@ -178,7 +178,7 @@ def plan(
         of_corpus = store.directory("corpora", corpus, version)
         manifest = read_manifest(CorpusManifest, of_corpus)
         objective(manifest.task)
-        code = code_hash("pipelines.shards.rows", "ubert.schema.arrow", f"ubert.objectives.{manifest.task}")
+        code = code_hash("pipelines.shards.rows", "ubert.schema.arrow", f"ubert.objectives.tasks.{manifest.task}")
         parts += [Part(corpus, of_corpus / part, code) for part in manifest.parts]
     codes = [code_hash("pipelines.shards.files"), *sorted({part.code for part in parts})]
     words = sorted((name, list(others)) for name, others in paraphrases.items())

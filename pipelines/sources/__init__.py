@@ -1,6 +1,6 @@
 """Readers of source formats, one module each. They turn slices of source files into raw rows with their location.
 
-The name of a format is the name of its module, which has:
+The name of a format is the name of its module in `annotation_formats` or `data_formats`, which has:
 
     class Options(FormatOptions)                the format's options in a spec, each with a docstring
     split_at(options) -> Cut                    where a file may be cut into byte ranges; None: nowhere
@@ -29,12 +29,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from pydantic import ConfigDict
 
-from pipelines.sources._glob import glob
+from pipelines.sources.globbing import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.yaml_file import Strict
 
 BLOCK_BYTES = 1 << 20
+FOLDERS = ("annotation_formats", "data_formats")
 END = sys.maxsize  # `stop` of a slice that goes to the end of its file
 
 
@@ -144,8 +145,20 @@ class Reader(Protocol):
 
 
 def formats() -> list[str]:
-    """Return the names of all formats, which are the public modules of this package."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """Return the names of all formats, which are the public modules of `FOLDERS`."""
+    return sorted(_modules())
+
+
+def module_name(name: str) -> str:
+    """Return the full name of a format's module.
+
+    Raises:
+        UserError: there is no such format.
+    """
+    modules = _modules()
+    if name not in modules:
+        raise UserError(f"format {name!r} is unknown; expected one of {', '.join(sorted(modules))}")
+    return modules[name]
 
 
 @cache
@@ -155,9 +168,17 @@ def reader(name: str) -> Reader:
     Raises:
         UserError: there is no such format.
     """
-    if name not in formats():
-        raise UserError(f"format {name!r} is unknown; expected one of {', '.join(formats())}")
-    return cast(Reader, import_module(f"{__name__}.{name}"))
+    return cast(Reader, import_module(module_name(name)))
+
+
+def _modules() -> dict[str, str]:
+    """Return the full names of the modules of all formats, by format."""
+    return {
+        module.name: f"{__name__}.{folder}.{module.name}"
+        for folder in FOLDERS
+        for module in pkgutil.iter_modules([f"{path}/{folder}" for path in __path__])
+        if not module.name.startswith("_")
+    }
 
 
 def matches(folder: Path, pattern: str) -> list[str]:

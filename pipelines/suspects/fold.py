@@ -22,8 +22,8 @@ from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.inference.predictor import Predictor, query_of
 from ubert.objectives import DiscontinuousPrediction, LabelPrediction, Prediction, SpanPrediction
 from ubert.schema.manifest import fingerprint
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record, content_hash
+from ubert.schema.specs.recipe import Recipe
 
 LEAST = 0.01  # least probability of a mention that is kept; labels are always kept
 HOLDS = 0.5

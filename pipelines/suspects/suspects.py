@@ -24,8 +24,8 @@ from pipelines.tasks import completed
 from pipelines.training.short_run import short, weights_of_encoder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Recipe
 
 DEFAULT = Recipe(
     name="suspects",

@@ -13,8 +13,9 @@ from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import atomic
 from pipelines.training.remote_run import EVALUATION, run_in
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import run_directory
+from ubert.training.checkpoints import checkpoint
 
 
 class Comparison(TypedDict):

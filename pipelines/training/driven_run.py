@@ -11,7 +11,7 @@ from pathlib import Path
 from pipelines.store.storage import ObjectPath, Place, on_disk, upload
 from pipelines.training import lease
 from pipelines.training.remote_run import RemoteLog, pull, run_in
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import run_directory
 
 POLL = 5.0  # seconds between polls of the store

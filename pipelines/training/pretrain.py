@@ -24,8 +24,9 @@ from pipelines.tasks import session
 from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import run_directory
+from ubert.training.checkpoints import checkpoint
 
 ATTEMPTS = 3  # the run fails after as many deaths of workers at one checkpoint
 WITHOUT_GPU = " on CPUs: Ray has no GPU now; start machines with GPUs before the run"

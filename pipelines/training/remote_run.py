@@ -23,8 +23,8 @@ from pipelines.store.store import atomic, link
 from pipelines.training import lease
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
-from ubert.training import checkpoint
-from ubert.training.checkpoint import STATE
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import STATE
 from ubert.training.run_directory import REQUESTS
 
 EVALUATION = "evaluation.json"

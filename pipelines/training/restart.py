@@ -23,7 +23,8 @@ from pipelines.training.driven_run import DrivenRun
 from pipelines.training.worker import work_on
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.training import log, run_directory
+from ubert.training import run_directory
+from ubert.training.logs import log
 from ubert.training.step import Worker
 
 

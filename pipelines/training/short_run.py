@@ -15,9 +15,9 @@ from pipelines.store.store import now
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
-from ubert.schema.recipe import Recipe
 from ubert.schema.record import Record
-from ubert.training.checkpoint import hash_of
+from ubert.schema.specs.recipe import Recipe
+from ubert.training.checkpoints.checkpoint import hash_of
 
 MAX_TOKENS = 256
 # turns off what outlives a run, and evaluation during training

@@ -17,7 +17,7 @@ from pipelines.training.remote_run import Mirror, run_in
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop, run_directory
 from ubert.training.step import Worker
 

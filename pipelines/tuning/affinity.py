@@ -24,7 +24,7 @@ from pipelines.tuning.proxy import Finished, Proxy, explained, run_all
 from pipelines.tuning.setup import Setup
 from pipelines.tuning.space import Floats, pool_of
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 DRAWS = 20_000  # limit of draws from each source; a short run sees no more
 

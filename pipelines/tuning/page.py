@@ -12,7 +12,7 @@ from pipelines.report.pictures import BLUE, GREY
 from pipelines.tuning.proxy import explained
 from pipelines.tuning.tune import Tuned, verdict
 from ubert.schema.errors import UserError
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 EDITOR = "# yaml-language-server: $schema=../schemas/mixture.json\n"
 

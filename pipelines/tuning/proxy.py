@@ -24,8 +24,8 @@ from pipelines.tasks import completed
 from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 
 
 class Proxy(NamedTuple):

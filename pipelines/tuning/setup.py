@@ -14,8 +14,8 @@ from pipelines.training.short_run import short, weights_of_encoder
 from pipelines.tuning.proxy import Proxy
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest, MixtureManifest
-from ubert.schema.mixture import Mixture
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.mixture import Mixture
+from ubert.schema.specs.recipe import Recipe
 
 UNLABELLED = frozenset({"text", "seq2seq"})  # tasks that the structure table doesn't learn
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 
 from ubert.schema.manifest import MixtureManifest, RealisedSource
-from ubert.schema.mixture import Mixture, MixtureSource
+from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 Floats = npt.NDArray[np.float64]
 LEAST, MOST = 0.25, 4.0  # range of a Dirichlet's concentration / K: from few sources to nearly equal shares

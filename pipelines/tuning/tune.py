@@ -22,7 +22,7 @@ from pipelines.tuning.setup import Setup
 from pipelines.tuning.space import Space, drawn_shares, space, weighted
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.mixture import Mixture
+from ubert.schema.specs.mixture import Mixture
 
 LEAST = 2 * FOLDS * HELD_BACK // (HELD_BACK - 1)  # trials: two in each fold, plus those that are held back
 

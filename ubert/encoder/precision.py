@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ubert.schema.recipe import Precision
+from ubert.schema.specs.recipe import Precision
 
 
 def runs_bf16(precision: Precision, device: torch.device) -> bool:

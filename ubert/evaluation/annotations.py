@@ -15,10 +15,10 @@ from ubert.objectives import (
     SpanPrediction,
     ValuePrediction,
 )
-from ubert.objectives.coref import MENTION
-from ubert.objectives.ner import discontinuous
-from ubert.objectives.regression import buckets
-from ubert.objectives.relation import UNTYPED
+from ubert.objectives.tasks.coref import MENTION
+from ubert.objectives.tasks.ner import discontinuous
+from ubert.objectives.tasks.regression import buckets
+from ubert.objectives.tasks.relation import UNTYPED
 from ubert.schema.record import Record
 
 Kind = Literal["label", "value", "mention", "relation", "trigger", "argument", "cluster"]

@@ -16,7 +16,7 @@ from ubert.evaluation.annotations import Annotation, Mention, annotated, nearest
 from ubert.inference.windows import Window, around, whole, windows
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align
 from ubert.objectives import Cells, Prediction, Query, Scored, Targets, objective, passes
-from ubert.objectives._links import components
+from ubert.objectives.links import components
 from ubert.schema.record import Record
 from ubert.structure.batch import Region
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import get_args
 
 from ubert.objectives import Overlap, Overlaps, objective
-from ubert.objectives.ner import PARTS
+from ubert.objectives.tasks.ner import PARTS
 from ubert.schema.checks import is_utf8
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ubert.objectives import Query, Scored
-from ubert.objectives._common import best_first
+from ubert.objectives.common import best_first
 
 FEWEST = 64  # limit of a short text
 

@@ -13,8 +13,8 @@ from torch.nn import functional
 from ubert.inference.predictor import CHUNK, Predictor
 from ubert.inference.windows import blocks
 from ubert.objectives import Prediction, TextPrediction
-from ubert.schema.recipe import Masking
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masked_lm import masked_batch
 from ubert.spanbert.masking import Masked, Words, masked
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 import numpy as np
 
 from ubert.encoder.precision import runs_bf16
-from ubert.inference.beam import Search
 from ubert.inference.candidates import NOTHING, Events, Relations, short
-from ubert.inference.generation import Asked, generate
+from ubert.inference.generation.beam import Search
+from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
 from ubert.inference.pointing import point
 from ubert.inference.questions import INSTRUCTIONS, check_texts, listed, questions
@@ -27,10 +27,10 @@ from ubert.inference.windows import Window, around, pair_room, whole, windows
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
-from ubert.objectives._spexbert import decoder
+from ubert.objectives.spexbert import decoder
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Precision
 from ubert.schema.record import Record
+from ubert.schema.specs.recipe import Precision
 from ubert.structure.batch import Example, regions
 
 CHUNK = 512  # texts that are read ahead and sorted by length together

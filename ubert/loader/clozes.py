@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ubert.encoder.ragged import Longs
 from ubert.loader.shards import Shards
-from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.specs.recipe import Recipe, Trained
 from ubert.spanbert.masking import Words
 from ubert.structure.batch import Special
 from ubert.unilm.cloze import Cloze

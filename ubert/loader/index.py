@@ -21,11 +21,11 @@ import numpy.typing as npt
 from ubert.encoder.ragged import Longs
 from ubert.loader.shards import Columns, Shards
 from ubert.loader.sizes import SizesOf, Wanted, sizes_of, tasks_of
-from ubert.objectives._spexbert import DECODE
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.recipe import Batches, Recipe, Trained
 from ubert.schema.record import TASKS
+from ubert.schema.specs.recipe import Batches, Recipe, Trained
 from ubert.spexbert.pointer import Phrases
 
 _BITS = 24  # bits of the number of sequences, and of the length, in a key

@@ -25,7 +25,7 @@ from ubert.loader.plan import CLOZES, MASKS, Plan
 from ubert.loader.prompts import Prompts
 from ubert.loader.shards import Shards
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.specs.recipe import Recipe, Trained
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
 from ubert.spanbert.masking import Words
 from ubert.spexbert import pointer

@@ -12,7 +12,7 @@ import numpy as np
 
 from ubert.encoder.ragged import Ids, Longs
 from ubert.loader.shards import Shards
-from ubert.schema.recipe import Masking
+from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masking import Masked, Words, masked
 from ubert.structure.batch import Region
 

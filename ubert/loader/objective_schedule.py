@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ubert.schema.recipe import SHARE, Trained
+from ubert.schema.specs.recipe import SHARE, Trained
 
 CYCLE = round(1 / SHARE)
 

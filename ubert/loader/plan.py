@@ -21,7 +21,7 @@ from ubert.encoder.ragged import Longs
 from ubert.loader.index import index
 from ubert.loader.permutation import permuted
 from ubert.loader.shards import Shards
-from ubert.schema.recipe import Recipe, Trained
+from ubert.schema.specs.recipe import Recipe, Trained
 from ubert.spexbert.pointer import Phrases
 
 # Purposes of the keys of random draws.

@@ -16,7 +16,7 @@ from ubert.loader.plan import CATEGORIES, SHARES, VARIATION, Plan
 from ubert.loader.shards import Rows, Shards
 from ubert.loader.variation import vary
 from ubert.schema.keys import keys, uniform
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.structure.batch import Prompt, Special, groups, prompt
 
 KEPT = 4096  # prompts in the cache

@@ -11,10 +11,10 @@ import numpy as np
 
 from ubert.encoder.ragged import Longs
 from ubert.loader.shards import Columns, Shards
-from ubert.objectives._spexbert import DECODE
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe, Trained
 from ubert.schema.record import TASKS, Task
+from ubert.schema.specs.recipe import Recipe, Trained
 from ubert.spexbert.pointer import Phrases
 
 UNLABELLED: Task = "text"

@@ -14,7 +14,7 @@ import numpy as np
 from ubert.encoder.ragged import Ids
 from ubert.loader.shards import Lists, Prompt
 from ubert.schema.keys import keys, uniform
-from ubert.schema.recipe import Prompting
+from ubert.schema.specs.recipe import Prompting
 from ubert.structure.batch import Region
 
 _LEFT, _ORDER, _RENAMED, _WHICH, _FEWER = 1, 2, 3, 4, 5  # purposes of the keys

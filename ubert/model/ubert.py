@@ -21,7 +21,7 @@ from ubert.encoder import lora, unpadded
 from ubert.encoder.precision import keep_half
 from ubert.model.words import take_words
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import INITIAL_BIAS, Layout
+from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
 from ubert.schema.yaml_file import explain
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead
 from ubert.spexbert.pointer import Pointer, PointerBatch

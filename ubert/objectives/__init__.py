@@ -1,6 +1,6 @@
-"""One file per task: the queries about a text, the right answers as gold cells, and the decoding of scored cells.
+"""The objective of a task: its queries about a text, the right answers as gold cells, and how to decode scores.
 
-A task is found by its file name. Its file has an `OBJECTIVE`.
+Each task has a file in `tasks`, with an `OBJECTIVE`. It is found by its file name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Encoding
-from ubert.objectives._predictions import (
+from ubert.objectives.predictions import (
     ClusterPrediction,
     DiscontinuousPrediction,
     EventPrediction,
@@ -30,8 +30,8 @@ from ubert.objectives._predictions import (
     WrittenPrediction,
 )
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Overlap
 from ubert.schema.record import Category, Kind, Record
+from ubert.schema.specs.recipe import Overlap
 from ubert.structure.batch import REGIONS, Region
 
 __all__ = [
@@ -208,8 +208,9 @@ class Objective:
 
 @cache
 def objectives() -> list[str]:
-    """List the tasks that can be trained: those with a file in this folder."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """List the tasks that can be trained: those with a file in `tasks`."""
+    modules = pkgutil.iter_modules([f"{path}/tasks" for path in __path__])
+    return sorted(module.name for module in modules if not module.name.startswith("_"))
 
 
 def objective(task: str) -> Objective:
@@ -220,7 +221,7 @@ def objective(task: str) -> Objective:
     """
     if task not in objectives():
         raise UserError(f"there is no task {task!r}; expected one of {', '.join(objectives())}")
-    return cast(Objective, import_module(f"{__name__}.{task}").OBJECTIVE)
+    return cast(Objective, import_module(f"{__name__}.tasks.{task}").OBJECTIVE)
 
 
 def passes(record: Record, encoding: Encoding) -> list[tuple[Query, Targets]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ubert.schema.errors import UserError
-from ubert.schema.spec import NAME
+from ubert.schema.specs.dataset import NAME
 
 LONGEST = 200  # characters; file systems allow 255 bytes
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from ubert.encoder.ragged import Ids
 from ubert.schema.keys import draws, uniform
-from ubert.schema.recipe import Masking
+from ubert.schema.specs.recipe import Masking
 
 P = 0.2  # parameter of the geometric distribution of lengths
 LONGEST = 10  # most words of a span

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ubert.encoder.movable import Movable
 from ubert.encoder.ragged import Ids
-from ubert.schema.recipe import LossScale
+from ubert.schema.specs.recipe import LossScale
 from ubert.structure.batch import Example, Region, Special, groups
 
 NOWHERE = -100  # the index that cross-entropy ignores

@@ -30,8 +30,8 @@ from torch import Tensor
 
 from ubert.encoder.movable import Movable
 from ubert.encoder.ragged import Ids, Longs, Ragged, places, ragged
-from ubert.schema.recipe import Layout
 from ubert.schema.record import Kind
+from ubert.schema.specs.recipe import Layout
 
 
 class Region(IntFlag):

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ubert.schema.recipe import Loss, LossScale
+from ubert.schema.specs.recipe import Loss, LossScale
 from ubert.structure import tiles
 from ubert.structure.batch import Batch, Region
 from ubert.structure.structure_table import Scores

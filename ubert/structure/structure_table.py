@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ubert.schema.recipe import INITIAL_BIAS
+from ubert.schema.specs.recipe import INITIAL_BIAS
 from ubert.structure.batch import Batch, SpanGroup
 
 

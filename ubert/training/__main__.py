@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import load
 from ubert.training import loop, run_directory
 from ubert.training.step import Worker

@@ -23,13 +23,15 @@ from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint, log, mlflow_log, parallel, run_directory
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import parallel, run_directory
 from ubert.training.average import start
-from ubert.training.checkpoint import State
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import State
+from ubert.training.checkpoints.saving import Writer
 from ubert.training.dynamics import Passes, remove_after
+from ubert.training.logs import log, mlflow_log
 from ubert.training.optimizer import adamw, decay_start
-from ubert.training.saving import Writer
 from ubert.training.step import ALONE, SummedLoss, Taken, Training, Worker, keyed_seed, take
 
 PATIENCE = timedelta(days=1)  # how long workers wait while rank 0 alone verifies, evaluates or writes

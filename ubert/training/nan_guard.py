@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ubert.loader.loader import Step
 from ubert.schema.errors import UserError
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.spexbert.pointer import PointerBatch
 from ubert.structure.batch import Batch
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 
 ENCODER = "encoder."  # prefix of the names of its parameters
 

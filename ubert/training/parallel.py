@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ubert.schema.recipe import Parallel
+from ubert.schema.specs.recipe import Parallel
 
 
 def spread(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, unused: bool) -> nn.Module:

@@ -32,9 +32,9 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.names import checked_name
-from ubert.schema.recipe import Recipe
-from ubert.training import checkpoint
-from ubert.training.checkpoint import State
+from ubert.schema.specs.recipe import Recipe
+from ubert.training.checkpoints import checkpoint
+from ubert.training.checkpoints.checkpoint import State
 
 STOP = "stop"  # a file of this name asks the run to stop after the current step
 PAUSE = "pause"  # stops it too; the driver creates it to restart all workers

@@ -22,7 +22,7 @@ from ubert.encoder.precision import runs_bf16
 from ubert.loader.loader import AnyBatch, Loader, Step
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.schema.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.spexbert import pointer
 from ubert.spexbert.pointer import PointerBatch
@@ -30,10 +30,10 @@ from ubert.structure import cells
 from ubert.structure.batch import Batch
 from ubert.training import nan_guard, parallel
 from ubert.training.average import Average, advance
-from ubert.training.checkpoint import State
+from ubert.training.checkpoints.checkpoint import State
+from ubert.training.checkpoints.saving import Writer
 from ubert.training.dynamics import Passes
 from ubert.training.optimizer import set_rates, share_of_peak
-from ubert.training.saving import Writer
 from ubert.unilm.cloze import ClozeBatch
 
 

@@ -10,7 +10,7 @@ from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.schema.recipe import Prompting, Recipe
+from ubert.schema.specs.recipe import Prompting, Recipe
 from ubert.structure import cells
 from ubert.structure.batch import Batch
 

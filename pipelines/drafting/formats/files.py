@@ -1,0 +1,165 @@
+"""The files of a draft: the folder of their dataset, the split of each file, and its encoding."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from pipelines.drafting.names import beginning
+from pipelines.sources.globbing import glob
+from ubert.schema.errors import UserError
+from ubert.schema.record import SPLITS, Split
+
+_SPLITS: dict[str, Split] = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("dev", "devel", "development", "val", "valid", "validation", "trial", "eval"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst"), "test"),
+}
+# Files beside the data that contain no data.
+_NO_DATA = re.compile(
+    r"(readme|licen[cs]e|notice|copying|changelog|citation|source|note)\b.*|\..*|__.*"
+    r"|(state|dataset_info|dataset_dict)\.json|.*\.(md|rst|pdf|py|sh|conf|cfg|ipynb|gitignore|png|jpg|html)",
+    re.IGNORECASE,
+)
+MANY = 4  # a glob replaces at least as many files of one kind in one folder
+BLOCK = 1 << 20
+
+
+class Entry(NamedTuple):
+    """An entry of `files`: a path or glob, the files that it matches, and their split."""
+
+    path: str
+    files: list[str]
+    split: Split
+    why: str  # the word that the split was inferred from, or empty
+
+
+class Gathered(NamedTuple):
+    """The files of one dataset, relative to its folder."""
+
+    folder: Path
+    paths: list[str]
+    asked: frozenset[str]  # files that were given by name, not by their folder
+
+
+def gather(given: Sequence[Path], data: Path | None) -> Gathered:
+    """Find all files that are given by name or by a folder. The dataset's folder is the one below `data`,
+    or otherwise the common parent.
+
+    Raises:
+        UserError: a file doesn't exist, or a folder contains no data.
+    """
+    found: dict[Path, bool] = {}
+    for path in given:
+        if not os.path.exists(path):  # noqa: PTH110  (a name that is too long is of no file, either)
+            raise UserError(f"{path}: no such file or folder; name the files of one dataset")
+        inside = _below(path) if path.is_dir() else [path]
+        if not inside:
+            raise UserError(f"{path}: no files in this folder; name the files of one dataset")
+        for file in inside:
+            place = Path(os.path.abspath(file))  # noqa: PTH100  (links stay as they are)
+            found[place] = found.get(place, False) or not path.is_dir()
+    folder = _folder(list(found), data)
+    paths = {file.relative_to(folder).as_posix(): asked for file, asked in found.items()}
+    return Gathered(folder, sorted(paths), frozenset(path for path, asked in paths.items() if asked))
+
+
+def _below(folder: Path) -> list[Path]:
+    found = []
+    for directory, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(directory, name) for name in sorted(files) if not _NO_DATA.fullmatch(name)]
+    return found
+
+
+def _folder(files: list[Path], data: Path | None) -> Path:
+    parent = Path(os.path.commonpath([file.parent for file in files]))
+    mirror = data and data.absolute()
+    if mirror and parent != mirror and parent.is_relative_to(mirror):
+        return mirror / parent.relative_to(mirror).parts[0]
+    while _split_of(parent.name) and parent.parent != parent:  # the folder of a split is below the dataset's
+        parent = parent.parent
+    return parent
+
+
+def entries(folder: Path, paths: Iterable[str]) -> list[Entry]:
+    """Make entries of a spec. Many files of one kind in one folder become a glob, if it matches no other files."""
+    alike: defaultdict[tuple[str, str, Split, str], list[str]] = defaultdict(list)
+    listed = [*paths]
+    for path in listed:
+        at = PurePosixPath(path)
+        split, why = split_of(path)
+        if not why:  # drop the shared prefix of names: FLUTEfinaltrain, FLUTEfinalval
+            names = [other.name for other in map(PurePosixPath, listed) if other.parent == at.parent]
+            split, why = split_of(at.name.removeprefix(beginning(names)))
+        alike[at.parent.as_posix(), at.suffix, split, why].append(path)
+    found = []
+    for (parent, suffix, split, why), files in alike.items():
+        pattern = f"*{suffix}" if parent == "." else f"{parent}/*{suffix}"
+        if len(files) >= MANY and set(glob(folder, pattern)) == set(files):
+            found.append(Entry(pattern, sorted(files), split, why))
+        else:
+            found += [Entry(path, [path], split, why) for path in files]
+    return sorted(found, key=lambda entry: (SPLITS.index(entry.split), entry.path))
+
+
+def split_of(path: str) -> tuple[Split, str]:
+    """Infer a file's split from words in its path: first in its name, then in its folders."""
+    for part in reversed(PurePosixPath(path).parts):
+        if told := _split_of(part):
+            return told
+    return "train", ""
+
+
+def _split_of(name: str) -> tuple[Split, str] | None:
+    words = re.findall(r"[A-Za-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name))
+    for word in words:
+        if split := _SPLITS.get(word.lower()):
+            return split, word
+    for word in words:  # parts of a word: wnut17train, traindata
+        for known in ("train", "valid", "test"):
+            if word.lower().startswith(known) or (known == "train" and word.lower().endswith(known)):
+                return _SPLITS[known], known
+    return None
+
+
+def encoding_of(path: Path) -> str:
+    """Return the encoding of a text file: UTF-8 if the whole file is valid, otherwise the likeliest.
+
+    Raises:
+        UserError: it is UTF-16 or little-endian UTF-32, whose line ends are not single bytes.
+    """
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    with path.open("rb") as file:
+        start = file.read(4)
+        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise UserError(f"{path}: the file is UTF-16; save it as UTF-8")
+        file.seek(0)
+        try:
+            while block := file.read(BLOCK):
+                decode(block)
+        except UnicodeDecodeError:
+            return _other_encoding(block)
+    return "utf-8"
+
+
+def _other_encoding(block: bytes) -> str:
+    """Guess the encoding of a block that is not UTF-8."""
+    high = sum(byte >= 0x80 for byte in block)
+    if high > len(block) * 0.2:
+        for name in ("shift_jis", "euc_kr", "gb18030", "big5", "cp1251"):
+            try:
+                block[: block.rfind(b"\n")].decode(name)
+            except UnicodeDecodeError:
+                continue
+            return name
+    try:
+        block.decode("cp1252")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "cp1252" if any(0x80 <= byte < 0xA0 for byte in block) else "latin-1"

@@ -1,0 +1,123 @@
+"""Finds the rows in a JSON-like value, and returns the options `rows`, `enclosing`, `columns` and `item`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pipelines.drafting.formats.files import split_of
+from ubert.schema.record import Split
+
+DEEPEST, MANY, WIDEST = 4, 6, 12
+OPEN_KEYS = 8  # an object with as many keys, whose values are alike, contains rows by key
+
+
+class Route(NamedTuple):
+    """The options for one place of rows, and the reason for it."""
+
+    options: dict[str, Any]
+    score: float
+    why: str
+    parts: dict[Split, dict[str, Any]] = {}  # noqa: RUF012  where the file has a place for each split
+
+
+class _Found(NamedTuple):
+    path: str
+    items: list[Any]
+    enclosing: list[str]
+
+
+def routes(content: Any) -> list[Route]:
+    """Return the possible places of rows in a value, likeliest first."""
+    found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
+    if parts := _parts(content):
+        found.append(parts)
+    if isinstance(content, dict) and not _is_open(content):
+        document = any(isinstance(item, str) and item.count(" ") >= 15 for item in content.values())
+        found.append(Route({"rows": ["."]}, 0.85 if document else 0.5, "the file is one object"))
+    return sorted(found, key=lambda route: -route.score)[:5]
+
+
+def _parts(content: Any) -> Route | None:
+    """Find the rows of a file that has a list for each split."""
+    if not isinstance(content, dict) or not all(isinstance(item, list) and item for item in content.values()):
+        return None
+    splits = {key: split_of(key) for key in content}
+    if len(content) < 2 or not all(why for _, why in splits.values()):
+        return None
+    first = _route(_Found("[]", next(iter(content.values())), []))
+    if first is None:
+        return None
+    parts: dict[Split, dict[str, Any]] = {}
+    for key, (split, _) in splits.items():
+        parts.setdefault(split, {"rows": []})["rows"].append(f"{key}[]")
+    return Route(
+        {**first.options, **next(iter(parts.values()))}, 0.98, "the file has a list for each split", parts
+    )
+
+
+def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[_Found]:
+    """Find lists and open objects, outer ones before inner ones."""
+    if depth > DEEPEST:
+        return
+    if isinstance(node, list) and len(node) > 0:
+        yield _Found(f"{path}[]", node, enclosing)
+        if isinstance(node[0], dict):
+            yield from _places(node[0], f"{path}[]", enclosing, depth + 1)
+        elif isinstance(node[0], list):
+            texts = [str(i) for i, part in enumerate(node[0]) if _is_text(part)]
+            for i, part in enumerate(node[0]):  # each position of such a list has its own meaning
+                if isinstance(part, list | dict):
+                    yield from _places(part, f"{path}[].{i}", [*enclosing, *texts], depth + 1)
+    elif isinstance(node, dict):
+        texts = [key for key, item in node.items() if _is_text(item)]
+        dot = "." if path else ""
+        if _is_open(node):
+            yield _Found(f"{path}{dot}{{key}}", list(node.values()), enclosing)
+            yield from _places(next(iter(node.values())), f"{path}{dot}{{key}}", enclosing, depth + 1)
+            return
+        for key, item in node.items():
+            if not set(key) & set(".[]{}?/"):
+                yield from _places(item, f"{path}{dot}{key}", [*enclosing, *texts], depth + 1)
+
+
+def _is_open(node: dict[str, Any]) -> bool:
+    """Tell whether an object's keys name its items: lists of objects, or objects with similar keys."""
+    items = list(node.values())
+    if all(isinstance(item, list) and item and isinstance(item[0], dict | list) for item in items):
+        return len(items) > 1 or not str(next(iter(node))).islower()
+    keys = {tuple(sorted(item)) for item in items[:50] if isinstance(item, dict)}
+    return len(items) >= OPEN_KEYS and all(isinstance(item, dict) for item in items) and len(keys) <= 5
+
+
+def _is_text(item: Any) -> bool:
+    """Tell whether a value is a text of some words or a list of strings that form one, as in XML or a dialogue."""
+    if isinstance(item, list):
+        return bool(item) and all(isinstance(part, str) for part in item) and _is_text(" ".join(item))
+    return isinstance(item, str) and (item.count(" ") >= 3 or (len(item) >= 15 and not item.isascii()))
+
+
+def _route(found: _Found) -> Route | None:
+    path, items, around = found
+    depth, first = path.count("[]") + path.count("{"), items[0]
+    many = 0.1 * min(len(items), MANY) / MANY
+    why = f"{len(items):,} items at {path}"
+    enclosing = {"enclosing": list(dict.fromkeys(around))} if around else {}
+    if isinstance(first, dict) and first:
+        own = any(_is_text(item) for item in first.values()) or any(_has_text(item) for item in first.values())
+        score = (0.75 if own else 0.6 if around else 0.4) + many - 0.05 * (depth - 1)
+        return Route({"rows": [path], **enclosing}, score, f"{why}, each an object")
+    widths = {len(item) for item in items[:100] if isinstance(item, list)}
+    texts = [item for item in first if isinstance(item, str) and _is_text(item)] if isinstance(first, list) else []
+    if len(widths) == 1 and max(widths) <= WIDEST and texts:
+        columns = [f"column{number}" for number in range(1, widths.pop() + 1)]
+        return Route({"rows": [path], "columns": columns, **enclosing}, 0.6 + many, f"{why}, each a list")
+    return None
+
+
+def _has_text(item: Any) -> bool:
+    if isinstance(item, dict):
+        return any(map(_is_text, item.values()))
+    if isinstance(item, list) and item:
+        return isinstance(item[0], list | dict) or len(item) > 3
+    return False

@@ -1,0 +1,166 @@
+"""Detects tables in text: separator, quoting and header, and names for columns without a header."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from pipelines.sources.parsing.csv import records
+
+Proposal = tuple[dict[str, Any], float, str]
+Rows = list[list[str]]
+SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+LINES = 20_000
+_USUAL = re.compile(
+    r"(gold_?)?(text|label|sentence\d?|sentence_?[ab12]|id|idx|index|premise|hypothesis|question\d?|answer|context"
+    r"|class|category|intent|target|tweet|body|title|content|comment|score|quality|split|source|document|review)s?",
+    re.IGNORECASE,
+)
+
+
+def tables(text: str) -> Iterator[Proposal]:
+    """Propose options of `table` for a text, each with a score and a reason."""
+    lines = [line for line in islice(text.replace("\r\n", "\n").split("\n"), LINES) if line]
+    if len(lines) < 2:
+        return
+    quoted = text.count('"') >= 2
+    for sign, word in SEPARATORS.items():
+        having = sum(sign in line for line in lines) / len(lines)
+        if having < (0.3 if quoted else 0.9):
+            continue
+        rows = {"none": [line.split(sign) for line in lines]} if having >= 0.9 else {}
+        stray = 0
+        if quoted:
+            rows["csv"], stray = _csv_rows(lines, sign)
+        plain_first = sign == "\t" and (stray or not _closes_fields(lines, sign))
+        for place, quoting in enumerate(sorted(rows, reverse=bool(plain_first))):
+            yield from _table(rows[quoting], sign, quoting, word, 0.01 * place)
+    yield from _labelled_lines(lines)
+
+
+def _closes_fields(lines: list[str], sign: str) -> bool:
+    """Tell whether quotes enclose whole fields, not only parts of them."""
+    around = sum(bool(re.search(f'(^|{sign})"[^{sign}]*"({sign}|$)', line)) for line in lines)
+    open_ = sum(line.count('"') % 2 for line in lines)
+    return around > 0 and open_ <= 0.3 * around
+
+
+def _csv_rows(lines: list[str], sign: str) -> tuple[Rows, int]:
+    """Parse rows whose quoted fields may contain line ends. Also count the rows with a stray quote."""
+    read = [fields for _, fields in records(io.StringIO("\n".join(lines) + "\n", newline=""), sign) if fields]
+    rows = [fields for fields in read if isinstance(fields, list)]
+    return rows, len(read) - len(rows)
+
+
+def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Iterator[Proposal]:
+    widths = Counter(map(len, rows))
+    if not widths or not rows:
+        return
+    (width, count), *others = widths.most_common(2)
+    if width < 2:
+        return
+    more = others[0][0] - width if others else 0
+    optional = abs(more) if count < 0.97 * len(rows) and count + others[0][1] >= 0.97 * len(rows) else 0
+    share = (count + (others[0][1] if optional else 0)) / len(rows)
+    if share < 0.9:
+        return
+    narrow = min(width, width + more) if optional else width
+    whole = [row[:narrow] for row in rows if len(row) >= narrow]
+    options: dict[str, Any] = {} if sign == "\t" else {"separator": sign}
+    if quoting == "csv":
+        options["quoting"] = "csv"
+    header, told = header_of(whole)
+    if header:
+        options["header"] = True
+    if not header or len(set(whole[0])) < width or "" in whole[0]:
+        options["columns"] = names_of(whole[1:] if header else whole, whole[0] if header else None)
+    if optional:
+        options["columns"] = options.get("columns", whole[0])
+        options["optional_columns"] = [f"optional{number}" for number in range(1, optional + 1)]
+    score = 0.9 * share - less - (0.05 if sign in ";|" else 0) - (0.15 if width == 2 and sign == "," else 0)
+    why = f"{word} part {width} columns in {share:.0%} of the lines"
+    yield options, score, f"{why}; {told}"
+
+
+def header_of(rows: Rows) -> tuple[bool, str]:
+    """Tell whether the first row is a header, and what that was inferred from."""
+    first, below = rows[0], rows[1:]
+    if not below or any(len(name) > 60 or name.count(" ") > 4 for name in first):
+        return False, "the first line looks like the others"
+    if any(_is_number(name) for name in first if name):
+        return False, "the first line holds a number"
+    usual = [name for name in first if _USUAL.fullmatch(name.strip())]
+    if len(usual) * 2 >= len(first):
+        return True, f"the first line names columns ({', '.join(usual[:3])})"
+    for i, name in enumerate(first):
+        column = [row[i] for row in below]
+        if not _is_number(name) and sum(map(_is_number, column)) > 0.95 * len(column):
+            return True, f"numbers stand below {name!r}"
+        few = set(column)
+        if name and len(few) <= 20 < len(column) and name not in few:
+            return True, f"{name!r} is none of the values below it"
+        if len(column) > 20 and all(len(value) > 3 * len(name) for value in column[:50]) and "_" in name:
+            return True, f"all values below {name!r} are longer"
+    return False, "the first line looks like the others"
+
+
+def _is_number(value: str) -> bool:
+    return bool(re.fullmatch(r"\s*-?\d+([.,]\d+)?(e-?\d+)?\s*", value))
+
+
+def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
+    """Name columns by their content: text, label, number. Given names stay."""
+    names: list[str] = []
+    labels = sum(_kind([row[i] for row in rows]) == "label" for i in range(len(rows[0])))
+    for i in range(len(rows[0])):
+        if given and given[i] and given[i] not in names:
+            names.append(given[i])
+            continue
+        name = _kind([row[i] for row in rows])
+        if name == "label" and labels > 1:  # none of them is clearly the label
+            names.append(f"label{sum(other.startswith('label') for other in names) + 1}")
+            continue
+        taken = sum(re.fullmatch(rf"{name}\d*", other) is not None for other in names)
+        names.append(
+            name if not taken and name != "column" else f"{name}{taken + 1 if name != 'column' else i + 1}"
+        )
+    return names
+
+
+def _kind(column: list[str]) -> str:
+    distinct, size = len(set(column)), len(column)
+    words = sum(value.count(" ") for value in column) / size
+    letters = sum(map(len, column)) / size
+    if sum(map(_is_number, column)) > 0.95 * size and distinct > 30:
+        return "score" if any("." in value for value in column) else "id"
+    if words >= 2.5 or (letters > 12 and not "".join(column[:20]).isascii()):
+        return "text"
+    if distinct <= max(2, min(size / 3, 120)) and letters < 40:
+        return "label" if distinct > 1 else "column"
+    return "id" if distinct > 0.9 * size and words < 0.3 else "text" if words >= 1 else "column"
+
+
+def _labelled_lines(lines: list[str]) -> Iterator[Proposal]:
+    """Detect lines of a label, a separator and a text."""
+    if not all(" " in line or "\t" in line for line in lines[:200]):
+        return
+    for sign in (" ", "\t", ","):
+        firsts = [line.partition(sign)[0] for line in lines if sign in line]
+        distinct = len(set(firsts))
+        if len(firsts) < 0.99 * len(lines) or not 2 <= distinct <= 150 or distinct > len(lines) / 4:
+            continue
+        marked = all(first.startswith("__label__") for first in firsts)
+        short = max(map(len, firsts)) <= 40 and not _are_words(firsts)
+        if marked or short:
+            options = {**({} if sign == "\t" else {"separator": sign}), "columns": ["label", "text"], "rest": True}
+            yield options, (0.95 if marked else 0.7), f"each line begins with one of {distinct} labels"
+
+
+def _are_words(firsts: list[str]) -> bool:
+    """Tell whether many lines begin with common words, as sentences do."""
+    common = {"the", "a", "i", "it", "this", "what", "is", "in", "and", "how", "he", "we", "there"}
+    return sum(first.lower() in common for first in firsts) > 0.1 * len(firsts)

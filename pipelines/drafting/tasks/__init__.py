@@ -1,0 +1,1 @@
+"""Guesses a task and its `map` from the fields of sample rows."""

@@ -1,0 +1,71 @@
+"""Guesses a task and a `map` for the rows of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines.drafting.tasks.fields import fields_of
+from pipelines.drafting.tasks.guess import Guess
+from pipelines.drafting.tasks.mentions import mentions
+from pipelines.drafting.tasks.texts import whole_texts
+
+# Formats whose rows always have the same shape have one map.
+_FIXED: dict[str, Guess] = {
+    "aste": Guess(
+        "relation",
+        {
+            "tokens": "sentence",
+            "relations": {
+                "each": "triplets[]",
+                "label": "sentiment",
+                "head": {"as": "aspect", "indices": "aspect"},
+                "tail": {"as": "opinion", "indices": "opinion"},
+            },
+            "offsets": {"unit": "token"},
+        },
+        0.97,
+        ("each triplet joins an aspect and an opinion",),
+    ),
+    "conll2012": Guess(
+        "coref",
+        {
+            "tokens": "sentences",
+            "spans": {"each": "clusters.{cluster}[]", "id": "{cluster}", "fragments": "."},
+            "offsets": {"unit": "token"},
+        },
+        0.97,
+        ("the last column holds clusters of mentions",),
+    ),
+    "marked_relations": Guess(
+        "relation",
+        {
+            "text": "text",
+            "spans": {"each": "mentions[]", "id": "id", "start": "start", "end": "end", "as": "nominal"},
+            "relations": {"each": "relations[]", "label": "label", "head": "head", "tail": "tail"},
+        },
+        0.97,
+        ("each sentence has a relation of its two mentions",),
+    ),
+    "pipe_spans": Guess(
+        "ner",
+        {
+            "tokens": "sentence",
+            "spans": {"each": "spans[]", "start": "start", "end": "end", "label": "label"},
+            "offsets": {"unit": "token"},
+        },
+        0.97,
+        ("each sentence has spans of words",),
+    ),
+}
+
+
+def guesses(form: str, rows: Sequence[dict[str, Any]]) -> list[Guess]:
+    """Return the possible ways to map the rows, likeliest first."""
+    if form in _FIXED:
+        return [_FIXED[form]]
+    fields = fields_of(rows)
+    found: Iterator[Guess] = iter((*mentions(fields), *whole_texts(fields)))
+    if form == "conll":
+        found = (guess for guess in found if guess.task == "ner" or "tokens" in guess.map)
+    return sorted(found, key=lambda guess: -guess.score)

@@ -1,0 +1,150 @@
+"""Finds the fields that locate a mention: `start` and `end`, lists of them, token indices, or words alone."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import hint
+
+START = "start begin from startoffset start_offset offset startindex start_index start_pos char_start b"
+END = "end to stop endoffset end_offset endindex end_index end_pos finish char_end e"
+WORDS = (
+    "text words word name mention entity entity_text span value term string surface form tokens argument trigger"
+)
+LABEL = (
+    "label type entity_type tag category class kind subtype event_type relation role slot ner polarity sentiment"
+)
+
+
+def below(fields: dict[str, Field], base: str) -> dict[str, Field]:
+    """Return the fields of the items at `base`, by their path within an item."""
+    found = {}
+    for path, field in fields.items():
+        inner = path[len(base) :] if path.startswith(base) else ""
+        if base == "":
+            inner = path
+        elif not inner.startswith("."):
+            continue
+        inner = inner.removeprefix(".")
+        if inner and "[]" not in inner and "{" not in inner:
+            found[inner] = field
+    return found
+
+
+def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
+    """Return the part of a `map` that locates a mention; empty if there is none. `prefix` is the prefix of
+    its fields' names, such as `trigger_`."""
+    numbers = {path: field for path, field in inside.items() if _is_whole(field)}
+    start = _best(numbers, START, prefix)
+    end = _best({path: field for path, field in numbers.items() if path != start}, END, prefix)
+    words = _words(inside, prefix)
+    if start and end and _ascend(numbers[start], numbers[end]):
+        return {"start": start, "end": end, **words, **_sentence(numbers)}
+    for path, field in inside.items():
+        if prefix and not path.lower().startswith(prefix):
+            continue
+        if pair := _pair(field, path):
+            return {**pair, **words, **_sentence(numbers)}
+    if start and words:
+        return {"start": start, **words}
+    if not prefix and _is_listed_pair(inside):
+        return {"start": "0", "end": "1"}
+    return words
+
+
+def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> str | None:
+    """Return the path of the label in an item, or None."""
+    few = {
+        path: field
+        for path, field in inside.items()
+        if path not in taken and field.all(str, int, bool) and not _is_whole(field) and _is_few(field)
+    }
+    strings = [path for path in inside if path.isdigit() and path not in taken and inside[path].all(str)]
+    if len(strings) == 1 and {"0", "1"} < {*inside} and not few:
+        return strings[0]  # [start, end, label] with many distinct labels
+    best = _best(few, words)
+    if best:
+        return best
+    listed = [path for path in few if path.isdigit()]
+    return listed[-1] if listed else next(iter(few), None) if len(few) == 1 else None
+
+
+def id_of(inside: dict[str, Field]) -> str | None:
+    """Return the path of an item's id, or None."""
+    ids = {path: field for path, field in inside.items() if field.all(str, int) and field.distinct > 1}
+    return next((path for path in ids if hint(path.rpartition(".")[2], "id entity_id mention_id") >= 0.8), None)
+
+
+def _best(fields: dict[str, Field], words: str, prefix: str = "") -> str | None:
+    scored = {}
+    for path in fields:
+        name = path.replace(".", "_").lower()
+        if not name.startswith(prefix):
+            continue
+        bare = re.sub(r"([a-z])([A-Z])", r"\1_\2", path.rpartition(".")[2]).lower()
+        scored[path] = max(hint(name.removeprefix(prefix), words), hint(bare, words))
+    best = max(scored, key=scored.__getitem__, default=None)
+    return best if best and scored[best] > 0 else None
+
+
+def _words(inside: dict[str, Field], prefix: str) -> dict[str, str]:
+    texts = {path: field for path, field in inside.items() if field.all(str) and not _is_whole(field)}
+    best = _best(texts, WORDS, prefix)
+    if not best and prefix.strip("_") in texts:
+        best = prefix.strip("_")
+    field = texts.get(best or "")
+    return {"words": best} if best and field and (field.distinct > 3 or len(field.values) < 8) else {}
+
+
+def _sentence(numbers: dict[str, Field]) -> dict[str, str]:
+    """Return the field with the number of the sentence that token offsets count from."""
+    named = [path for path in numbers if hint(path, "sent_id sentence_id sent_idx sentence_index sent_num") >= 0.5]
+    return {"sentence": named[0]} if named else {}
+
+
+def _is_whole(field: Field) -> bool:
+    return field.all(int) or (field.all(str) and all(re.fullmatch(r"-?\d{1,9}", v) for v in field.values))
+
+
+def _is_few(field: Field) -> bool:
+    longest = max(len(str(value)) for value in field.values)
+    return longest <= 60 and (len(field.values) < 8 or field.distinct <= max(3, len(field.values) / 2))
+
+
+def _ascend(start: Field, end: Field) -> bool:
+    if len(start.values) != len(end.values):  # the data may omit a start of 0
+        return len(start.values) < len(end.values)
+    both = list(zip(start.values, end.values, strict=True))
+    return all(int(a) <= int(b) for a, b in both)
+
+
+def _pair(field: Field, path: str) -> dict[str, str] | None:
+    """Map a list that is [start, end], or a list of token indices."""
+    lists = field.values
+    if not all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in lists) or not lists:
+        return None
+    if all(len(v) == 2 and v[0] <= v[1] for v in lists) and any(v[1] - v[0] != 1 for v in lists):
+        return {"start": f"{path}.0", "end": f"{path}.1"}
+    return {"indices": path}
+
+
+def _is_listed_pair(inside: dict[str, Field]) -> bool:
+    first, second = inside.get("0"), inside.get("1")
+    return bool(first and second and first.all(int) and second.all(int) and _ascend(first, second))
+
+
+def bases(fields: dict[str, Field]) -> list[str]:
+    """Return the paths of the items of lists and open objects, which may be mentions."""
+    found = {}
+    for path in fields:
+        for match in re.finditer(r"\[\](?=\.|$)|\{\w+\}(?=\.|$)", path):
+            found[path[: match.end()]] = True
+    return list(found)
+
+
+def optional(fields: dict[str, Field], base: str) -> str:
+    """Add `?` to the first key of a path if some rows lack it."""
+    first = re.match(r"[^.\[{]+", base)
+    field = fields.get(first[0]) if first else None
+    return f"{first[0]}?{base[first.end() :]}" if first and field and field.rows < field.of else base

@@ -1,0 +1,124 @@
+"""Guesses at entities from tags of tokens, labels of sentences, and labelled pieces of a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.drafting.formats.columns import TAG
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess
+from ubert.schema.specs.mapping import Scheme
+
+Fields = dict[str, Field]
+Map = dict[str, Any]
+
+
+def tagged(fields: Fields) -> Iterator[Guess]:
+    """Guess entities whose labels belong to parts of the text."""
+    yield from _tagged(fields)
+    yield from _chunked(fields)
+    yield from _sentences(fields)
+
+
+def _tagged(fields: Fields) -> Iterator[Guess]:
+    """Guess from one tag for each token."""
+    lists = {path: words for path, field in fields.items() if field.flat and (words := _listed(field))}
+    tags = {path: words for path, words in lists.items() if _share(words) > 0.98 and _kinds(words) > 1}
+    for path, words in lists.items():
+        beside = [p for p, found in tags.items() if p != path and _as_long(found, words)]
+        if not beside or path in tags:
+            continue
+        body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
+        scheme, why = scheme_of([listed for p in beside for listed in tags[p]])
+        mapping: Map = {**body, "tags": beside[0] if len(beside) == 1 else beside}
+        if scheme != "BIO":
+            mapping["scheme"] = scheme
+        yield Guess("ner", mapping, 0.96, (f"{' and '.join(beside)} tag each of {path}", why))
+        if len(beside) > 1:
+            one = {**mapping, "tags": beside[0]}
+            yield Guess("ner", one, 0.8, (f"{beside[0]} tags each of {path}", why))
+        return
+    yield from _bare_tags(fields, lists)
+
+
+def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Guess]:
+    """Guess from labels of tokens without a mark where an entity begins."""
+    for path, words in lists.items():
+        for other, tags in lists.items():
+            kinds = {tag for listed in tags for tag in listed}
+            if other != path and "O" in kinds and len(kinds) <= 60 and _as_long(tags, words):
+                body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
+                yield Guess(
+                    "ner", {**body, "tags": other, "scheme": "IO"}, 0.85, (f"{other} labels each of {path}",)
+                )
+                return
+
+
+def _sentences(fields: Fields) -> Iterator[Guess]:
+    """Guess from one label for each sentence of a list."""
+    lists = {path: field.words for path, field in fields.items() if field.flat and field.words}
+    for path, texts in lists.items():
+        if sum(text.count(" ") for text in texts[0]) < 3 * len(texts[0]):
+            continue
+        for other, labels in lists.items():
+            short = _kinds(labels) <= min(100, sum(map(len, labels)) / 4)
+            if other != path and short and _as_long(labels, texts):
+                number = {"each": f"{path}.{{sentence}}", "start": "{sentence}", "end": "{sentence}"}
+                spans = {**number, "label": f"/{other}.{{sentence}}"}
+                mapping = {"tokens": path, "spans": spans, "offsets": {"unit": "token", "end": "inclusive"}}
+                yield Guess("ner", mapping, 0.87, (f"{other} labels each sentence of {path}",))
+
+
+def _chunked(fields: Fields) -> Iterator[Guess]:
+    """Guess from pieces of a text, some of which are mentions."""
+    for path in [path for path in fields if f"{path}[].text" in fields and f"{path}[].entity" in fields]:
+        why = (f"each of {path} is a piece of the text, and some have an entity",)
+        yield Guess("ner", {"chunks": path}, 0.96, why)
+        for label in [field for field in fields.values() if field.is_label and field.rows == field.of]:
+            yield Guess("classification", {"chunks": path, "label": label.path}, 0.6, why)
+
+
+def scheme_of(sentences: list[list[str]]) -> tuple[Scheme, str]:
+    """Return the scheme of tags, and what it was inferred from."""
+    marks = {tag[0] for tags in sentences for tag in tags if tag != "O"}
+    if "M" in marks and "I" not in marks:
+        return "BMES", "M- marks the middle of a mention"
+    if marks & {"E", "S"}:
+        return "BIOES", "E- and S- mark ends and single tokens"
+    for tags in sentences:
+        before = "O"
+        for tag in tags:
+            if tag[0] == "I" and before[1:] != tag[1:]:
+                return "IOB", f"{tag} begins a mention without B-"
+            before = tag
+    return "BIO", "every mention begins with B-"
+
+
+def _listed(field: Field) -> list[list[str]] | None:
+    """Return the values as lists of words, also from strings of words, or None."""
+    if field.words:
+        return field.words
+    if field.all(str) and field.values and sum(" " in value for value in field.values) > 0.5 * len(field.values):
+        return [[word for word in value.split(" ") if word] for value in field.values]
+    return None
+
+
+def _share(words: list[list[str]]) -> float:
+    tags = [tag for listed in words for tag in listed]
+    return sum(bool(TAG.fullmatch(tag)) for tag in tags) / (len(tags) or 1)
+
+
+def _kinds(words: list[list[str]]) -> int:
+    return len({tag for listed in words for tag in listed})
+
+
+def _as_long(tags: list[list[str]], words: list[list[str]]) -> bool:
+    return len(tags) == len(words) and all(len(a) == len(b) for a, b in zip(tags, words, strict=True))
+
+
+def glue(words: list[str]) -> Map:
+    """Return `glue`: the empty string for scripts without spaces between words."""
+    unspaced = sum(bool(re.match(r"[\u3040-\u30ff\u4e00-\u9fff]", word)) for word in words)
+    return {"glue": ""} if unspaced > 0.5 * len(words) else {}

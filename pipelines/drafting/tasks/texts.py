@@ -1,0 +1,261 @@
+"""Guesses at tasks of whole texts: classification, pair, choice, regression, question answering and generation."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+from pipelines.drafting.formats.columns import TAG
+from pipelines.drafting.tasks.choices import OPTIONS, choices
+from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.guess import Guess, hint
+
+Fields = dict[str, Field]
+TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
+LABEL = (
+    "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
+    "rating stars decision relation classification value type is"
+)
+NO_TEXT = "id idx url link path file date template templ"
+VALUE = "score label value similarity complexity valence intensity rating relatedness gold v"
+PAIRS = (
+    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence0", "sentence1"), ("question1", "question2"),
+    ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("context", "hypothesis"),
+    ("ori_sentence", "new_sentence"), ("story", "query"), ("passage", "question"), ("context", "question"),
+    ("contexts", "question"), ("argument", "topic"), ("claim", "perspective"), ("body", "headline"),
+    ("sentence", "question"), ("chq", "faq"), ("argument", "key_point"), ("text", "target"), ("text", "topic"),
+)  # fmt: skip
+WRITTEN = (
+    ("document", "summary"), ("article", "highlights"), ("dialogue", "summary"), ("source", "target"),
+    ("text", "title"), ("input", "output"), ("src", "tgt"), ("text", "summary"), ("body", "title"),
+)  # fmt: skip
+
+
+_TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a word with its tag, as in Oslo/B
+
+
+def texts_of(fields: Fields) -> list[Field]:
+    """Return the fields that may be the text, likeliest first."""
+    found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
+    found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, NO_TEXT)]
+    found = [f for f in found if not all(_TAGGED.fullmatch(w) for value in f.values[:20] for w in value.split())]
+    return sorted(found, key=lambda f: (-(hint(f.name, TEXT) + 0.4 * f.flat + min(f.length, 300) / 1000),))
+
+
+def _is_list_of_texts(field: Field) -> bool:
+    plain = field.path.endswith("[]") and field.path.count("[]") == 1 and "{" not in field.path
+    return plain and sum(map(len, field.values)) / len(field.values) > 25
+
+
+def labels_of(fields: Fields) -> list[tuple[Field, float]]:
+    """Return the fields that may be the label, each with its likelihood."""
+    found = []
+    for field in fields.values():
+        if (
+            not field.is_label
+            or field.is_number
+            or field.rows < 0.3 * field.of
+            or hint(field.name, "id idx split source url pmid")
+        ):
+            continue  # a field may be missing in some rows, because a split may have no labels
+        named = hint(field.name, LABEL)
+        few = 0.2 * (1 - math.log(field.distinct + 1) / math.log(300))
+        binary = 0.05 if field.all(int, bool) and field.distinct <= 3 and named else 0
+        depth = 0.03 * field.path.count(".")
+        found.append((field, 0.35 + 0.4 * named + few + binary - depth))
+    return sorted(found, key=lambda item: -item[1])
+
+
+def whole_texts(fields: Fields) -> Iterator[Guess]:
+    """Guess all tasks of whole texts."""
+    texts, labels = texts_of(fields), labels_of(fields)
+    yield from _questions(fields, texts)
+    yield from choices(fields, texts)
+    yield from _labelled(fields, texts, labels)
+    yield from _numbers(fields, texts)
+    yield from _written(texts)
+    if texts:
+        text = texts[0]
+        yield Guess("text", {"text": text.path}, 0.15, (f"{text.path} is text",))
+        return
+    for tokens in [field for field in fields.values() if field.words and field.flat][:2]:
+        for label, likely in labels[:2]:
+            why = (
+                f"{label.path} has {label.distinct} values in {len(label.values):,} rows",
+                "the text is in tokens",
+            )
+            yield Guess("classification", {"tokens": tokens.path, "label": label.path}, likely - 0.1, why)
+        yield Guess("text", {"tokens": tokens.path}, 0.14, (f"{tokens.path} are the tokens of a text",))
+
+
+def _labelled(fields: Fields, texts: list[Field], labels: list[tuple[Field, float]]) -> Iterator[Guess]:
+    for label, likely in labels[:4]:
+        others = [text for text in texts if text.path != label.path]
+        why = f"{label.path} has {label.distinct} values in {len(label.values):,} rows"
+        for text, pair, named in _pairs(others, fields, label)[:3]:
+            score = min(0.99, likely + (0.25 if named else 0.1 if label.distinct <= 3 else -0.1))
+            yield Guess(
+                "pair", _m(text.path, label, pair=pair), score, (why, f"{text.path} and {pair} are two texts")
+            )
+        for place, text in enumerate(others[:2]):
+            fewer = 0.12 * (len([t for t in others if t.flat]) - 1) if len(others) < 4 else 0.1
+            score = likely - 0.15 * place - 0.3 * fewer
+            yield Guess("classification", _m(text.path, label), score, (why, f"{text.path} is text"))
+        title = next((t for t in others if hint(t.name, "title headline subject") == 1 and t.flat), None)
+        rest = [t for t in others if t is not title and t.flat]
+        unnamed = {t.path for t in others} == {"text", "text2"} and label.distinct > 3
+        if (title and rest) or unnamed:
+            both = [title.path, rest[0].path] if title else ["text", "text2"]
+            score = likely + 0.01 if unnamed else likely
+            yield Guess("classification", _m(both, label), score, (why, f"{' and '.join(both)} make up the text"))
+    yield from _several(fields, texts)
+
+
+def _m(text: str | list[str], label: Field, **more: Any) -> dict[str, Any]:
+    return {"text": text, **more, "label": label.path}
+
+
+def _pairs(texts: list[Field], fields: Fields, label: Field) -> list[tuple[Field, str, bool]]:
+    """Return possible pairs: the first text, the path of the second, and whether their names are usual."""
+    by_name = {_bare(text.name): text for text in reversed(texts)}
+    short = {_bare(f.name): f for f in fields.values() if f.flat and f.all(str) and f.path != label.path}
+    found = []
+    for first, second in PAIRS:
+        a, b = by_name.get(first), by_name.get(second) or short.get(second)
+        if a and b and a.path != b.path:
+            found.append((a, b.path, True))
+    flat = [text for text in texts if text.flat and not hint(text.name, OPTIONS)]
+    for a, b in permutations(flat, 2):
+        numbered = re.sub(r"(1|a)$", "", _bare(a.name)) == re.sub(r"(2|b)$", "", _bare(b.name))
+        if not found and numbered and _bare(a.name)[-1:] in "1a":
+            found.append((a, b.path, True))
+    if not found and len(flat) >= 2:
+        in_order = sorted(flat[:2], key=lambda text: list(fields).index(text.path))
+        found.append((in_order[0], in_order[1].path, False))
+    return found
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name).strip("_")
+
+
+def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    """Guess several labels for each text, from a list, or from a string with a separator."""
+    if not texts:
+        return
+    for field in fields.values():
+        named = hint(field.name, LABEL + " tags categories emotions topics")
+        if words := field.words:
+            if (
+                field.flat
+                and field.rows == field.of
+                and len({w for v in words for w in v}) <= max(3, len(words) / 2)
+            ):
+                why = f"{field.path} is a list of one or more of few labels"
+                yield Guess("multilabel", _m(texts[0].path, field), 0.5 + 0.4 * named, (why,))
+        elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
+            if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
+                why = f"{field.path} leads to one or more of few labels"
+                yield Guess("multilabel", _m(texts[0].path, field), 0.4 + 0.3 * named, (why,))
+        elif field.flat and field.all(str) and field.path != texts[0].path:
+            for sign in (", ", ",", "|", ";", "#"):
+                parts = {part for value in field.values for part in value.split(sign)}
+                some = sum(sign in value for value in field.values)
+                if (
+                    some >= 0.05 * len(field.values)
+                    and len(parts) <= 150
+                    and len(parts) < len(field.values) / 2
+                    and _are_short(parts)
+                ):
+                    why = f"{sign!r} stands between labels of {field.path}"
+                    score = 0.6 + 0.37 * named
+                    yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
+                    break
+
+
+def _are_short(parts: set[str]) -> bool:
+    return all(0 < len(part) <= 40 and part.count(" ") <= 2 and not part.startswith(" ") for part in parts)
+
+
+def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    for field in fields.values():
+        if not field.flat or not field.is_number or field.rows < 0.9 * field.of or not texts:
+            continue
+        score = 0.45 + 0.4 * hint(field.name, VALUE)
+        why = (f"{field.path} holds numbers with fractions",)
+        others = [text for text in texts if text.path != field.path]
+        if others and (word := _word_of(others[0], fields)):
+            about = (*why, f"{word.path} is a part of {others[0].path}")
+            mapping = {"text": others[0].path, "pair": word.path, "value": field.path}
+            yield Guess("regression", mapping, score + 0.05, about)
+        for text, pair, named in _pairs(others, fields, field)[:1]:
+            more = 0.12 if named or len([t for t in others if t.flat]) == 2 else 0
+            yield Guess("regression", {"text": text.path, "pair": pair, "value": field.path}, score + more, why)
+        if others:
+            yield Guess("regression", {"text": others[0].path, "value": field.path}, score, why)
+
+
+def _word_of(text: Field, fields: Fields) -> Field | None:
+    """Return the field of the word or phrase in the text that the value describes."""
+    about = [f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "token word phrase target term")]
+    for field in about:
+        both = list(zip(field.values, text.values, strict=False))
+        if field.rows == text.rows and sum(word in value for word, value in both) >= 0.95 * len(both):
+            return field
+    return None
+
+
+def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
+    """Guess questions that are answered by words of a text."""
+    asked = [
+        f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4
+    ]
+    contexts = [text for text in texts if text.flat and text not in asked and text.length > 60]
+    for question in asked[:1]:
+        for answers in fields.values():
+            if (
+                not hint(answers.name, "answers answer answer_text orig_answer_texts")
+                or answers.path == question.path
+            ):
+                continue
+            for context in contexts[:1]:
+                if found := _answer(fields, answers):
+                    extra = {"unanswerable": "is_impossible"} if "is_impossible" in fields else {}
+                    mapping = {"text": context.path, "question": question.path, "answers": found, **extra}
+                    yield Guess("qa", mapping, 0.95, (f"{question.path} asks, {answers.path} answers",))
+
+
+def _answer(fields: Fields, answers: Field) -> Any:
+    path = answers.path
+    if f"{path}[].answer_start" in fields and f"{path}[].text" in fields:
+        return path
+    if f"{path}.text" in fields and f"{path}.answer_start" in fields:  # parallel lists, as on the hub
+        return {"each": f"{path}.text.{{answer}}", "words": ".", "start": f"/{path}.answer_start.{{answer}}"}
+    if answers.words:
+        return {"each": f"{path}[]", "words": "."}
+    return None
+
+
+def _written(texts: list[Field]) -> Iterator[Guess]:
+    flat = {_bare(text.name): text for text in texts if text.flat}
+    named = [(flat[a], flat[b]) for a, b in WRITTEN if a in flat and b in flat]
+    by_parent: dict[str, list[Field]] = {}
+    for text in texts:
+        parent = text.path.rpartition(".")[0]
+        if text.flat and parent and re.fullmatch(r"[a-z]{2,3}(_[a-z]{2,4})?", text.name):
+            by_parent.setdefault(parent, []).append(text)
+    for parent, found in by_parent.items():
+        if len(found) == 2 and hint(parent, "translation translations"):
+            first, second = sorted(found, key=lambda field: field.path != f"{parent}.en")
+            why = (f"{parent} has one text in each of two languages",)
+            yield Guess("seq2seq", {"text": first.path, "target": second.path}, 0.9, why)
+    for text, target in named[:1]:
+        why = (f"{target.path} may be written from {text.path}",)
+        yield Guess("seq2seq", {"text": text.path, "target": target.path}, 0.6, why)
+    plain = [text for text in texts if text.flat]
+    if len(plain) >= 2 and not named:
+        why = (f"{plain[1].path} may be written from {plain[0].path}",)
+        yield Guess("seq2seq", {"text": plain[0].path, "target": plain[1].path}, 0.2, why)

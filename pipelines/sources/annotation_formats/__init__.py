@@ -1,0 +1,1 @@
+"""Formats that define spans, tags, relations, events or questions themselves, such as brat and CoNLL."""

@@ -1,0 +1,81 @@
+"""SQuAD JSON, versions 1 and 2: documents, paragraphs, questions (Rajpurkar et al. 2016, 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from pipelines.mapping.refused import as_json
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
+from pipelines.sources.parsing.text import Repeated, json_value
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+
+class Options(FormatOptions):
+    """Documents of the file."""
+
+    documents: tuple[Annotated[int, Field(ge=0)], int] | None = None
+    """The first document to take and the one to stop before, counted from 0; all by default. So a file can be
+    parted into splits that share no document."""
+
+    @field_validator("documents")
+    @classmethod
+    def _takes_some(cls, given: tuple[int, int] | None) -> tuple[int, int] | None:
+        if given is not None and given[0] >= given[1]:
+            raise ValueError("expected the first document to take, and a later one to stop before")
+        return given
+
+
+EXAMPLE = Example(
+    {
+        "train.json": '{"data": [{"title": "Ada", "paragraphs": [{"context": "Ada waits in Oslo.", "qas": [\n'
+        '  {"id": "1", "question": "Who waits?", "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}\n'
+    }
+)
+
+
+def split_at(options: Options) -> None:
+    """A file isn't cut."""
+    return
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """There are none."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a row for each question: its keys, `title` and `context`. `is_impossible` is false if it is absent. A
+    file that is not JSON is one reject.
+
+    Raises:
+        UserError: the file does not have SQuAD's structure.
+    """
+    whole = json_value(piece)
+    if isinstance(whole, Reject):
+        yield whole
+        return
+    for d, document in islice(_items(piece, whole, "data", ""), *(options.documents or (None,))):
+        for p, paragraph in _items(piece, document, "paragraphs", f" of document {d}"):
+            questions = _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}")
+            shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
+            for q, question in questions:
+                if isinstance(question, dict):
+                    yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
+                else:
+                    detail = f"expected an object at {d}.{p}.{q}"
+                    yield Reject(piece.path, 1, "wrong type", detail, as_json(question))
+
+
+def _items(piece: Slice, node: Any, key: str, where: str) -> Iterator[tuple[int, Any]]:
+    items = node.get(key) if isinstance(node, dict) else None
+    if isinstance(node, Repeated) and [given for given, _ in node.pairs].count(key) > 1:
+        raise UserError(f"{piece.place}: `{key}`{where} is given twice, and one would be lost; join them")
+    if not isinstance(items, list):
+        raise UserError(f"{piece.place}: expected a list `{key}`{where}, as in SQuAD files")
+    return enumerate(items)

@@ -1,0 +1,61 @@
+"""Blocks of lines: blank lines between records, and a line for each field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
+from pipelines.sources.parsing.paragraphs import Lines, bad_line, paragraphs, raw
+from ubert.schema.record import Reject
+
+
+class Options(FormatOptions):
+    """Lines of a block."""
+
+    columns: list[str] = Field(min_length=1)
+    """Names of the lines of a block, in order."""
+    marks: dict[str, str] = Field(default_factory=dict)
+    """For a column, what its line may begin with that is no part of it, such as `A.` before an option."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError("a column is named twice")
+        if unknown := self.marks.keys() - set(self.columns):
+            raise ValueError(f"marks of {', '.join(sorted(unknown))}, which is not among the columns")
+        return self
+
+
+EXAMPLE = Example(
+    {"questions.txt": "Where do books live?\nA. a library\nB. a lake\n\nWhat barks?\nA. a cat\nB. a dog\n"},
+    {"columns": ["question", "first", "second"], "marks": {"first": "A. ", "second": "B. "}},
+)
+
+
+def split_at(options: Options) -> Literal["blank line"]:
+    """A block ends at a blank line."""
+    return "blank line"
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """There are none."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a row for each block."""
+    for first, block in paragraphs(piece):
+        yield bad_line(piece, first, block) or _row(piece, options, first, block)
+
+
+def _row(piece: Slice, options: Options, first: int, block: Lines) -> RawRow | Reject:
+    if len(block) != len(options.columns):
+        detail = f"expected {len(options.columns)} lines, got {len(block)}"
+        return Reject(piece.path, first, "wrong number of lines", detail, raw(block))
+    marked = zip(options.columns, map(str, block), strict=True)
+    content = {column: line.removeprefix(options.marks.get(column, "")) for column, line in marked}
+    return RawRow(first, f"{piece.path}:{first}", content)

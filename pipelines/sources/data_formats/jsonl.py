@@ -1,0 +1,102 @@
+"""JSON Lines: one JSON object a line. A bad line is a reject; the rest go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import jsonlines
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+from pydantic import Field
+
+from pipelines.mapping.refused import as_json
+from pipelines.sources import Example, FormatOptions, RawRow, Slice
+from pipelines.sources.parsing.join import Beside, joined
+from pipelines.sources.parsing.text import lines
+from ubert.schema.record import Reject
+
+
+class Options(FormatOptions):
+    """Rows of JSON Lines."""
+
+    decode: list[str] = Field(default_factory=list)
+    """Fields that hold JSON written as a string."""
+    beside: Beside | None = None
+    """Another such file, whose rows are joined to those of the file by a field."""
+
+
+EXAMPLE = Example({"reviews.jsonl": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
+
+
+def split_at(options: Options) -> Literal["line"]:
+    """Each line is a record."""
+    return "line"
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """Return the file to join, if the spec names one."""
+    return [options.beside.place(path)] if options.beside else []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a row for each line that isn't blank, joined and decoded as the options say."""
+    rows = _rows(piece)
+    if options.beside:
+        other = piece.whole(options.beside.place(piece.path))
+        rows = joined(rows, _rows(other), options.beside, piece.path)
+    return _decoded(rows, piece.path, options.decode) if options.decode else rows
+
+
+def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
+    """Yield a row for each line that isn't blank."""
+    path, decode = piece.path, Decoder(dict).decode
+    for number, line in enumerate(lines(piece), piece.line):
+        if isinstance(line, Reject):
+            yield line
+            continue
+        try:
+            yield RawRow(number, f"{path}:{number}", decode(line))
+        except (MsgspecError, UnicodeEncodeError, RecursionError):
+            if line and not line.isspace():
+                yield _second_look(path, number, line)
+
+
+def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
+    """Parse a line again that the fast parser refuses. Python accepts some invalid JSON (NaN, lone surrogates);
+    for the rest it says where the error is."""
+    try:
+        content = jsonlines.Reader([line], loads=json.loads).read(type=dict)
+    except jsonlines.InvalidLineError as error:
+        return Reject(path, number, *_problem(error), line)
+    except RecursionError:
+        return Reject(path, number, "not JSON", "the values are nested too deeply to be read", line)
+    return RawRow(number, f"{path}:{number}", content)
+
+
+def _decoded(rows: Iterator[RawRow | Reject], path: str, fields: list[str]) -> Iterator[RawRow | Reject]:
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        try:
+            told = {field: json.loads(row.content[field]) for field in fields}
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            missing = [field for field in fields if field not in row.content]
+            cause = f"no field {missing[0]!r}, there are {', '.join(row.content)}" if missing else str(error)
+            detail = f"{row.locator}: one of {', '.join(fields)} holds no JSON: {cause}"
+            yield Reject(path, row.line, "not JSON", detail, as_json(row.content))
+        else:
+            yield RawRow(row.line, row.locator, {**row.content, **told})
+
+
+def _problem(error: jsonlines.InvalidLineError) -> tuple[str, str]:
+    match error.__cause__:
+        case json.JSONDecodeError(colno=column, msg=message):
+            return "not JSON", f"column {column}: {message}"
+        case ValueError() as cause:
+            return "not JSON", str(cause)
+        case _:
+            return "not an object", "expected a JSON object, {...}, on each line"

@@ -1,0 +1,47 @@
+"""Parquet files: a row of the file is a raw row, its columns the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.sources import Example, RawRow, Slice
+from pipelines.sources.parsing.columns import ROWS, Options, chosen, named_classes, rows
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+__all__ = ["EXAMPLE", "Options", "companions", "read", "split_at"]
+
+
+EXAMPLE = Example({"train.parquet": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
+
+
+def split_at(options: Options) -> None:
+    """A file isn't cut. It is read in batches of rows."""
+    return
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """There are none."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a raw row for each row of the file.
+
+    Raises:
+        UserError: the file is broken, or has no such column.
+    """
+    path = piece.place
+    try:
+        # Without a buffer, a column of a whole row group would be in memory.
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+            schema = file.schema_arrow
+            found = named_classes(piece, (schema.metadata or {}).get(b"huggingface", b""), options)
+            columns = chosen(piece, schema, options)
+            yield from rows(piece, file.iter_batches(ROWS, columns=columns, use_threads=False), found)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a Parquet file that can be read: {error}; is it complete?") from None

@@ -1,0 +1,170 @@
+"""Tables of text: CSV, TSV and "label text" lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.sources import Cut, Example, FormatOptions, Quoted, RawRow, Slice
+from pipelines.sources.parsing.csv import Stray, records
+from pipelines.sources.parsing.text import lines, text
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+
+
+class Options(FormatOptions):
+    """Columns of a table."""
+
+    separator: str = Field(default="\t", min_length=1, max_length=1)
+    """The character that parts the columns; a tab by default."""
+    header: bool = False
+    """The first line names the columns."""
+    columns: list[str] | None = Field(default=None, min_length=1)
+    """Names of the columns, where the first line doesn't name them, or others than it does."""
+    optional_columns: list[str] = Field(default_factory=list)
+    """Further columns at the end, of which a row has all or none."""
+    quoting: Literal["csv", "none"] = "none"
+    """csv: fields may be quoted, and then hold separators and line ends; a line with a quote that nothing closes
+    is refused. none: a quote is a character like any other."""
+    rest: bool = False
+    """The last column takes the rest of the line, whatever it holds."""
+    constants: dict[str, str] = Field(default_factory=dict)
+    """Further fields, the same in every row of the file, such as the label that a file stands for."""
+    group: list[str] | None = Field(default=None, min_length=1)
+    """Lines that are equal in these columns make up one row, with `rows`, a list of their other fields."""
+    only: tuple[Annotated[int, Field(ge=0)], int] | None = None
+    """The first row to take and the one to stop before, counted from 0; so a file can be parted into splits."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        if self.columns is None and not self.header:
+            raise ValueError("expected `columns`, or `header: true` where the first line names them")
+        names = [*(self.columns or []), *self.optional_columns, *self.constants]
+        if len(set(names)) != len(names):
+            raise ValueError("a column is named twice")
+        if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
+            raise ValueError("`rest` needs `columns`, and leaves no room for `quoting: csv` or `optional_columns`")
+        if self.only is not None and self.only[0] >= self.only[1]:
+            raise ValueError("only: expected the first row to take, and a later one to stop before")
+        return self
+
+
+EXAMPLE = Example(
+    {"reviews.csv": 'id,text,stars\n1,"It fell apart, at once.",1\n2,Fine.,5\n'},
+    {"separator": ",", "quoting": "csv", "header": True},
+)
+
+
+def split_at(options: Options) -> Cut:
+    """Return where records end. A file isn't cut if `group` or `only` needs all of its lines."""
+    if options.group is not None or options.only is not None:
+        return None
+    if options.quoting == "none":
+        return "line"
+    return Quoted(options.separator) if options.separator < "@" else None  # else maybe a byte of another character
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """There are none."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a row for each line that isn't blank, each CSV record or each group of lines, with fields by column.
+
+    Raises:
+        UserError: the header is blank, has a column twice or lacks a column of `group`, or the header or a file
+            with quotes cannot be decoded.
+    """
+    rows = _by_column(piece, options)
+    rows = rows if options.group is None else _grouped(rows, options.group)
+    return islice(rows, *(options.only or (None,)))
+
+
+def _grouped(rows: Iterator[RawRow | Reject], group: list[str]) -> Iterator[RawRow | Reject]:
+    found: dict[tuple[str, ...], RawRow] = {}
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        shared = {name: row.content.pop(name) for name in group}
+        first = found.setdefault(tuple(shared.values()), RawRow(row.line, row.locator, {**shared, "rows": []}))
+        first.content["rows"].append(row.content)
+    yield from found.values()
+
+
+def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    rows = _by_line(piece, options)
+    header = _header(piece, options, rows) if options.header else []
+    columns = options.columns or header
+    if not columns:
+        return
+    every = [*columns, *options.optional_columns]
+    names = [*every, *options.constants]
+    if len(set(names)) != len(names):
+        raise UserError(f"{piece.place}: line 1 names a column twice; name them in `columns` of the spec")
+    absent = [name for name in options.group or [] if name not in [*columns, *options.constants]]
+    if absent:
+        raise UserError(f"{piece.place}: no column {absent[0]!r}, which `group` of the spec names")
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        number, fields, raw = row
+        if len(fields) in (len(columns), len(every)):
+            content = {**dict(zip(every, fields, strict=False)), **options.constants}
+            yield RawRow(number, f"{piece.path}:{number}", content)
+        else:
+            expected = f"{len(columns)} or {len(every)}" if options.optional_columns else len(columns)
+            detail = f"expected {expected} columns, got {len(fields)}"
+            yield Reject(piece.path, number, "wrong column count", detail, raw)
+
+
+Row = tuple[int, list[str], str]  # line number, fields, raw text
+
+
+def _by_line(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    return _quoted(piece, options) if options.quoting == "csv" else _plain(piece, options)
+
+
+def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    most = len(options.columns) - 1 if options.rest and options.columns else -1
+    for number, line in enumerate(lines(piece), piece.line):
+        if isinstance(line, Reject):
+            yield line
+        elif line:
+            yield number, line.split(options.separator, most), line
+
+
+def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
+    number = piece.line
+    for of_record, found in records(io.StringIO(text(piece), newline=""), options.separator):
+        if isinstance(found, Stray):
+            over = f"a quote is opened; line {number + found.lines}: " if found.lines else ""
+            yield Reject(piece.path, number, "not CSV", over + found.reason, of_record[0])
+        elif found:
+            yield number, found, "".join(of_record)
+        number += len(of_record)
+
+
+def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
+    """Return the fields of the file's first line, from `rows` if these begin with it. An empty file has none."""
+    if piece.start > 0:
+        with piece.place.open("rb") as file:
+            stop = len(file.readline(1 << 20))
+        first_line = Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha)
+        rows = _by_line(first_line, options)
+    first = next(rows, None)
+    if first is None and piece.stop == 0:
+        return []
+    if isinstance(first, Reject):
+        cure = "; of a large file it must be one line" if piece.start > 0 else ""
+        raise UserError(f"{piece.place}: line {first.line}, the header: {first.detail}{cure}")
+    if first is None or first[0] != 1:
+        raise UserError(f"{piece.place}: line 1 is blank, expected the header")
+    return first[1]

@@ -1,0 +1,92 @@
+"""Running text: files, sections under headings, paragraphs or lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.sources import Cut, Example, FormatOptions, RawRow, Slice
+from pipelines.sources.parsing.paragraphs import Lines, bad_line, is_blank, paragraphs, raw
+from pipelines.sources.parsing.text import lines
+from ubert.schema.record import Reject
+
+_WRAP = re.compile(r"(?<=\S)[ \t]*\n(?=\S)")
+
+
+class Options(FormatOptions):
+    """What a record is."""
+
+    record: Literal["file", "section", "paragraph", "line"] = "file"
+    """What a record is. A section begins at one of `headings`; paragraphs have blank lines between them."""
+    headings: list[str] = Field(default_factory=list)
+    """Patterns of headings: lines between blank ones that match, but for white space around them. `*` is any text,
+    `?` any character, `[!=]` any but `=`."""
+    unwrap: bool = False
+    """A line end within a paragraph is a space, unless the next line is indented, as verse is."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        if (self.record == "section") != bool(self.headings):
+            raise ValueError("`record: section` and `headings` need each other")
+        if self.unwrap and self.record == "line":
+            raise ValueError("`unwrap` is of no use where a record is a line")
+        return self
+
+
+EXAMPLE = Example(
+    {"book.txt": "It was late,\nand it rained.\n\nAda waited.\n"}, {"record": "paragraph", "unwrap": True}
+)
+
+
+def split_at(options: Options) -> Cut:
+    """Cut a file between paragraphs or lines, if these are the records."""
+    cuts: dict[str, Cut] = {"paragraph": "blank line", "line": "line"}
+    return cuts.get(options.record)
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """There are none."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a row with `text` for each record that isn't blank."""
+    for first, run in _records(piece, options):
+        yield bad_line(piece, first, run) or _row(piece, options, first, raw(run))
+
+
+def _row(piece: Slice, options: Options, first: int, text: str) -> RawRow:
+    content = {"text": _WRAP.sub(" ", text) if options.unwrap else text}
+    return RawRow(first, f"{piece.path}:{first}", content)
+
+
+def _records(piece: Slice, options: Options) -> Iterator[tuple[int, Lines]]:
+    if options.record == "paragraph":
+        yield from paragraphs(piece)
+        return
+    if options.record == "line":
+        yield from ((i, [line]) for i, line in enumerate(lines(piece), piece.line) if not is_blank(line))
+        return
+    found = list(lines(piece))
+    starts = [i for i in range(len(found)) if _is_heading(found, i, options.headings)]
+    for start, stop in pairwise([0, *(i for i in starts if i), len(found)]):
+        while stop > start and is_blank(found[stop - 1]):
+            stop -= 1
+        while start < stop and is_blank(found[start]):
+            start += 1
+        if start < stop:
+            yield piece.line + start, found[start:stop]
+
+
+def _is_heading(found: Lines, i: int, headings: list[str]) -> bool:
+    line = found[i]
+    if not headings or isinstance(line, Reject) or is_blank(line):
+        return False
+    alone = all(is_blank(near) for near in (*found[max(i - 1, 0) : i], *found[i + 1 : i + 2]))
+    return alone and any(fnmatchcase(line.strip(), heading) for heading in headings)

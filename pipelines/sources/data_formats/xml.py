@@ -1,0 +1,66 @@
+"""XML files, their elements as JSON-like values that paths of a spec lead through:
+
+    <item id="7"><name>Anna</name><name>Ann</name><at from="0"/></item>
+
+is {"id": "7", "name": ["Anna", "Ann"], "at": [{"from": "0"}]}:
+
+- an element without attributes and elements is its text, a string, as it stands;
+- any other is an object: its attributes by name; its elements by name, each name a list; and, where there is text
+  besides white space, `#text`, the text without tags of all that is in it;
+- an attribute named as an element beside it is `@name`; namespaces are left out.
+
+`rows` begins at the outermost element: `item[]` are the items in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipelines.sources import Example, RawRow, Slice
+from pipelines.sources.parsing.rows import RowOptions, rows_of
+from pipelines.sources.parsing.xml import Element, flat, root
+from ubert.schema.record import Reject
+
+
+class Options(RowOptions):
+    """Where the rows are."""
+
+
+EXAMPLE = Example(
+    {"items.xml": '<list>\n<item id="7"><name>Anna</name><name>Ann</name><at from="0"/></item>\n</list>\n'},
+    {"rows": ["item[]"]},
+)
+
+
+def split_at(options: Options) -> None:
+    """A file isn't cut."""
+    return
+
+
+def companions(folder: Path, path: str, options: Options) -> list[str]:
+    """There are none."""
+    return []
+
+
+def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
+    """Yield a row for each element at the paths `rows`.
+
+    Raises:
+        UserError: the file has another encoding, is not XML that can be read safely, or lacks a path.
+    """
+    yield from rows_of(piece, _value(root(piece)), options)
+
+
+def _value(element: Element) -> Any:
+    inner = element.children()
+    if not inner and not element.attributes:
+        return flat(element)[0]
+    lists: dict[str, list[Any]] = {}
+    for child in inner:
+        lists.setdefault(child.name, []).append(_value(child))
+    value: dict[str, Any] = {f"@{k}" if k in lists else k: text for k, text in element.attributes.items()}
+    if any(isinstance(part, str) and not part.isspace() for part in element.parts):
+        value["#text"] = flat(element)[0]
+    return {**value, **lists}

@@ -1,0 +1,126 @@
+"""Find the rows in a JSON-like value by a path, and add fields of the enclosing objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from pipelines.mapping.paths import Step, child, steps
+from pipelines.mapping.refused import as_json, short
+from pipelines.sources import FormatOptions, RawRow, Slice
+from pipelines.sources.parsing.text import Repeated
+from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
+from ubert.schema.specs.mapping import Path
+
+
+def _absolute(path: str) -> str:
+    if path.startswith("/"):
+        raise ValueError("expected a path from the top of the file, without a `/`")
+    return path
+
+
+Route = Annotated[Path, AfterValidator(_absolute)]
+Place = tuple[str, ...]
+
+
+class RowOptions(FormatOptions):
+    """Where the rows are."""
+
+    rows: list[Route] = Field(default=["[]"], min_length=1)
+    """The paths that lead to the rows, such as `data[].items[]`. A row holds the key or position under `{x}` as
+    its field x."""
+    enclosing: list[str] = Field(default_factory=list)
+    """Fields of the objects, or positions in the lists, around a row that it takes along."""
+    columns: list[str] | None = Field(default=None, min_length=1)
+    """Names of the items of rows that are lists."""
+    item: str | None = None
+    """Name of the field of rows that are a single value."""
+
+
+class JsonOptions(RowOptions):
+    """Where the rows are, and how strictly JSON is read."""
+
+    control_characters: bool = False
+    """Strings may hold line ends and tabs as they are, which JSON forbids."""
+
+
+def rows_of(
+    piece: Slice, whole: Any, options: RowOptions, line: int = 1, before: Place = ()
+) -> Iterator[RawRow | Reject]:
+    """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`.
+
+    If a repeated key puts several rows in one place, all but the first are rejected.
+
+    Raises:
+        UserError: a path doesn't exist.
+    """
+    routes = [steps(route) for route in options.rows]
+    found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
+    seen: set[str] = set()
+    for place, around, value in found:
+        where = ".".join((*before, *map(_escaped, place)))
+        if where in seen:
+            yield Reject(piece.path, line, "repeated key", f"another row before is at {where}", as_json(value))
+            continue
+        seen.add(where)
+        if options.columns is not None and isinstance(value, list):
+            if len(value) != len(options.columns):
+                detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"
+                yield Reject(piece.path, line, "wrong column count", detail, as_json(value))
+                continue
+            value = dict(zip(options.columns, value, strict=True))
+        if options.item is not None and not isinstance(value, dict):
+            value = {options.item: value}
+        if isinstance(value, dict):
+            yield RawRow(line, f"{piece.path}#{where}", {**around, **value})
+        else:
+            expected = "an object" if options.columns is None else "a list"
+            yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", as_json(value))
+
+
+def _escaped(key: str) -> str:
+    """Escape the dots of a key, which separate the keys of a locator."""
+    return key.replace("\\", "\\\\").replace(".", "\\.") if "." in key or "\\" in key else key
+
+
+def _walk(
+    piece: Slice, node: Any, route: tuple[Step, ...], place: Place, around: dict[str, Any], wanted: list[str]
+) -> Iterator[tuple[Place, dict[str, Any], Any]]:
+    """Yield (place, fields of enclosing objects, row) of each row below `node`."""
+    if not route:
+        yield place, around, node
+        return
+    step, rest = route[0], route[1:]
+    if step.items and isinstance(node, list):
+        for i, item in enumerate(node):
+            yield from _walk(piece, item, rest, (*place, str(i)), around, wanted)
+        return
+    if wanted:
+        around = {**around, **{key: found for key in wanted if (found := child(node, key)) is not None}}
+    if step.name and isinstance(node, dict | list):
+        for key, item in _pairs(node):
+            yield from _walk(piece, item, rest, (*place, key), {**around, step.name: key}, wanted)
+        return
+    below = child(node, step.key) if step.key else None
+    if below is not None:
+        found = [item for key, item in node.pairs if key == step.key] if isinstance(node, Repeated) else [below]
+        for item in found:
+            yield from _walk(piece, item, rest, (*place, step.key), around, wanted)
+    elif not step.optional:
+        there = ", ".join(node) if isinstance(node, dict) else short(node)
+        missing = "list" if step.items else f"key {step.key or step.name!r}"
+        raise UserError(
+            f"{piece.place}: no {missing} at {'.'.join(place) or 'its top'}, there is "
+            f"{there[:200]}; correct `rows` in the spec"
+        )
+
+
+def _pairs(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str, Any]]:
+    """Return pairs of key or position and value, including all values of a repeated key."""
+    if isinstance(node, list):
+        return ((str(i), item) for i, item in enumerate(node))
+    return node.pairs if isinstance(node, Repeated) else node.items()

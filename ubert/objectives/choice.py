@@ -1,6 +1,0 @@
-"""Exactly one of the record's own candidates is right. The candidates are categories; a question, if there is
-one, is the second text."""
-
-from ubert.objectives.classification import OBJECTIVE
-
-__all__ = ["OBJECTIVE"]

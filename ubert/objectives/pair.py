@@ -1,5 +1,0 @@
-"""Exactly one category holds for a pair of texts: entailment, paraphrase, similarity class."""
-
-from ubert.objectives.classification import OBJECTIVE
-
-__all__ = ["OBJECTIVE"]

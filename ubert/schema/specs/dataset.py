@@ -1,0 +1,323 @@
+"""The spec of a dataset: `corpus_specs/datasets/<name>.yaml`, data and no code."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeGuard
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from ubert.schema.licence import CLASSES, LicenceClass, licence_class
+from ubert.schema.record import Category, Split, Task
+from ubert.schema.specs.fetch import Fetches
+from ubert.schema.specs.mapping import Mapping
+from ubert.schema.specs.rules import NameRules
+from ubert.schema.yaml_file import InsidePath, Strict
+
+NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+HASH = r"^[0-9a-f]{64}$"
+
+
+class Described(Strict):
+    """A part of a spec whose keys have descriptions, the docstrings below them, which editors show."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Upstream(Strict):
+    """Where the publisher keeps the dataset, pinned."""
+
+    url: str
+    revision: str | None = None
+
+
+class Files(Described):
+    """Source files of one split."""
+
+    split: Split
+    """train, validation or test."""
+    path: InsidePath
+    """A file, or a glob such as `docs/*.txt`, in the dataset's folder."""
+    blake3: str | None = Field(default=None, pattern=HASH)
+    """Pins the content. Where it is wrong, `ubert ingest` prints the right value; absent for files that are meant
+    to vary."""
+    whole: str | None = Field(default=None, pattern=HASH)
+    """Where `blake3` pins a part of the files: pins all of it, as `fetch` brings it. Either is accepted."""
+    encoding: str = "utf-8"
+    """The encoding of text."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the format for these files, before those of the spec: so one file can serve several splits."""
+    labelled: bool = True
+    """false: published without annotations, so that its split may be refused as a whole."""
+
+    @property
+    def pins(self) -> list[str]:
+        """The hashes that the content may have; none: any."""
+        return [pin for pin in (self.blake3, self.whole) if pin]
+
+    @field_validator("encoding")
+    @classmethod
+    def _keeps_line_ends(cls, encoding: str) -> str:
+        # Files are cut at the byte of a line end before they are decoded.
+        try:
+            single = "\n".encode(encoding) == b"\n"
+        except (LookupError, UnicodeError):
+            single = False
+        if not single:
+            raise ValueError(
+                "expected a text encoding in which a line end is one byte (utf-8, latin-1, cp1252, gb18030, ...); "
+                "save files in any other as UTF-8"
+            )
+        return encoding
+
+
+class RelationType(Strict):
+    """A relation label of the source and, where the source constrains them, its argument types (in the
+    source's labels)."""
+
+    label: str
+    name: str
+    head: str | None = None
+    tail: str | None = None
+
+
+class EventType(Strict):
+    """An event label's natural name and its roles: source label -> natural name."""
+
+    name: str
+    roles: dict[str, str] = Field(default_factory=dict)
+
+
+FROM_DATA = "from_data"
+OpenKind = Literal["label", "entity"]
+# Source label -> natural name; or labels, named by `names`; or all labels that the data has.
+Names = Annotated[
+    dict[str, str],
+    BeforeValidator(lambda given: given, json_schema_input_type=dict[str, str] | list[str] | Literal["from_data"]),
+]
+
+
+class Categories(Strict):
+    """The candidate categories of every record: source label -> natural name, in order. Labels of one name are
+    one category. Where labels are given without names, `names` makes them. Of the kinds in `from_data`, the
+    categories are the labels that the data has; `label: from_data` is short for it. `fillers`, such as
+    "{role} of the {event}", makes role fillers the mentions of task ner: they are the only categories then."""
+
+    names: NameRules = NameRules()
+    from_data: list[OpenKind] = Field(default_factory=list)
+    label: Names = Field(default_factory=dict)
+    entity: Names = Field(default_factory=dict)
+    relation: list[RelationType] = Field(default_factory=list)
+    event: dict[str, EventType] = Field(default_factory=dict)
+    value: list[float] = Field(default_factory=list)  # buckets of a regression, ascending
+    fillers: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_by_rules(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        try:
+            rules = NameRules.model_validate(given.get("names", {}))
+        except ValidationError:
+            return given  # which is told as the error of `names`
+        named, open_kinds = dict(given), list(given.get(FROM_DATA, []))
+        for kind in ("label", "entity"):
+            if named.get(kind) == FROM_DATA:
+                named[kind] = {}
+                open_kinds.append(kind)
+            elif _is_labels(labels := named.get(kind)):
+                named[kind] = {label: rules.name(label) for label in labels}
+        if isinstance(named.get("relation"), list):
+            named["relation"] = [
+                {"label": each, "name": rules.name(each)} if isinstance(each, str) else each
+                for each in named["relation"]
+            ]
+        return {**named, FROM_DATA: open_kinds} if open_kinds else named
+
+    def filled(self, labels: dict[str, list[str]]) -> Categories:
+        """These categories with the labels that the data has of some kinds."""
+        names = {kind: {label: self.names.name(label) for label in found} for kind, found in labels.items()}
+        return self.model_copy(update=names)
+
+    @field_validator("fillers")
+    @classmethod
+    def _names_role_and_event(cls, given: str | None) -> str | None:
+        if given is not None and not ("{role}" in given and "{event}" in given):
+            raise ValueError(f"expected a name with {{role}} and {{event}} in it, got {given!r}")
+        return given
+
+    @field_validator("value")
+    @classmethod
+    def _ascends(cls, given: list[float]) -> list[float]:
+        if any(not low < high for low, high in pairwise(given)):
+            raise ValueError(f"expected numbers that ascend, got {given}")
+        return given
+
+    def of_relation(self, relation: RelationType) -> Category:
+        """The category of a relation type, its argument types by their natural names."""
+        head = relation.head and self.entity[relation.head]
+        tail = relation.tail and self.entity[relation.tail]
+        return Category(relation.name, "relation", head=head, tail=tail)
+
+    def filler(self, role: str, event: str) -> Category:
+        """The category of what fills a role of an event, where fillers are mentions."""
+        return Category((self.fillers or "").replace("{role}", role).replace("{event}", event), "entity")
+
+    def all(self) -> tuple[Category, ...]:
+        """Labels, entities, relations, events, the roles event by event, then values, each once."""
+        if self.fillers is not None:
+            named = ((role, event.name) for event in self.event.values() for role in event.roles.values())
+            return tuple(dict.fromkeys(self.filler(role, event) for role, event in named))
+        return tuple(
+            dict.fromkeys(
+                (
+                    *(Category(name, "label") for name in self.label.values()),
+                    *(Category(name, "entity") for name in self.entity.values()),
+                    *(self.of_relation(relation) for relation in self.relation),
+                    *(Category(event.name, "event") for event in self.event.values()),
+                    *(
+                        Category(role, "role", event=event.name)
+                        for event in self.event.values()
+                        for role in event.roles.values()
+                    ),
+                    *(Category(f"{value:g}", "value") for value in self.value),
+                )
+            )
+        )
+
+    @model_validator(mode="after")
+    def _relations_join_entities(self) -> Categories:
+        for relation in self.relation:
+            for side in (relation.head, relation.tail):
+                if side is not None and side not in self.entity:
+                    raise ValueError(f"relation {relation.label!r} joins {side!r}, which is not among entity")
+        return self
+
+
+def _is_labels(given: Any) -> TypeGuard[list[str]]:
+    return isinstance(given, list) and all(isinstance(label, str) for label in given)
+
+
+def _wrong_fillers(task: Task | None, mapping: Mapping | None, given: Categories) -> str | None:
+    """Why the fillers of roles are no mentions here, or events no mentions without."""
+    if mapping is None:
+        return None
+    if given.fillers is not None and (task != "ner" or not (mapping.events or mapping.standoff)):
+        return "`fillers` is for task ner with `events` or `standoff` in `map`"
+    if given.fillers is None and task == "ner" and mapping.events:
+        return 'task ner with `events` needs `fillers`, such as "{role} of the {event}"'
+    return None
+
+
+# The kinds of category that a task cannot do without.
+NEEDED_KIND: dict[Task, str] = {
+    "classification": "label",
+    "multilabel": "label",
+    "pair": "label",
+    "ner": "entity",
+    "relation": "relation",
+    "event": "event",
+    "regression": "value",
+}
+
+
+class DatasetSpec(Described):
+    """One dataset for one task. A file may begin with `extends: <name>` of another spec, and then states only what
+    differs: in `map`, `options` and `categories` key by key. A key with nothing takes the other's away."""
+
+    name: str = Field(pattern=NAME)
+    """The name of the corpus, and of this file."""
+    dataset: str | None = Field(default=None, pattern=NAME)
+    """The folder of the raw files in the mirror; by default the name. Several specs can read one folder."""
+    description: str
+    """What the dataset is, and what of it is cut or refused and why."""
+    task: Task
+    """What a record holds, and what a model learns of it."""
+    language: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+    """The language as BCP-47 has it: en, de, zh-Hant."""
+    licence: str
+    """The licence as its publisher words it."""
+    licence_class: LicenceClass | None = Field(default=None, validate_default=True)
+    """What the licence allows, where its name alone does not say so. Mixtures choose by it (`licences`)."""
+    upstream: Upstream | None = None
+    """Where the publisher keeps the dataset."""
+    instruction: str = Field(min_length=1)
+    """The task in words, for the model: sentiment of a review."""
+    format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """How the files are read; docs/formats.md has all formats."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the format."""
+    fetch: Fetches = Field(default_factory=list)
+    """Where the files come from, when they are not in the mirror."""
+    files: list[Files] = Field(min_length=1)
+    """The source files, split by split."""
+    error_budget: float = Field(default=0.01, ge=0, le=1)
+    """The share of a split's rows, and of its files as a whole, that may be refused before nothing is published.
+    Where it would be above 0.05, the spec is wrong rather than the data."""
+    twins: list[Annotated[str, Field(pattern=NAME)]] = Field(default_factory=list)
+    """Datasets (folders of the mirror) or specs with the same texts under other annotations: `hold_out` of a
+    mixture takes them along."""
+    map: Mapping
+    """Which fields of a row hold what."""
+    categories: Categories = Field(default=Categories(), validate_default=True)
+    """The candidate categories: source label -> name in plain words."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the dataset's folder of raw files."""
+        return self.dataset or self.name
+
+    @field_validator("licence_class")
+    @classmethod
+    def _is_classed(cls, given: LicenceClass | None, info: ValidationInfo) -> LicenceClass | None:
+        licence = info.data.get("licence")
+        found = given or (licence and licence_class(licence))
+        if licence and not found:
+            raise ValueError(
+                f"licence {licence!r} is not a well-known one; say which of {', '.join(CLASSES)} it is"
+            )
+        return found
+
+    @field_validator("files")
+    @classmethod
+    def _named_once(cls, given: list[Files]) -> list[Files]:
+        named = [(files.split, files.path) for files in given]
+        twice = sorted({f"{path} of {split}" for split, path in named if named.count((split, path)) > 1})
+        if twice:
+            raise ValueError(f"named twice in one split: {', '.join(twice)}")
+        return given
+
+    @field_validator("map")
+    @classmethod
+    def _maps_what_the_task_needs(cls, given: Mapping, info: ValidationInfo) -> Mapping:
+        task = info.data.get("task")
+        wrong = task and given.wrong(task)
+        if wrong:
+            raise ValueError(wrong)
+        return given
+
+    @field_validator("categories")
+    @classmethod
+    def _has_what_the_task_needs(cls, given: Categories, info: ValidationInfo) -> Categories:
+        kind = NEEDED_KIND.get(info.data.get("task", "text"))
+        mapping: Mapping | None = info.data.get("map")
+        if wrong := _wrong_fillers(info.data.get("task"), mapping, given):
+            raise ValueError(wrong)
+        kind = kind if given.fillers is None else "event"
+        from_rows = mapping is not None and mapping.candidates is not None
+        if kind is not None and not from_rows and not getattr(given, kind) and kind not in given.from_data:
+            raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
+        if kind == "value" and (others := [c.kind for c in given.all() if c.kind != kind]):
+            raise ValueError(
+                f"task regression has numbers alone; remove `{others[0]}` (`{others[0]}: ` if inherited)"
+            )
+        return given

@@ -1,0 +1,151 @@
+"""A mixture: which records, in what proportion. `corpus_specs/mixtures/<name>.yaml`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from ubert.schema.record import Split
+from ubert.schema.specs.dataset import NAME, Described
+
+
+class MixtureSource(Described):
+    """One corpus of a mixture, or another mixture, which is then mixed by its own policy. `split` and what follows
+    it are for a corpus only."""
+
+    corpus: str = Field(default="", pattern=NAME)
+    """The corpus."""
+    mixture: Mixture | None = None
+    """Instead of a corpus: a mixture, by its name or written out."""
+    weight: float = Field(default=1.0, gt=0.0, lt=float("inf"))
+    """Multiplies the draws that the policy gives."""
+    split: Split = "train"
+    """The split that is drawn from."""
+    where: str | None = None
+    """A SQL condition on the view `records`: which records are drawn."""
+    cap: int | None = Field(default=None, gt=0)
+    """The largest number of records that count and are drawn."""
+    max_copies: int = Field(default=4, gt=0)
+    """How often one record may be repeated at most."""
+    balance: float | None = Field(default=None, ge=1.0)
+    """Draws rare categories more often. A record belongs to the rarest of its categories, and the n records of one
+    category are drawn in proportion to n^(1/balance), each `max_copies` times at most."""
+
+    @property
+    def name(self) -> str:
+        """How `phases` and errors call it."""
+        return self.mixture.name if self.mixture else f"{self.corpus}/{self.split}"
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> MixtureSource:
+        if bool(self.corpus) == bool(self.mixture):
+            raise ValueError("give `corpus` or `mixture`, one of them")
+        of_corpus = sorted(self.model_fields_set - {"mixture", "weight", "corpus"})
+        if self.mixture and of_corpus:
+            raise ValueError(f"{', '.join(of_corpus)}: of a corpus only; say it inside of {self.mixture.name}")
+        return self
+
+
+class Phase(Described):
+    """A part of a curriculum."""
+
+    share: float = Field(gt=0.0, le=1.0)
+    """The share of all draws."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Weights by name of corpus or mixture, in place of the sources' own; 0 leaves one out."""
+
+    @model_validator(mode="after")
+    def _not_negative(self) -> Phase:
+        for name, weight in self.weights.items():
+            if not 0.0 <= weight < float("inf"):
+                raise ValueError(f"weights: {name}: {weight} is not a weight; give 0 or more")
+        return self
+
+
+class Mixture(Described):
+    """Which records are drawn, and how often. Each source gets draws in proportion to weight * min(n * scale,
+    maximum)^(1/T) (seqio's rates). n is the number of its records that may be drawn, or for a mixture the sum over
+    its sources. `seed`, `phases`, `leaks`, `duplicates`, `suspects`, `evidence` and `hold_out` apply to
+    the mixtures among the sources too, whose own are ignored. Their `licences` must be met as well."""
+
+    name: str = Field(pattern=NAME)
+    """The name of the mixture, and of this file."""
+    description: str = ""
+    """What it is for."""
+    policy: Literal["proportional", "temperature", "equal"] = "proportional"
+    """How sources share the draws. proportional: T = 1. temperature: T is `temperature`. equal: all get the same,
+    or with `weight` in proportion to it."""
+    temperature: float = Field(default=2.0, ge=1.0)
+    """T, for `policy: temperature`."""
+    scale: float = Field(default=1.0, gt=0.0, lt=float("inf"))
+    """Multiplies the number of records of each source."""
+    maximum: int | None = Field(default=None, gt=0)
+    """Bounds the number of records that count of each source."""
+    by: Literal["source", "corpus", "task", "language"] = "source"
+    """What the policy shares the draws among. Within a corpus, task or language, sources get draws in proportion
+    to weight * n."""
+    size: int | None = Field(default=None, gt=0)
+    """The number of draws; default: the sum of min(n * scale, maximum)."""
+    seed: int = Field(default=0, ge=0)
+    """The seed of the draw."""
+    phases: list[Phase] = Field(default_factory=list)
+    """A curriculum: training goes through the phases in order."""
+    leaks: Literal["drop", "refuse", "allow"] = "drop"
+    """What becomes of records whose text is in an evaluation split of any corpus. refuse: an error."""
+    duplicates: Literal["drop", "keep"] = "drop"
+    """What becomes of records that repeat another one of the mixture."""
+    suspects: Literal["drop", "keep"] | Annotated[float, Field(gt=0, lt=1)] = "keep"
+    """Whether to draw records that `ubert suspects` flagged as wrong. A number keeps that share of them."""
+    evidence: Literal["exact", "audited"] = "exact"
+    """Which texts are the same. exact: they differ in case, width and white space at most. audited: also those
+    that `ubert duplicates` and `ubert contamination` found."""
+    hold_out: list[Annotated[str, Field(pattern=r"^[a-z0-9*?][a-z0-9_.*?-]*$")]] = Field(default_factory=list)
+    """Corpora of which nothing may be learnt, by name or pattern (`ade_corpus*`). Records with a text of theirs,
+    exactly or nearly the same, are left out, and so are the corpora of their twins."""
+    licences: list[str] = Field(default_factory=list)
+    """What the licence of every corpus must be: `commercial`, a class of licences, or a licence; default: any."""
+    sources: list[MixtureSource] = Field(min_length=1)
+    """The corpora and mixtures that are drawn from."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether some records that match may not be drawn."""
+        return self.leaks != "allow" or self.duplicates == "drop" or self.suspects != "keep" or bool(self.hold_out)
+
+    @property
+    def leaves(self) -> list[MixtureSource]:
+        """The corpora, in order, those of its mixtures among them."""
+        return [
+            leaf for source in self.sources for leaf in (source.mixture.leaves if source.mixture else [source])
+        ]
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """All that it says, but for what describes it."""
+        content = self.model_dump(mode="json", exclude={"description": True, "sources": {"__all__": {"mixture"}}})
+        for source, said in zip(self.sources, content["sources"], strict=True):
+            said["mixture"] = source.mixture.meaning if source.mixture else None
+        if self.suspects == "keep":
+            del content["suspects"]  # what was drawn before mixtures had the word stays current
+        return content
+
+    @model_validator(mode="after")
+    def _words_fit(self) -> Mixture:
+        for names in ([leaf.name for leaf in self.leaves], [source.name for source in self.sources]):
+            if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+                raise ValueError(f"sources named twice: {', '.join(twice)}; join their conditions in one `where`")
+        if "temperature" in self.model_fields_set and self.policy != "temperature":
+            raise ValueError(f"temperature: of `policy: temperature` only, and this is `policy: {self.policy}`")
+        if self.policy == "equal" and self.maximum:
+            raise ValueError("maximum: with `policy: equal` no number of records counts; use `size`, or `cap`")
+        if self.phases and abs(sum(phase.share for phase in self.phases) - 1.0) > 1e-6:
+            shares = " + ".join(f"{phase.share:g}" for phase in self.phases)
+            raise ValueError(f"phases: the shares {shares} don't sum to 1")
+        known = {name for source in self.sources for name in (source.name, source.corpus)}
+        for i, phase in enumerate(self.phases):
+            if unknown := sorted(phase.weights.keys() - known):
+                there = ", ".join(source.name for source in self.sources)
+                raise ValueError(f"phases.{i}.weights: {', '.join(unknown)} is none of the sources {there}")
+        return self

@@ -1,0 +1,1 @@
+"""Checkpoints of a run: written in a thread, verified when read, and packed for distribution."""

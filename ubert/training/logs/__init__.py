@@ -1,0 +1,1 @@
+"""Logs of a run, its speed, and its remaining time."""
