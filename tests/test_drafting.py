@@ -21,7 +21,7 @@ from pipelines.drafting.check import differences
 from pipelines.drafting.draft import draft
 from pipelines.drafting.hub import drafted
 from pipelines.drafting.names import is_code, plain_name, plain_names
-from pipelines.drafting.trying import tried
+from pipelines.drafting.preview import preview
 from pipelines.drafting.write import text_of
 from pipelines.ingest.source_files import source_folder
 from pipelines.sources import content_hash
@@ -61,7 +61,7 @@ def spec_of(tmp_path: Path, *paths: Path, **given: Any) -> DatasetSpec:
 
 
 def records(spec: DatasetSpec, folder: Path, n: int = 1_000) -> list[Record]:
-    rows = [row for _, row in tried(spec, folder, n).first]
+    rows = [row for _, row in preview(spec, folder, n).first]
     assert not [row for row in rows if not isinstance(row, Record)]
     return [row for row in rows if isinstance(row, Record)]
 
@@ -374,7 +374,7 @@ def test_try_shows_rows_and_counts_in_time(tmp_path: Path) -> None:
     paths = reviews(tmp_path)
     spec = spec_of(tmp_path, *paths)
     started = time.monotonic()
-    found = tried(spec, source_folder(spec, tmp_path / "raw", tmp_path / "specs"), 2)
+    found = preview(spec, source_folder(spec, tmp_path / "raw", tmp_path / "specs"), 2)
     assert time.monotonic() - started < 2
     assert len(found.first) == 2
     raw, record = found.first[0]
@@ -391,7 +391,7 @@ def test_rows_that_a_spec_leaves_out_are_not_its_own(tmp_path: Path) -> None:
         {**spec.map.model_dump(by_alias=True, exclude_unset=True), "when": {label: {"not_equal": "FIVE_STARS"}}}
     )
     some = spec.model_copy(update={"map": map_})
-    kept = tried(some, mirror(tmp_path), 2).kept
+    kept = preview(some, mirror(tmp_path), 2).kept
     assert 0 < kept < 80
     found, rows = differences(some, mirror(tmp_path))
     assert rows == kept

@@ -147,13 +147,13 @@ def try_(
     """
     import pyarrow as pa
 
-    from pipelines.drafting.trying import tried
+    from pipelines.drafting.preview import preview
     from pipelines.report.described import described
     from pipelines.report.visible import shortened
     from ubert.schema.record import Reject
 
     spec, folder = _found(name, data, root, specs)
-    found = tried(spec, folder, n)
+    found = preview(spec, folder, n)
     for raw, row in () if as_json else found.first:
         say(shortened(raw, 1000), style="dim")
         if isinstance(row, Reject):

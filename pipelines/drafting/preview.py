@@ -20,7 +20,7 @@ ROWS, SECONDS = 1_000, 0.7  # maximum rows of a file; seconds for all files
 
 
 @dataclass
-class Tried:
+class Preview:
     """The first rows with their records or rejects, and counts over more rows."""
 
     first: list[tuple[str, Record | Reject]] = field(default_factory=list)
@@ -29,13 +29,13 @@ class Tried:
     categories: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind and name
 
 
-def tried(spec: DatasetSpec, folder: Path, n: int) -> Tried:
+def preview(spec: DatasetSpec, folder: Path, n: int) -> Preview:
     """Read and map the first rows of each file, until the time is over, but at least the first `n`.
 
     Raises:
         UserError: a file is missing or cannot be read.
     """
-    found, until = Tried(), time.monotonic() + SECONDS
+    found, until = Preview(), time.monotonic() + SECONDS
     for raw, row in _rows(spec, folder):
         if len(found.first) < n:
             found.first.append((raw, row))
