@@ -5,10 +5,14 @@ scores a dense table for each sequence, even for classification, and reads the c
 all categories into one sequence (joint) or makes one per category (stacked). It sorts texts by length, pads to the
 longest of a batch, and scores the cells in tiles. The texts are our samples.
 
+With `--against gliner`, ours is compared with the package `gliner` instead: a model of the same encoder by its own
+configuration, asked as its users ask it, in batches of 8 (its default) and of 32. Both models are untrained, so a
+threshold of 0.99 keeps either from spending time on what it finds. `pip install gliner==0.2.29` first.
+
 Ours is also compared with itself: one text with 50 categories against 5 (`latency`), and short texts in one call
 against one at a time (`batched`).
 
-    python benchmarks/predict.py [--quick] [--threads 2]
+    python benchmarks/predict.py [--quick] [--threads 2] [--against gliner]
 """
 
 from __future__ import annotations
@@ -86,12 +90,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer texts and runs: within a minute")
     parser.add_argument("--threads", type=int, default=2, help="with 1, CPU seconds are counted")
+    parser.add_argument("--against", choices=("public", "gliner"), default="public", help="whom to compare with")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.threads == 1 else time.perf_counter
+    tokenizer = load_tokenizer(ENCODER)
+    if given.against == "gliner":
+        gliner(tokenizer, 100 if given.quick else 2000, 1 if given.quick else 3, clock)
+        return
     texts = samples(4 if given.quick else 12)
     runs = 1 if given.quick else 3
-    tokenizer = load_tokenizer(ENCODER)
     layouts: tuple[Layout, ...] = ("joint", "stacked")
     joint, stacked = (
         UbertModel.new(encoder_path(ENCODER), Shape(layout), vocabulary=tokenizer.vocabulary, seed=0)
@@ -126,6 +134,27 @@ def main() -> None:
         encoder_path(ENCODER), Shape("joint", categories_per_piece=16), vocabulary=tokenizer.vocabulary, seed=0
     )
     latency(narrow, tokenizer, 3 if given.quick else 9, clock)
+
+
+def gliner(tokenizer: Tokenizer, n: int, runs: int, clock: Callable[[], float]) -> None:
+    """Compare the mentions of 10 and 50 categories in n short texts with the package `gliner`."""
+    from gliner import GLiNER, GLiNERConfig
+
+    model = UbertModel.new(encoder_path(ENCODER), Shape("joint"), vocabulary=tokenizer.vocabulary, seed=0)
+    peer = GLiNER.from_config(GLiNERConfig(model_name=encoder_path(ENCODER))).eval()
+    texts = [text[:60] for text in samples(n)]
+    for categories in (TYPES[:10], TYPES):
+        for precision in ("auto", "fp32"):
+            predictor = Predictor(model, tokenizer, precision=precision)
+            for batch in (8, 32):
+                ours, theirs = seconds(
+                    partial(predictor.predict, texts, task="ner", categories=categories, threshold=0.99),
+                    partial(peer.inference, texts, list(categories), threshold=0.99, batch_size=batch),
+                    runs,
+                    clock,
+                )
+                case = f"{n} texts, {len(categories)} categories, {precision}, gliner's batch {batch}"
+                report("predict", case, n / ours, n / theirs, "texts/s", runs, more=True)
 
 
 def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[[], float]) -> None:
