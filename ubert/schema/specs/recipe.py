@@ -187,7 +187,7 @@ class Recipe(Described):
     """For wsd: the share of the steps in which the learning rate falls."""
     ancestor: str | None = Field(default=None, alias="from", pattern=rf"{NAME[:-1]}(/step-\d{{6,}})?$")
     """Begin with the weights, encoder and heads, of a finished run, of a checkpoint (`<run>/step-001000`) or of a
-    model of ours (universal-small), at step 0 with a fresh optimizer, on any mixture (STILTs)."""
+    model that comes with ubert, at step 0 with a fresh optimizer, on any mixture (STILTs)."""
     seen: Literal["refuse", "allow"] = "refuse"
     """What becomes of a recipe that evaluates a split on which an ancestor was trained."""
     continue_from: str | None = Field(
