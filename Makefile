@@ -71,7 +71,7 @@ mutation: setup
 	$(BIN)/mutmut results
 
 chaos: setup
-	PYTHONPATH=. $(BIN)/python tests/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 test-slow: setup
 	$(BIN)/pytest -m slow

@@ -9,8 +9,8 @@ from pathlib import Path
 import browser
 import pytest
 from browsed import ATTACK, NEEDLE, write_store
+from browser import CONTRAST, until
 from served import serving
-from test_serving_page import CONTRAST, until
 
 from pipelines.browse.routes import browser as pages
 from pipelines.serving.app import create_app

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_duplicates import record
+from near_copies import record
 from worlds import put_corpus
 
 from pipelines.audit.contamination import contamination

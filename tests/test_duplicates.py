@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
-from worlds import corpus, put_corpus
+from near_copies import PARITY, PLACES, WORDS, changed, record, sentence
+from worlds import put_corpus
 
 from pipelines.audit.contradictions import annotation
 from pipelines.audit.duplicates import duplicates
@@ -25,38 +24,11 @@ from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.errors import UserError
-from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Split, Task, content_hash
+from ubert.schema.record import Argument, Category, Event, Relation, Span, content_hash
 
-WORDS = [f"word{number}" for number in range(500)]
 CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 500)]
-PARITY = (Category("even", "label"), Category("odd", "label"))
-PLACES = (Category("city", "entity"), Category("river", "entity"), Category("flows through", "relation"))
 
 pytestmark = pytest.mark.usefixtures("local_ray")
-
-
-def record(
-    name: str,
-    number: int,
-    text: str,
-    *,
-    split: Split = "train",
-    labels: Sequence[int] = (0,),
-    categories: Sequence[Category] = PARITY,
-    task: Task = "classification",
-    **more: Any,
-) -> Record:
-    made = corpus(name, 1, split)[0]
-    changes = {"text": text, "labels": list(labels), "categories": tuple(categories), "task": task, **more}
-    return replace(made, record_id=f"{name}/{split}/{number}", **changes)
-
-
-def sentence(draw: random.Random, words: Sequence[str] = WORDS, size: int = 30) -> list[str]:
-    return [draw.choice(words) for _ in range(size)]
-
-
-def changed(words: list[str], place: int) -> list[str]:
-    return [*words[:place], "changed", *words[place + 1 :]]
 
 
 def found(root: Path, view: str = "duplicates") -> list[dict[str, Any]]:

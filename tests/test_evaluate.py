@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from handmade import make_shards, ner
-from test_generate import liking
-from tiny_checkpoint import ENCODER, write_checkpoint
+from tiny_checkpoint import ENCODER, liking, write_checkpoint
 from typer.testing import CliRunner
 from waiting import HANGS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_checkpoint import write_checkpoint
+from tiny_checkpoint import liking, write_checkpoint
 from typer.testing import CliRunner
 
 import ubert
@@ -66,16 +66,6 @@ def test_what_is_written_depends_on_pair_and_instruction(predictor: Predictor) -
     plain = predictor.generate(TEXTS[:1], search=SHORT)
     assert not close(predictor.generate(TEXTS[:1], pairs=["Monday"], search=SHORT)[0], plain[0])
     assert not close(predictor.generate(TEXTS[:1], instruction="write a title", search=SHORT)[0], plain[0])
-
-
-def liking(checkpoint: Path, *tokens: str) -> Predictor:
-    """The model, but for tokens that it likes to write, the first one most."""
-    predictor = ubert.load(checkpoint, precision="fp32")
-    vocabulary = predictor.tokenizer.tokens(np.arange(predictor.tokenizer.vocabulary, dtype=np.int32))
-    assert predictor.model.masked is not None
-    for i, token in enumerate(tokens):
-        predictor.model.masked.bias_V.data[vocabulary.index(token)] += 1000.0 - i
-    return predictor
 
 
 def test_no_special_token_is_written_and_no_text_is_too_long(checkpoint: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_duplicates import PLACES, changed, record, sentence
+from near_copies import PLACES, changed, record, sentence
 from worlds import put_corpus
 
 from pipelines import cli

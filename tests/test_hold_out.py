@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_duplicates import WORDS, changed, record, sentence
+from near_copies import WORDS, changed, record, sentence
 from test_guard import mixture
 from worlds import put_corpus
 

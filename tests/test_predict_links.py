@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from handmade import ENCODER, make_shards
-from test_round_trip_links import EVENTS, KNOWS, LIVES, PERSON, PLACE, TEXT, attacks, record, span
+from linked import EVENTS, KNOWS, LIVES, PERSON, PLACE, TEXT, attacks, record, span
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 

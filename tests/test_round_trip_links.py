@@ -10,6 +10,7 @@ import pytest
 from handmade import ENCODER
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linked import ATTACK, EVENTS, KNOWS, LIVES, PERSON, PLACE, ROLES, TEXT, TRIAL, attacks, record, span
 
 from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice
@@ -31,30 +32,10 @@ from ubert.objectives import (
 )
 from ubert.objectives.event import NO_EVENT
 from ubert.objectives.ner import PARTS
-from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span, Task
+from ubert.schema.record import Argument, Category, Event, Record, Relation, Span
 from ubert.schema.spec import DatasetSpec
 
 TOKENIZER = load_tokenizer(ENCODER)
-PERSON, PLACE = Category("person", "entity"), Category("place", "entity")
-LIVES = Category("lives in", "relation", head="person", tail="place")
-KNOWS = Category("knows", "relation")
-ATTACK, TRIAL = Category("attack", "event"), Category("trial", "event")
-ROLES = (
-    Category("attacker", "role", event="attack"),
-    Category("target", "role", event="attack"),
-    Category("defendant", "role", event="trial"),
-)
-
-
-def record(task: Task, text: str, categories: tuple[Category, ...] = (), **said: object) -> Record:
-    return Record("r", "c", "train", "en", task, "a task", text, Source("f", 1, ""), None, categories, **said)  # type: ignore[arg-type]
-
-
-def span(text: str, words: str, category: int | None = None, nth: int = 0, group: int | None = None) -> Span:
-    start = -1
-    for _ in range(nth + 1):
-        start = text.index(words, start + 1)
-    return Span(start, start + len(words), category, group=group)
 
 
 def trip(item: Record) -> Counter[str]:
@@ -95,9 +76,6 @@ def test_the_expected_value_lies_between_buckets_that_score_alike() -> None:
         query, TOKENIZER.encode(["text"])[0], scored, threshold=0.0, overlap="highest"
     )
     assert found == ValuePrediction(1.5)
-
-
-TEXT = "Ada of New York met Bob Ray of York, and Bob knows Ada."
 
 
 def test_relations_have_a_direction_and_types() -> None:
@@ -150,28 +128,6 @@ def test_a_cluster_that_no_window_connects_falls_apart() -> None:
     text = "Ada " + "word " * 1000 + "Ada"
     item = record("coref", text, spans=[span(text, "Ada", group=0), span(text, "Ada", nth=1, group=0)])
     assert trip(item) == {"records": 1, "annotations": 1, "in no one window": 1}
-
-
-EVENTS = "Ada hit Bob, Bob hit Ada, and the trial of Ada for the hit of Bob began."
-
-
-def attacks() -> Record:
-    """Two attacks by the same word, and a trial whose defendant is a person and an attack."""
-    spans = [
-        span(EVENTS, "hit", 0),
-        span(EVENTS, "hit", 0, 1),
-        span(EVENTS, "trial", 1),
-        span(EVENTS, "Ada"),
-        span(EVENTS, "Bob"),
-        span(EVENTS, "Bob", None, 1),
-        span(EVENTS, "Ada", None, 1),
-    ]
-    events = [
-        Event(0, 0, [Argument(2, span=3), Argument(3, span=4)]),
-        Event(0, 1, [Argument(2, span=5), Argument(3, span=6)]),
-        Event(1, 2, [Argument(4, span=6), Argument(4, event=0)]),
-    ]
-    return record("event", EVENTS, (ATTACK, TRIAL, *ROLES), spans=spans, events=events)
 
 
 def test_triggers_of_the_same_words_keep_their_arguments_and_an_event_may_be_one() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import browser
 import pytest
+from browser import CONTRAST, until
 from served import serving
 from tiny_checkpoint import write_checkpoint
 
@@ -143,15 +144,6 @@ def page(tab: browser.Page, address: str) -> browser.Page:
     tab.visit(f"{address}/")
     until(tab, "document.querySelector('#model').textContent.startsWith('Model: tiny')")
     return tab
-
-
-def until(page: browser.Page, condition: str) -> None:
-    """Wait until a condition holds in the page."""
-    for _ in range(2400):
-        if page.value(f"Boolean({condition})"):
-            return
-        page.value(SLEEP.replace("250", "25"))
-    raise AssertionError(f"{condition} never held: {page.value('document.body.innerText')}")
 
 
 def example(page: browser.Page, name: str) -> None:
@@ -300,29 +292,6 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_complained_of(page: browser
     page.value(SLEEP)
     assert page.requests and all(url.startswith(address) for url in page.requests)
     assert not page.complaints
-
-
-# Elements whose words have too little contrast with what is behind them (WCAG 2.2: 4.5 to 1).
-CONTRAST = """
-(() => {
-  const linear = (v) => (v <= 10 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const rgb = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const behind = (e) => {
-    for (; e; e = e.parentElement) {
-      const colour = rgb(getComputedStyle(e).backgroundColor);
-      if (colour.length < 4 || colour[3] === 1) return colour;
-    }
-  };
-  const ratio = (e) => {
-    const [low, high] = [rgb(getComputedStyle(e).color), behind(e)].map(light);
-    return (Math.max(low, high) + 0.05) / (Math.min(low, high) + 0.05);
-  };
-  return [...document.querySelectorAll("label, .hint, .tag, button, a, p, th, td, h2, h3, dt, dd, textarea")]
-    .filter((e) => e.offsetParent && e.textContent.trim() && !e.closest(".heat, .skip"))
-    .filter((e) => ratio(e) < 4.5).map((e) => e.outerHTML.slice(0, 90));
-})()
-"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

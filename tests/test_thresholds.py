@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from linked import TEXT, attacks, record, span
 from test_evaluate import RECORDS, publish
-from test_round_trip_links import TEXT, attacks, record, span
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 

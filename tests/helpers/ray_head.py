@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from waiting import HANGS, wait_for
 
-REPO = Path(__file__).resolve().parents[1]
+REPO = Path(__file__).resolve().parents[2]
 PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port")
 PATIENCE = "RAY_gcs_server_port_wait_time_s"  # see conftest.py
 

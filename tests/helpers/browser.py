@@ -38,6 +38,28 @@ os.dup2(int(sys.argv[2]), 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 
+# Elements whose words have too little contrast with what is behind them (WCAG 2.2: 4.5 to 1).
+CONTRAST = """
+(() => {
+  const linear = (v) => (v <= 10 ? v / 3294.6 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const rgb = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = rgb(getComputedStyle(e).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+  };
+  const ratio = (e) => {
+    const [low, high] = [rgb(getComputedStyle(e).color), behind(e)].map(light);
+    return (Math.max(low, high) + 0.05) / (Math.min(low, high) + 0.05);
+  };
+  return [...document.querySelectorAll("label, .hint, .tag, button, a, p, th, td, h2, h3, dt, dd, textarea")]
+    .filter((e) => e.offsetParent && e.textContent.trim() && !e.closest(".heat, .skip"))
+    .filter((e) => ratio(e) < 4.5).map((e) => e.outerHTML.slice(0, 90));
+})()
+"""
+
 
 def find() -> str | None:
     """Return the browser's path, or None."""
@@ -125,6 +147,15 @@ class Page:
                 self.requests.append(event["params"]["request"]["url"])
             case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded":
                 self.complaints.append(json.dumps(event["params"]))
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait until a condition holds in the page."""
+    for _ in range(2400):
+        if page.value(f"Boolean({condition})"):
+            return
+        page.value("new Promise(done => setTimeout(done, 25))")
+    raise AssertionError(f"{condition} never held: {page.value('document.body.innerText')}")
 
 
 @contextmanager
