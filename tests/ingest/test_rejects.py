@@ -21,7 +21,7 @@ from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
 from ubert.schema.record import LONGEST_RAW
 
-REPO = Path(__file__).resolve().parents[1]
+REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

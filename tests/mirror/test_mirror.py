@@ -188,7 +188,7 @@ def test_a_killed_download_goes_on(mirror: Mirror, web: Web) -> None:
     web.faults = [("stall", 2 << 20)]
     command = [sys.executable, "-m", "pipelines.cli", "fetch", "toy"]
     where = ["--specs", str(mirror.specs), "--data", str(mirror.data)]
-    process = subprocess.Popen([*command, *where], cwd=Path(__file__).parents[1])
+    process = subprocess.Popen([*command, *where], cwd=Path(__file__).parents[2])
     staging = mirror.data / "toy" / ".fetching"
     while not any(path.stat().st_size == 2 << 20 for path in staging.rglob("*") if path.is_file()):
         assert process.poll() is None

@@ -26,7 +26,7 @@ from pipelines.specs import dataset_spec, file_options, mixture, recipe
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Record, Split
 
-SPECS = Path(__file__).parents[1] / "corpus_specs"
+SPECS = Path(__file__).parents[2] / "corpus_specs"
 COMMITTED = 30  # records of each dataset under corpus_specs/samples, with seed 0
 SPEC_NAMES = sorted(path.stem for path in (SPECS / "datasets").glob("sample_*.yaml"))
 

@@ -23,7 +23,7 @@ from ubert.schema.checks import covered
 from ubert.schema.record import Mismatch, Misplaced, Record, Reject
 from ubert.schema.spec import DatasetSpec
 
-REPO = Path(__file__).resolve().parents[1]
+REPO = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / "../shared/data"))
 SPECS = specs_folder(None)
 
@@ -85,11 +85,11 @@ def records_of(name: str) -> list[Record]:
     return list(chain.from_iterable(taken.records for taken in ingested(name).values()))
 
 
-# What became of every real dataset, by name: tests/counts/*.yaml, a file each test module.
+# What became of every real dataset, by name: counts/*.yaml, a file each test module.
 COUNTS: dict[str, dict[str, Any]] = dict(
     chain.from_iterable(
         yaml.safe_load(path.read_text(encoding="utf-8")).items()
-        for path in sorted((REPO / "tests" / "counts").glob("*.yaml"))
+        for path in sorted((Path(__file__).parent / "counts").glob("*.yaml"))
     )
 )
 

@@ -28,7 +28,7 @@ from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
-REPO = Path(__file__).resolve().parents[1]
+REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -308,6 +308,6 @@ def test_a_file_that_is_known_to_lack_annotations_may_be_refused_as_a_whole(
 def test_without_a_root_the_store_is_in_the_folder_at_hand(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "UBERT_ROOT"}
     command = [sys.executable, "-m", "pipelines.cli", "sql", "SELECT count(*) AS n FROM corpora"]
-    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "0" in done.stdout, done.stderr

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from test_real_datasets import DATA
 from worlds import World
 
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES, licence_class, meets
+
+DATA = Path(os.environ.get("UBERT_DATA", Path(__file__).parents[2] / "../shared/data"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from yaml import safe_load
 from pipelines.specs import dataset_spec
 
 COUNTED = [
-    name for name in safe_load((REPO / "tests/counts/topics.yaml").read_text()) if "categories" in COUNTS[name]
+    name
+    for name in safe_load((REPO / "tests/real_data/counts/topics.yaml").read_text())
+    if "categories" in COUNTS[name]
 ]
 
 
