@@ -23,7 +23,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.schema.spec import DatasetSpec
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 DATA = Path(os.environ.get("UBERT_DATA", REPO / ".." / "shared" / "data"))
 SPECS = specs_folder(None)
 # All other counts are of annotations that don't come back as they were.
