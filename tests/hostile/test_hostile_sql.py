@@ -1,4 +1,4 @@
-"""Hostile statements of `tests/data/hostile_sql.yaml`: each is refused, ended, or harmless, as it says there."""
+"""Hostile statements of `data/hostile_sql.yaml`: each is refused, ended, or harmless, as it says there."""
 
 from __future__ import annotations
 

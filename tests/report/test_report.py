@@ -25,7 +25,7 @@ from pipelines.store.warehouse import connect, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 
-REPO = Path(__file__).parents[1]
+REPO = Path(__file__).parents[2]
 SAMPLES = REPO / "corpus_specs" / "samples"
 ARTEFACTS = Path(os.environ.get("UBERT_ARTEFACTS", REPO / "tests" / "artefacts"))
 CORPORA = 10

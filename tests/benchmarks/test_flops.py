@@ -14,7 +14,7 @@ from waiting import HANGS
 
 from benchmarks.flops import GPUS, Encoder, Flops, Table, least_seconds, of_step
 
-BENCHMARK = Path(__file__).parents[1] / "benchmarks/gpu.py"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks/gpu.py"
 
 
 @pytest.mark.parametrize("length", [16, 128])

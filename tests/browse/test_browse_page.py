@@ -16,7 +16,7 @@ from pipelines.browse.routes import browser as pages
 from pipelines.serving.app import create_app
 from pipelines.serving.wire import Limits
 
-ARTEFACTS = Path(__file__).parent / "artefacts"
+ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 RECORDS = "document.querySelectorAll('article').length"
 SHOWN = {
     "corpora": "",

@@ -397,7 +397,7 @@ def test_a_killed_run_is_completed_by_the_next(
         world.source(numbers(range(number, number + 500)), f"{number:02}.jsonl")
     driver = subprocess.Popen(
         [sys.executable, "-c", KILLED, world.specs, world.data, str(remote)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
     )
 
     def parts() -> int:

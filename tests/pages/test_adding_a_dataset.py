@@ -28,7 +28,7 @@ from ubert.schema.mapping import (
 from ubert.schema.record import Misplaced, Record, Reject
 from ubert.schema.rules import Clean
 
-PAGE = (Path(__file__).parents[1] / "docs" / "adding-a-dataset.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "adding-a-dataset.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXPECTED = [(name, content) for kind, name, content in BLOCKS if kind == "json" and "." not in name]
 
