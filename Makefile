@@ -62,7 +62,7 @@ test: setup
 
 fuzz: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
-	PYTHONPATH=. $(BIN)/python tests/fuzz.py --seconds $(or $(SECONDS),600)
+	PYTHONPATH=. $(BIN)/python tests/fuzzing/fuzz.py --seconds $(or $(SECONDS),600)
 
 # What `[tool.mutmut]` of pyproject.toml names; prints the changes that no test sees, and `mutmut show NAME` one of them.
 mutation: setup
@@ -71,7 +71,7 @@ mutation: setup
 	$(BIN)/mutmut results
 
 chaos: setup
-	PYTHONPATH=. $(BIN)/python tests/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/chaos/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 test-slow: setup
 	$(BIN)/pytest -m slow

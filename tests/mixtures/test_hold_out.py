@@ -1,0 +1,115 @@
+"""What a mixture holds out: every record that has a text of it, and every corpus of the same texts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from near_copies import WORDS, changed, record, sentence
+from test_guard import mixture
+from worlds import put_corpus
+
+from pipelines.audit.held_out import NEAR, Texts
+from pipelines.audit.shingles import jaccard, shingles
+from pipelines.mixtures.mix import composition, mix
+from pipelines.store.warehouse import sql
+from ubert.schema.errors import UserError
+
+TESTED = sentence(random.Random(0))
+PREMISE = "No cat of this house sleeps at night."
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """`exam` is held out; `lessons` has some of its texts, as they are, nearly, and as second texts."""
+    put_corpus(
+        tmp_path,
+        "exam",
+        [
+            record("exam", 1, " ".join(TESTED), split="test"),
+            record("exam", 2, "The cat sat.", split="train"),
+            record("exam", 3, PREMISE, split="validation", pair="a dog"),
+        ],
+        dataset="exams",
+        twins=["orals"],
+    )
+    put_corpus(
+        tmp_path,
+        "lessons",
+        [
+            record("lessons", 1, "the  CAT sat."),
+            record("lessons", 2, " ".join(changed(TESTED, 7))),
+            record("lessons", 3, "A text of its own.", pair=PREMISE),
+            record("lessons", 4, "Another text of its own.", pair="a dog"),
+            record("lessons", 5, "Something else."),
+        ],
+    )
+    return tmp_path
+
+
+def test_texts_of_a_held_out_corpus_are_not_drawn(root: Path) -> None:
+    manifest = mix(mixture("lessons", hold_out=["exam"]), root=root)
+    [source] = manifest.sources
+    assert (source.available, source.dropped_held_out, source.records) == (5, 3, 2)
+    assert list(manifest.held_out) == ["exam"]
+    rows = sql(root, "SELECT record_id, kept_id, reason, kind FROM dropped ORDER BY record_id").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        ("lessons/train/1", "exam/train/2", "held out", "exact"),
+        ("lessons/train/2", "exam/test/1", "held out", "near"),
+        ("lessons/train/3", "exam/validation/3", "held out", "exact"),
+    ]
+    assert composition(manifest).column("held out").to_pylist() == [3, 3]
+
+
+def test_a_mixture_is_drawn_anew_when_what_it_holds_out_changes(root: Path) -> None:
+    before = mix(mixture("lessons", hold_out=["exam"]), root=root)
+    put_corpus(root, "exam", [record("exam", 9, "Something else.")])
+    after = mix(mixture("lessons", hold_out=["exam"]), root=root)
+    assert (before.fingerprint == after.fingerprint, after.sources[0].dropped_held_out) == (False, 1)
+
+
+@pytest.mark.parametrize("more", [{"dataset": "orals"}, {"twins": ["exams"]}, {"twins": ["exam"]}])
+def test_a_twin_is_held_out_too(root: Path, more: dict[str, Any]) -> None:
+    put_corpus(root, "other", [record("other", 1, "A third text.")], **more)
+    put_corpus(root, "pupil", [record("pupil", 1, "a third TEXT."), record("pupil", 2, "My own.")])
+    assert mix(mixture("pupil", hold_out=["ex*"]), root=root).sources[0].dropped_held_out == 1
+    with pytest.raises(UserError, match="hold_out covers its own sources other"):
+        mix(mixture("lessons", "other", hold_out=["exam"]), root=root)
+
+
+def test_a_name_without_a_corpus_is_refused(root: Path) -> None:
+    with pytest.raises(UserError, match=r"hold_out: oral\* is not a corpus of .*; ingest it"):
+        mix(mixture("lessons", hold_out=["oral*"]), root=root)
+
+
+def test_what_is_held_out_falls_whatever_else_is_allowed(root: Path) -> None:
+    manifest = mix(mixture("lessons", hold_out=["exam"], leaks="allow", duplicates="keep"), root=root)
+    assert manifest.sources[0].records == 2
+
+
+texts = st.lists(st.sampled_from(WORDS[:6]), min_size=1, max_size=40).map(" ".join)
+
+
+@settings(deadline=None)
+@given(st.lists(texts, min_size=1, max_size=8), st.lists(texts, min_size=1, max_size=8))
+def test_the_join_finds_what_comparing_all_with_all_finds(held: list[str], asked: list[str]) -> None:
+    rows = [
+        {"record_id": str(i), "corpus": "c", "split": "test", "text": t, "pair": None} for i, t in enumerate(held)
+    ]
+    schema = pa.schema([(name, pa.string()) for name in rows[0]])
+    with duckdb.connect(":memory:") as connection:
+        connection.register("records", pa.Table.from_pylist(rows, schema=schema))
+        index = Texts(connection)
+    for text in asked:
+        best = max(jaccard(shingles(text, None), shingles(other, None)) for other in held)
+        found = index.find(text, None)
+        assert (found is not None) == (best >= NEAR)
+        if found:
+            other = held[int(found.record_id)]
+            assert jaccard(shingles(text, None), shingles(other, None)) == best
