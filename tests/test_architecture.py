@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -201,3 +202,10 @@ def _python(code: str, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_folder_has_few_files() -> None:
+    """At most 15 modules side by side, so that a reader finds the one to change by its name."""
+    files = [*FILES, *(REPO / "tests").rglob("*.py")]
+    counted = Counter(relative(path.parent) for path in files if path.name != "__init__.py")
+    assert {folder: n for folder, n in counted.items() if n > 15} == {}
