@@ -61,9 +61,9 @@ CASES = {
     "expires": Case("expiring", TOKEN, LIST, OTHER),
     "expires, submit": Case("expiring", TOKEN, SUBMIT, OTHER),
     "expires in the log": Case("Ray", TOKEN, ("jobs", "films"), OTHER),
-    **{f"{name} answers": Case(name, TOKEN, LIST, "what answers is no Ray cluster") for name in OTHERS},
+    **{f"{name} answers": Case(name, TOKEN, LIST, "the server there is not a Ray cluster") for name in OTHERS},
     "an error answers": Case("broken", TOKEN, LIST, "no Ray cluster answers"),
-    "other jobs": Case("other version", TOKEN, LIST, "what answers is no Ray cluster"),
+    "other jobs": Case("other version", TOKEN, LIST, "the server there is not a Ray cluster"),
     **{f"follow {path!r}": Case("Ray", TOKEN, ("jobs", path), "no job") for path in PATHS},
     **{f"stop {path!r}": Case("Ray", TOKEN, ("jobs", path, "--stop"), "no job") for path in PATHS},
 }

@@ -197,6 +197,7 @@ ROWS = st.fixed_dictionaries(
     spec=SPECS[6],
     content={"text": "a", "standoff": {"events": [{"id": "a", "label": "b", "trigger": [], "arguments": []}]}},
 )
+@example(spec=SPECS[6], content={"text": "a b", "standoff": {"spans": "\ud800"}})
 def test_no_row_breaks_the_mapping(spec: DatasetSpec, content: dict[str, Any]) -> None:
     row = mapper(spec, "train")(Slice("", "x", 0, 1, 1, "utf-8", "0"), RawRow(1, "x:1", content))
     if isinstance(row, Record):

@@ -86,7 +86,7 @@ def standoff(path: str, task: Task, given: Mapping) -> Gather:
 def _typed(path: str, raw: Any) -> _Standoff:
     try:
         return convert(raw, _Standoff)
-    except ValidationError as error:
+    except (ValidationError, UnicodeEncodeError) as error:  # a text has half of a surrogate pair
         raise RefusedError("wrong type", f"{path!r} is no standoff: {error}") from None
 
 
