@@ -374,7 +374,7 @@ def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
         ({"url": "https://host/a", "into": "/a"}, "inside the dataset's folder"),
         ({"url": "https://host/.."}, "inside the dataset's folder"),
         ({"url": "https://host/"}, "give one with `into`"),
-        ({"url": "https://host/a.txt", "unpack": True}, "named like no archive"),
+        ({"url": "https://host/a.txt", "unpack": True}, "does not have an archive's file extension"),
         ({"url": "https://host/a.txt", "config": "c"}, "for hf: alone"),
         ({"url": "https://host/a.txt", "blake3": "0"}, "blake3"),
         ({"url": "https://host/a.txt", "checksum": "0"}, "checksum"),
