@@ -6,8 +6,8 @@ The section of a format has its module's docstring, its example, the rows of the
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +37,7 @@ in its entry of `files`. A reader turns the files into rows; `map` then says whi
 
 def page() -> str:
     """Return the page as Markdown."""
-    modules = [sys.modules[module_name(name)] for name in formats() if reader(name)]
+    modules = [import_module(module_name(name)) for name in formats()]
     names = [module.__name__.rpartition(".")[2] for module in modules]
     rows = [f"| [{name}](#{name}) | {_title(module)} |" for name, module in zip(names, modules, strict=True)]
     parts = [_HEAD + "\n".join(rows)]

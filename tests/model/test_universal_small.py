@@ -64,3 +64,10 @@ def test_its_commercial_mixture_is_the_part_that_licences_permit() -> None:
     ]
     assert part.hold_out == whole.hold_out
     assert [source.corpus for source in part.sources] == [source.corpus for source in permitted]
+
+
+def test_its_first_part_holds_out_the_same_corpora() -> None:
+    specs = specs_folder(None)
+    whole, first = mixture("universal-small", specs), mixture("universal-small-pairs", specs)
+    assert first.hold_out == whole.hold_out
+    assert {source.corpus for source in first.sources} <= {source.corpus for source in whole.sources}

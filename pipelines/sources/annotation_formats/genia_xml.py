@@ -5,7 +5,7 @@
     <clue>...of IL-10 <clueType>production</clueType>.</clue></event>
 
 A row is {"text", "standoff"}: the sentences, a line each, and standoff as in
-`pipelines/sources/annotation_formats/brat.py`. Its
+`pipelines/sources/annotation_formats/brat.py`, in which
 
 - spans, each with the name of its `element`, are terms by their `sem` ("" where it has none); `cons`, coordinated
   terms that share words, and their parts, `frag`; triggers, the `clueType` of an event in a copy of the sentence
