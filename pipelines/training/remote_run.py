@@ -26,13 +26,13 @@ from pipelines.training.remote_logs import LogPieces, RemoteLog
 from ubert.inference import thresholds
 from ubert.schema.dynamics import FOLDER, first_step
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST
+from ubert.schema.manifest import MANIFEST, RECIPE
 from ubert.training.checkpoints import checkpoint
 from ubert.training.checkpoints.checkpoint import STATE
 from ubert.training.run_directory import REQUESTS
 
 EVALUATION = "evaluation.json"
-SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
+SMALL = (RECIPE, EVALUATION, MANIFEST)
 POLL, UPLOAD = 2.0, 10.0  # seconds between polls for requests to stop, and between uploads of log pieces
 
 logger = logging.getLogger(__name__)

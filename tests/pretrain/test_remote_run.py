@@ -13,7 +13,8 @@ from pipelines.store.storage import ObjectPath, upload
 from pipelines.store.warehouse import sql
 from pipelines.training import lease
 from pipelines.training.driven_run import StoredRun
-from pipelines.training.remote_run import Mirror, RemoteLog, pull
+from pipelines.training.remote_logs import RemoteLog
+from pipelines.training.remote_run import Mirror, pull
 from ubert.schema.errors import UserError
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
