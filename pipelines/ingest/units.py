@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_group_task, look
+from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_group, hash_group_task
 from pipelines.ingest.hashes import Advance, Hashes
 from pipelines.ingest.source_files import grouped, source_files
 from pipelines.progress import meter
@@ -44,7 +44,6 @@ class Unit:
 
     @property
     def slices(self) -> tuple[Slice, ...]:
-        """Return the slices to read."""
         return msgspec.msgpack.decode(zlib.decompress(self.packed.slices), type=tuple[Slice, ...])
 
     @property
@@ -54,7 +53,6 @@ class Unit:
 
     @property
     def reject_part(self) -> str:
-        """Return the name of the file of rejects, if there are any."""
         return f"rejects-{self.name}.parquet"
 
     @property
@@ -73,7 +71,6 @@ class Group:
 
     @property
     def files(self) -> Listed:
-        """Return the source files."""
         return msgspec.msgpack.decode(zlib.decompress(self.listed), type=Listed)
 
 
@@ -89,7 +86,6 @@ class Plan:
 
     @property
     def units(self) -> list[Unit]:
-        """Return all units, in the order of the files."""
         return [unit for group in self.groups for unit in group.units]
 
 
@@ -109,7 +105,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     count = sum(map(len, paths))
     with meter(f"hashing {spec.name}", count, "MB") as advance:
         if run is None or hashes.known or count < MANY:
-            looked = [look(*job, hashes, advance) for job in jobs]
+            looked = [hash_group(*job, hashes, advance) for job in jobs]
         else:
             looked = _looked_by_tasks(jobs, hashes, run, advance)
     hashes.keep()

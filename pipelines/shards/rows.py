@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ubert.encoder.ragged import Ids
-from ubert.inference.windows import about, around, blocks, pair_room, target_room
+from ubert.inference.windows import around, blocks, pair_room, source_window, target_room
 from ubert.inference.windows import windows as cover
 from ubert.loader.shards import PROMPT_WORDS, SHARD_SCHEMA
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
@@ -205,7 +205,7 @@ class Rows:
         elif not tokens or not len(target) or room < min(LEAST_TEXT, tokens):
             found = []
         else:
-            start, stop, *_ = about(text.ids, pair.ids, room)
+            start, stop, *_ = source_window(text.ids, pair.ids, room)
             found = [Window(start, stop, targets.gold_anchors, targets.gold_cells)]
         return View(query, targets, pair, kept_pair, target, found)
 

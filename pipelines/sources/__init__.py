@@ -73,7 +73,6 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def place(self) -> Path:
-        """Return the path of the file."""
         return Path(self.folder, self.path)
 
     def read_bytes(self) -> bytes:

@@ -56,7 +56,6 @@ class Arranged:
         return (self.folder / path).stat().st_size <= sample.MOST
 
     def add(self, entry: Entry, encoding: str, options: dict[str, Any], split: Split | None = None) -> None:
-        """Add an entry."""
         stated = {"split": split or entry.split, "path": entry.path}
         if encoding != "utf-8":
             stated["encoding"] = encoding

@@ -70,7 +70,6 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
 
 
 def whole_texts(fields: Fields) -> Iterator[Guess]:
-    """Guess all tasks of whole texts."""
     texts, labels = texts_of(fields), labels_of(fields)
     yield from _questions(fields, texts)
     yield from choices(fields, texts)

@@ -43,8 +43,7 @@ class Options(FormatOptions):
 
 
 EXAMPLE = Example(
-    {"sentences.conll": "Ada B-person\nBerg I-person\nwaits O\n\nOslo B-place\n"},
-    {"columns": ["tokens", "tags"]},
+    {"sentences.conll": "Ada B-person\nBerg I-person\nwaits O\n\nOslo B-place\n"}, {"columns": ["tokens", "tags"]}
 )
 
 
