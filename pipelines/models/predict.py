@@ -208,8 +208,8 @@ def overlap_policies(given: Sequence[str]) -> Overlaps:
     """
     found: dict[str, Overlap] = {}
     for one in given:
-        name, _, said = (part.strip() for part in one.rpartition("="))
-        policy = next((policy for policy in get_args(Overlap) if policy == said), None)
+        name, _, wanted = (part.strip() for part in one.rpartition("="))
+        policy = next((policy for policy in get_args(Overlap) if policy == wanted), None)
         if policy is None or name in found or (not name and len(given) > 1):
             raise UserError(
                 f"overlap {one!r}: expected one of {', '.join(get_args(Overlap))} for all categories, or such as "

@@ -135,11 +135,11 @@ class Rows:
             places: indices of the records in their part.
         """
         texts = self.tokenizer.encode([record.text for record in records])
-        asked = [passes(record, text) for record, text in zip(records, texts, strict=True)]
-        pairs = iter(self.tokenizer.encode([query.pair or "" for of_record in asked for query, _ in of_record]))
+        queries = [passes(record, text) for record, text in zip(records, texts, strict=True)]
+        pairs = iter(self.tokenizer.encode([query.pair or "" for of_record in queries for query, _ in of_record]))
         written = self.tokenizer.encode([record.target or "" for record in records])
         rows = []
-        for record, place, text, target, of_record in zip(records, places, texts, written, asked, strict=True):
+        for record, place, text, target, of_record in zip(records, places, texts, written, queries, strict=True):
             views = [self._view(query, targets, text, next(pairs), target.ids) for query, targets in of_record]
             kept = self._kept(record, place, text, views)
             for view in views:
