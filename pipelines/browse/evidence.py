@@ -150,9 +150,9 @@ def _pair(row: dict[str, Any], records: dict[str, Record], facts: Sequence[str])
     ngram = (row.get("ngram") or "").replace("| ", "")  # the separator between text and pair
     one, other = records.get(row["record_id"]), records.get(row["other_record_id"])
     shared = _shared(_window(one, ngram), _window(other, ngram), len(ngram.split()) or 1)
-    said = [(name.replace("_", " "), _said(row[name])) for name in facts]
+    values = [(name.replace("_", " "), _format(row[name])) for name in facts]
     sides = _side(row, "", one, shared[0]), _side(row, "other_", other, shared[1])
-    return Pair(sides, row["kind"], said, len(shared[0]))
+    return Pair(sides, row["kind"], values, len(shared[0]))
 
 
 def _side(row: dict[str, Any], of: str, record: Record | None, shared: list[Characters]) -> Side:
@@ -166,7 +166,7 @@ def _side(row: dict[str, Any], of: str, record: Record | None, shared: list[Char
     )
 
 
-def _said(value: object) -> str:
+def _format(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else shortened(str(value), 300)
 
 

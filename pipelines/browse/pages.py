@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from pipelines import report
-from pipelines.report.visible import shortened, visible
+from pipelines.report.visible import count, shortened, visible
 
 STYLE = Path(report.__file__).parent / "templates" / "record.css"
 HEADERS = {
@@ -30,10 +30,6 @@ def link(path: str, parameters: Mapping[str, object] | None = None, **more: obje
     return quote(f"/browse{path}") + (f"?{urlencode(given)}" if given else "")
 
 
-def _count(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
-
-
 _ENVIRONMENT = Environment(
     loader=ChoiceLoader([PackageLoader("pipelines.browse"), PackageLoader("pipelines.report")]),
     autoescape=True,
@@ -41,7 +37,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(visible=visible, shortened=shortened, count=_count)
+_ENVIRONMENT.filters.update(visible=visible, shortened=shortened, count=count)
 _ENVIRONMENT.globals.update(link=link)
 
 

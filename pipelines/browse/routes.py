@@ -11,10 +11,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, Response
 
 from pipelines.browse import evidence, training
-from pipelines.browse.asking import Asking
 from pipelines.browse.pages import HEADERS, STYLE, error, html
 from pipelines.browse.records import SECONDS, Filter, by_id, rows_sql, take
 from pipelines.browse.rejects import rejects
+from pipelines.browse.statements import Statements
 from pipelines.report.facts import ALL
 from pipelines.report.records import shown
 from pipelines.serving.app import Browser
@@ -61,7 +61,7 @@ def _began(request: Request) -> None:
 
 
 def _routes(root: Place) -> APIRouter:
-    ask = Asking(root)
+    ask = Statements(root)
     routes = APIRouter(prefix="/browse", include_in_schema=False, dependencies=[Depends(_began)])
     _add_corpora(routes, root)
     _add_records(routes, root, ask)
@@ -109,7 +109,7 @@ def _add_corpora(routes: APIRouter, root: Place) -> None:
         return html(request, "rejects", corpus=name, found=found, wanted=wanted, number=number)
 
 
-def _add_records(routes: APIRouter, root: Place, ask: Asking) -> None:
+def _add_records(routes: APIRouter, root: Place, ask: Statements) -> None:
     store = Store(root)
 
     @routes.get("/corpora/{name}")
@@ -212,17 +212,11 @@ def _add_runs(routes: APIRouter, root: Place) -> None:
         recipe = (shown[0].folder / RECIPE).read_text(encoding="utf-8", errors="replace")
         names = [one.name for one in training.runs(root) if one.name != name]
         return html(
-            request,
-            "run",
-            run=shown[0],
-            other=other,
-            names=names,
-            recipe=recipe,
-            plots=training.plots(shown),
+            request, "run", run=shown[0], other=other, names=names, recipe=recipe, plots=training.plots(shown)
         )
 
 
-def _add_sql(routes: APIRouter, ask: Asking) -> None:
+def _add_sql(routes: APIRouter, ask: Statements) -> None:
     @routes.get("/sql")
     async def statement(request: Request, q: str = "") -> Response:
         problem, columns, rows, total = "", list[str](), list[tuple[object, ...]](), 0

@@ -18,7 +18,7 @@ from pipelines.cli import (  # noqa: F401  (their commands)
     tuning,
     use,
 )
-from pipelines.cli.shared import app, plainly
+from pipelines.cli.shared import app, with_plain_errors
 
 
 @app.callback(epilog="`ubert COMMAND --help` shows the options of a command and an example.")
@@ -27,5 +27,4 @@ def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an e
 
 
 def main() -> None:
-    """The `ubert` command."""
-    plainly(app)
+    with_plain_errors(app)

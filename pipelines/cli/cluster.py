@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
-OURS = {"submit", "jobs"}  # which are for people, not for jobs
+NOT_JOBS = {"submit", "jobs"}  # which are for people, not for jobs
 DASHBOARD = "http://127.0.0.1:8265"
 Dashboard = Annotated[
     str,
@@ -48,16 +48,18 @@ def submit(
     from pipelines import jobs
     from pipelines.specs import specs_folder
 
-    known = sorted({one.name or one.callback.__name__ for one in app.registered_commands if one.callback} - OURS)
+    known = sorted(
+        {one.name or one.callback.__name__ for one in app.registered_commands if one.callback} - NOT_JOBS
+    )
     if command[0] not in known:
         raise typer.BadParameter(f"{command[0]!r} is no command for a job; there are {', '.join(known)}")
     client = jobs.connect(address)
     job = jobs.submit(client, command, root=root, data=data, specs=specs_folder(specs))
     note(f"job {job} at {address}, store {root.absolute()}")
     if detach:
-        note(_how_to_go_on(job, address))
+        note(_how_to_follow(job, address))
     else:
-        _followed(client, job, address)
+        _follow(client, job, address)
 
 
 @app.command("jobs")
@@ -86,21 +88,21 @@ def list_jobs(
         say(f"job {job}: {'asked to stop' if running else 'had ended already'}")
     else:
         note(f"job {job}: {jobs.status(client, job)}")
-        _followed(client, job, address)
+        _follow(client, job, address)
 
 
-def _followed(client: JobSubmissionClient, job: str, address: str) -> None:
+def _follow(client: JobSubmissionClient, job: str, address: str) -> None:
     """Show a job's log, and exit with its code."""
     from pipelines import jobs
 
     try:
         code = jobs.follow(client, job)
     except KeyboardInterrupt:
-        note(_how_to_go_on(job, address))
+        note(_how_to_follow(job, address))
         raise typer.Exit(130) from None
     raise typer.Exit(code)
 
 
-def _how_to_go_on(job: str, address: str) -> str:
+def _how_to_follow(job: str, address: str) -> str:
     command = f"ubert jobs {job}" + (f" --address {address}" if address != DASHBOARD else "")
     return f"the job goes on; watch it with `{command}`, stop it with `{command} --stop`"

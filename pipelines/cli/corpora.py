@@ -104,31 +104,23 @@ def ingest(
                 f"skipped {len(without)} of {len(names) + len(without)} datasets whose raw sources are not here: "
                 f"{', '.join(without)}; `ubert fetch NAME` downloads those whose specs say where from"
             )
-    job(
-        names,
-        specs=folder,
-        data=data,
-        root=root,
-        address=address,
-        strict=strict,
-        report=_ingested,
-    )
+    job(names, specs=folder, data=data, root=root, address=address, strict=strict, report=_report_ingest)
 
 
-def _warned(manifest: CorpusManifest) -> None:
+def _report_warnings(manifest: CorpusManifest) -> None:
     for of in manifest.splits:
         for warning, count in of.warnings.items():
             note(f"warning: {manifest.name}: {of.split}: {warning}: {count:,}", "yellow")
 
 
-def _ingested(manifest: CorpusManifest, work: Work) -> None:
+def _report_ingest(manifest: CorpusManifest, work: Work) -> None:
     splits = manifest.splits
     kept, rejected, files = (sum(getattr(of, count) for of in splits) for count in ("kept", "rejected", "files"))
     say(
         f"{manifest.name}: {kept:,} records kept, {rejected:,} rejected ({manifest.fingerprint}); "
         f"{files - work.files:,} of {files:,} files unchanged, {work.files:,} read ({work.rows:,} rows)"
     )
-    _warned(manifest)
+    _report_warnings(manifest)
 
 
 @app.command()
@@ -261,7 +253,7 @@ def duplicates(
     """
     from pipelines.audit.duplicates import duplicates as job
 
-    _found(job(names or [], root=root, near=near, address=address))
+    _report_audit(job(names or [], root=root, near=near, address=address))
 
 
 @app.command()
@@ -282,9 +274,9 @@ def contamination(
     """
     from pipelines.audit.contamination import contamination as job
 
-    _found(job(names or [], root=root, against=against or [], n=n, address=address))
+    _report_audit(job(names or [], root=root, against=against or [], n=n, address=address))
 
 
-def _found(manifest: AuditManifest) -> None:
+def _report_audit(manifest: AuditManifest) -> None:
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in manifest.counts.items())
     say(f"{manifest.name}: {counts} ({manifest.fingerprint})")

@@ -64,7 +64,7 @@ def draft(
         raise typer.BadParameter(f"{out}: is there already; choose another file, or delete it")
     out.parent.mkdir(parents=True, exist_ok=True)
     write(out, text)
-    _ranked(made)
+    _print_candidates(made)
     where = "" if made.fetch else f" --data {made.gathered.folder.parent}"
     folder = f" --specs {out.parent.parent}" if out.parent.name == "datasets" and specs is None else ""
     say(f"wrote {out}: read its comments, then run `ubert ingest {out.stem}{where}{folder}`")
@@ -87,7 +87,7 @@ def _drafted(
     return job([Path(file) for file in files], name, data)
 
 
-def _ranked(made: Draft) -> None:
+def _print_candidates(made: Draft) -> None:
     """Print the candidates, each with its reasons and its first record."""
     from pipelines.drafting.write import summary
 
@@ -103,7 +103,7 @@ def _check(name: str, data: Path | None, root: Root, specs: Path | None, *, as_j
 
     from pipelines.drafting.check import differences
 
-    spec, folder = _found(name, data, root, specs)
+    spec, folder = _spec_and_folder(name, data, root, specs)
     found, rows = differences(spec, folder)
     if not found:
         say(f"{name}: spec and data have the same categories ({rows:,} rows)", as_json=as_json)
@@ -116,8 +116,7 @@ def _check(name: str, data: Path | None, root: Root, specs: Path | None, *, as_j
         show(pa.Table.from_pylist(differing), as_json=as_json, wide=wide)
 
 
-def _found(name: str, data: Path | None, root: Root, specs: Path | None) -> tuple[DatasetSpec, Path]:
-    """A spec, and where its raw files are."""
+def _spec_and_folder(name: str, data: Path | None, root: Root, specs: Path | None) -> tuple[DatasetSpec, Path]:
     from pipelines.ingest.source_files import source_folder
     from pipelines.mirror import mirror_folder
     from pipelines.specs import dataset_spec, specs_folder
@@ -152,7 +151,7 @@ def try_(
     from pipelines.report.visible import shortened
     from ubert.schema.record import Reject
 
-    spec, folder = _found(name, data, root, specs)
+    spec, folder = _spec_and_folder(name, data, root, specs)
     found = preview(spec, folder, n)
     for raw, row in () if as_json else found.first:
         say(shortened(raw, 1000), style="dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -44,15 +45,5 @@ def generate(
     inputs, chunk = given_texts(text, pair, source)
     search = Search(beams, longest, length_penalty, no_repeat)
     found = find_checkpoint(checkpoint, root)
-    print_rows(
-        job(
-            found,
-            inputs,
-            instruction=instruction,
-            search=search,
-            best=best,
-            precision=precision,
-            verify=verify,
-            chunk=chunk,
-        )
-    )
+    how = partial(job, precision=precision, verify=verify, chunk=chunk)
+    print_rows(how(found, inputs, instruction=instruction, search=search, best=best))

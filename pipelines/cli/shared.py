@@ -39,7 +39,7 @@ def note(line: str, style: str | None = None) -> None:
     errors.print(visible(line), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def plainly(command: Callable[[], Any]) -> None:
+def with_plain_errors(command: Callable[[], Any]) -> None:
     """Run a command; a `UserError` is one plain sentence and exit code 1."""
     try:
         _check_arguments()
@@ -138,8 +138,7 @@ OverlapOption = Annotated[
     typer.Option(help='Resolve overlaps: highest, longest or nested; repeatable, also as "CATEGORY=longest".'),
 ]
 Texts = Annotated[
-    Path | None,
-    typer.Option("--input", help='Read JSON lines, CSV or Parquet with "text", perhaps "pair".'),
+    Path | None, typer.Option("--input", help='Read JSON lines, CSV or Parquet with "text", perhaps "pair".')
 ]
 Output = Literal["table", "csv", "json"]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pipelines.tuning.tune import Tuned
 
 Targets = Annotated[
-    str | None,
-    typer.Option("--for", help="Measure the validation loss of these corpora; default: all."),
+    str | None, typer.Option("--for", help="Measure the validation loss of these corpora; default: all.")
 ]
 MixtureName = Annotated[str, typer.Argument(help="Name a mixture that has a spec.")]
 RecipeName = Annotated[str | None, typer.Option(help="Train by this recipe; default: of the mixture's name.")]
@@ -70,8 +69,7 @@ def tune(
     recipe: RecipeName = None,
     limit: Limit = 200,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write mixture and page here; default: MIXTURE-tuned.yaml."),
+        Path | None, typer.Option(help="Write mixture and page here; default: MIXTURE-tuned.yaml.")
     ] = None,
     root: Root = STORE,
     specs: Specs = None,
@@ -107,9 +105,11 @@ def _setup(
     from pipelines.tuning.setup import proxy_recipe, setup
 
     folder = specs_folder(specs)
-    asked = [name.strip() for name in targets.split(",")] if targets else None
+    corpora = [name.strip() for name in targets.split(",")] if targets else None
     chosen = load_mixture(mixture, folder)
-    return setup(chosen, proxy_recipe(recipe, mixture, folder), steps=steps, targets=asked, limit=limit, root=root)
+    return setup(
+        chosen, proxy_recipe(recipe, mixture, folder), steps=steps, targets=corpora, limit=limit, root=root
+    )
 
 
 def _show_affinity(found: Affinity, *, as_json: bool, wide: bool) -> None:

@@ -49,8 +49,7 @@ def predict(
         ),
     ] = "ner",
     categories: Annotated[
-        str,
-        typer.Option(help="Predict these labels, types or scale values, separated by commas."),
+        str, typer.Option(help="Predict these labels, types or scale values, separated by commas.")
     ] = "",
     relation: Annotated[
         list[str] | None,

@@ -89,7 +89,6 @@ def counter(task: Task, given: Mapping, into: Labels) -> Callable[[dict[str, Any
 
 
 def counted(task: Task, given: Mapping, contents: Iterable[dict[str, Any]]) -> Labels:
-    """Count the labels of some rows."""
     found = Labels()
     add = counter(task, given, found)
     for content in contents:

@@ -43,7 +43,6 @@ class Candidate:
 
     @property
     def reasons(self) -> list[str]:
-        """Return the reasons for it."""
         share = f"{len(self.trial.kept):,} of {self.trial.rows.total():,} rows"
         return [self.arranged.reading.why, *self.trial.guess.reasons, f"{share} become records"]
 
@@ -68,7 +67,6 @@ class Draft:
 
     @property
     def first(self) -> Record:
-        """Return the first record of the best candidate."""
         return self.best.trial.kept[0]
 
 

@@ -25,14 +25,13 @@ _ASKED: dict[Task, str] = {
 
 
 def text_of(made: Draft) -> str:
-    """Return the whole file."""
     spec = made.best.trial.spec
     lines = [
         "# yaml-language-server: $schema=../schemas/dataset.json",
         *_preface(made),
         f"name: {scalar(spec.name)}",
         *([f"dataset: {scalar(spec.dataset)}"] if spec.dataset else []),
-        *_said(made),
+        *_heading(made),
         *_files(made),
         *_map(made),
         *_categories(made),
@@ -55,21 +54,23 @@ def _preface(made: Draft) -> Iterator[str]:
         yield from comments(f"Left out: {path}: {why}.")
 
 
-def _said(made: Draft) -> Iterator[str]:
-    spec, (language, told) = made.best.trial.spec, made.language
+def _heading(made: Draft) -> Iterator[str]:
+    spec, (language, reason) = made.best.trial.spec, made.language
     yield from line(
         f"description: {scalar(_ASKED[spec.task].capitalize() + '.')}",
         "could not tell: what it is, of whom, from when",
     )
     why = "; ".join(made.best.trial.guess.reasons)
     yield from line(f"task: {spec.task}", f"guess: {why}")
-    yield from line(f"language: {language}", f"guess: {told}")
+    yield from line(f"language: {language}", f"guess: {reason}")
     beside = sorted(
         p.name for p in made.gathered.folder.glob("*") if p.name.lower().startswith(("licen", "copying"))
     )
     where = f"; see {beside[0]}" if beside else ""
     yield from line("licence: not stated", f"could not tell: put it as its publisher words it{where}")
-    yield from line(f"instruction: {scalar(asked(spec))}", "guess: the task in words, in the data's language")
+    yield from line(
+        f"instruction: {scalar(instruction(spec))}", "guess: the task in words, in the data's language"
+    )
     for entry in [made.fetch] if made.fetch else []:
         yield "fetch:"
         yield from line(f"  - {scalar(entry)}", "`ubert fetch` prints the blake3 that pins it")
@@ -79,7 +80,7 @@ def _said(made: Draft) -> Iterator[str]:
         yield from (f"  {scalar(key)}: {scalar(item)}" for key, item in spec.options.items())
 
 
-def asked(spec: DatasetSpec) -> str:
+def instruction(spec: DatasetSpec) -> str:
     """Guess the instruction: the name of the label's field, if it is descriptive."""
     field = (spec.map.label or "").rpartition(".")[2].replace("_", " ").lower()
     usual = {"label", "labels", "class", "category", "gold label", "target", "answer", "y", ""}
@@ -96,11 +97,11 @@ def _files(made: Draft) -> Iterator[str]:
     yield "files:"
     for place, entry in enumerate(spec.files):
         paths = one.paths[place]
-        told = one.whys[place]
+        reason = one.whys[place]
         why = (
-            f"guess: by {told!r}"
-            if told and " " not in told
-            else told or "could not tell: no split is in its name"
+            f"guess: by {reason!r}"
+            if reason and " " not in reason
+            else reason or "could not tell: no split is in its name"
         )
         yield from line(f"  - split: {entry.split}", why)
         yield f"    path: {scalar(entry.path)}"

@@ -64,7 +64,7 @@ class HashedGroup(NamedTuple):
     units: list[Packed]
 
 
-def look(
+def hash_group(
     spec: DatasetSpec,
     folder: Path,
     number: int,
@@ -115,8 +115,8 @@ def look(
 
 def _unreadable(folder: str, path: str, entry: Files, problem: str) -> Slice:
     """Return a slice for a file that can't be read. It becomes one reject."""
-    said = problem.removeprefix(f"{folder}/")  # independent of the location of the mirror
-    return Slice(folder, path, 0, 0, 1, entry.encoding, blake3(said.encode()).hexdigest(), problem=said)
+    detail = problem.removeprefix(f"{folder}/")  # independent of the location of the mirror
+    return Slice(folder, path, 0, 0, 1, entry.encoding, blake3(detail.encode()).hexdigest(), problem=detail)
 
 
 def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
@@ -163,6 +163,6 @@ def _header(piece: Slice) -> str | None:
 
 @collector_paused()
 def hash_group_task(spec: DatasetSpec, folder: Path, number: int, paths: list[str], code: str) -> bytes:
-    """Run `look` as a Ray task. Return its result and the new hashes as bytes, which Ray passes on unchanged."""
+    """Run `hash_group` as a Ray task. Its result and the new hashes are bytes, which Ray passes on unchanged."""
     hashes = Hashes()
-    return msgspec.msgpack.encode((look(spec, folder, number, paths, code, hashes), hashes.told()))
+    return msgspec.msgpack.encode((hash_group(spec, folder, number, paths, code, hashes), hashes.drain()))

@@ -107,23 +107,23 @@ class Hashes:
         if state[3] < self.settled and state[4] < self.settled:
             self.found[key] = found  # safe even if the file changed meanwhile: its state differs then
             if self.place is not None and len(self.found) == PIECE:
-                self.take(self.told())
+                self.take(self.drain())
         return found
 
-    def told(self) -> bytes:
+    def drain(self) -> bytes:
         """Return and clear the new hashes, as bytes for `take`, possibly in another process."""
-        told = msgspec.json.encode(self.found)
+        packed = msgspec.json.encode(self.found)
         self.found.clear()
-        return told
+        return packed
 
-    def take(self, told: bytes) -> None:
-        """Add hashes that `told` returned.
+    def take(self, packed: bytes) -> None:
+        """Add hashes that `drain` returned.
 
         Raises:
             UserError: there is no space for temporary files.
         """
         try:
-            self.pieces.write(told + b"\n")
+            self.pieces.write(packed + b"\n")
             self.pieces.flush()
         except OSError as error:
             raise UserError(
@@ -139,7 +139,7 @@ class Hashes:
         """
         if self.place is None or not (self.found or self.pieces.tell()):
             return
-        self.take(self.told())
+        self.take(self.drain())
         self.pieces.seek(0)
         with self.pieces, atomic(self.place) as path, path.open("wb") as file:
             for line in chain([msgspec.json.encode(_code())], _encoded(self.known)):

@@ -13,7 +13,7 @@ from pipelines.ingest.hashes import Hashes
 from pipelines.ingest.open_categories import counted
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
-from pipelines.ingest.source_files import at_hand, source_folder
+from pipelines.ingest.source_files import has_sources, source_folder
 from pipelines.ingest.units import Plan, Run, Unit, plan
 from pipelines.mirror import mirror_folder
 from pipelines.progress import meter, transfer
@@ -124,7 +124,7 @@ def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str]
     mirror = mirror_folder(data, on_disk(root.absolute()))
     here: dict[bool, list[str]] = {True: [], False: []}
     for name in dataset_names(specs):
-        here[at_hand(dataset_spec(name, specs), mirror, specs)].append(name)
+        here[has_sources(dataset_spec(name, specs), mirror, specs)].append(name)
     if not here[True]:
         raise UserError(
             f"{mirror}: no sources of any of the {len(here[False])} datasets in {specs}; name the folder above "

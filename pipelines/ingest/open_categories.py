@@ -5,7 +5,6 @@ The labels are cached until the files or the spec change.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from pipelines.ingest.units import Plan
@@ -15,7 +14,7 @@ from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, reader
 from pipelines.specs import file_options
 from pipelines.store.storage import Place
-from pipelines.store.store import atomic
+from pipelines.store.store import read_json, write_json
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
 
@@ -31,12 +30,11 @@ def counted(plan: Plan, memory: Place) -> Plan:
     """
     place = memory / f"{plan.spec.name}-{plan.fingerprint}.categories.json"
     if place.exists():
-        found: dict[str, dict[str, int]] = json.loads(place.read_text(encoding="utf-8"))
+        found: dict[str, dict[str, int]] = read_json(place)
     else:
         census = merged([_census(plan)])
         found = {kind: dict(sorted(census.get(kind, {}).items())) for kind in plan.spec.categories.from_data}
-        with atomic(place) as path:
-            path.write_text(json.dumps(found), encoding="utf-8")
+        write_json(place, found)
     for kind, labels in found.items():
         _check(plan.spec, kind, list(labels))
     categories = plan.spec.categories.filled({kind: list(labels) for kind, labels in found.items()})

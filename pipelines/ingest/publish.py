@@ -234,12 +234,12 @@ def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | N
     wanted = None if paths is None else pc.field("path").isin(paths.combine_chunks())
     table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table(filter=wanted)
     counted = Counter(table["reason"].to_pylist())
-    said = []
+    described = []
     for reason, number in counted.most_common(most):
         [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
-        said.append(f"{number:,} {reason!r}, first {first['path']}:{first['line']}: {first['detail']}")
+        described.append(f"{number:,} {reason!r}, first {first['path']}:{first['line']}: {first['detail']}")
     others = len(table) - sum(number for _, number in counted.most_common(most))
-    return "; ".join(said) + (f"; {others:,} for other reasons" if others else "")
+    return "; ".join(described) + (f"; {others:,} for other reasons" if others else "")
 
 
 def _lacking(directory: Place, units: Sequence[Unit]) -> str:

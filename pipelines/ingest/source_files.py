@@ -37,7 +37,7 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
     )
 
 
-def at_hand(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
+def has_sources(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
     """Return whether `source_folder` would find a folder without fetching."""
     return any(place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_group_task, look
+from pipelines.ingest.change_detection import HashedGroup, Listed, Packed, hash_group, hash_group_task
 from pipelines.ingest.hashes import Advance, Hashes
 from pipelines.ingest.source_files import grouped, source_files
 from pipelines.progress import meter
@@ -44,7 +44,6 @@ class Unit:
 
     @property
     def slices(self) -> tuple[Slice, ...]:
-        """Return the slices to read."""
         return msgspec.msgpack.decode(zlib.decompress(self.packed.slices), type=tuple[Slice, ...])
 
     @property
@@ -54,7 +53,6 @@ class Unit:
 
     @property
     def reject_part(self) -> str:
-        """Return the name of the file of rejects, if there are any."""
         return f"rejects-{self.name}.parquet"
 
     @property
@@ -73,7 +71,6 @@ class Group:
 
     @property
     def files(self) -> Listed:
-        """Return the source files."""
         return msgspec.msgpack.decode(zlib.decompress(self.listed), type=Listed)
 
 
@@ -89,7 +86,6 @@ class Plan:
 
     @property
     def units(self) -> list[Unit]:
-        """Return all units, in the order of the files."""
         return [unit for group in self.groups for unit in group.units]
 
 
@@ -109,12 +105,12 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     count = sum(map(len, paths))
     with meter(f"hashing {spec.name}", count, "MB") as advance:
         if run is None or hashes.known or count < MANY:
-            looked = [look(*job, hashes, advance) for job in jobs]
+            hashed = [hash_group(*job, hashes, advance) for job in jobs]
         else:
-            looked = _looked_by_tasks(jobs, hashes, run, advance)
+            hashed = _hash_by_tasks(jobs, hashes, run, advance)
     hashes.keep()
-    _check_pins(spec, folder, looked)
-    groups = tuple(_group(spec.files[found.entry], found) for found in looked)
+    _check_pins(spec, folder, hashed)
+    groups = tuple(_group(spec.files[found.entry], found) for found in hashed)
     upstream = spec.upstream.url if spec.upstream else None
     own_name = fingerprint(
         spec.name,
@@ -127,28 +123,28 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     return Plan(spec, own_name, groups)
 
 
-def _group(entry: Files, looked: HashedGroup) -> Group:
-    return Group(entry, looked.listed, tuple(Unit(entry, packed) for packed in looked.units))
+def _group(entry: Files, hashed: HashedGroup) -> Group:
+    return Group(entry, hashed.listed, tuple(Unit(entry, packed) for packed in hashed.units))
 
 
-def _looked_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[HashedGroup]:
+def _hash_by_tasks(jobs: list[tuple[Any, ...]], hashes: Hashes, run: Run, advance: Advance) -> list[HashedGroup]:
     found: dict[int, HashedGroup] = {}
     order = sorted(range(len(jobs)), key=lambda number: -len(jobs[number][3]))  # large first, to balance workers
     for place, outcome in run(hash_group_task, [jobs[number] for number in order]):
         if isinstance(outcome, UserError):
             raise outcome
-        looked, settled = msgspec.msgpack.decode(outcome, type=tuple[HashedGroup, bytes])
-        found[order[place]] = looked
+        hashed, settled = msgspec.msgpack.decode(outcome, type=tuple[HashedGroup, bytes])
+        found[order[place]] = hashed
         hashes.take(settled)
-        advance(looked.files, looked.size / 1e6)
+        advance(hashed.files, hashed.size / 1e6)
     return [found[number] for number in range(len(jobs))]
 
 
-def _check_pins(spec: DatasetSpec, folder: Path, looked: Sequence[HashedGroup]) -> None:
+def _check_pins(spec: DatasetSpec, folder: Path, hashed: Sequence[HashedGroup]) -> None:
     for number, entry in enumerate(spec.files):
         if not entry.pins:
             continue
-        found = [group.members for group in looked if group.entry == number]
+        found = [group.members for group in hashed if group.entry == number]
         members = {path: sha for of_group in found for path, sha in of_group.items()}
         if (got := joined_hash(members)) not in entry.pins:
             raise UserError(

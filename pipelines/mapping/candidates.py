@@ -26,10 +26,10 @@ def candidates_field(spec: DatasetSpec) -> Field[Candidates] | None:
         named = names(scope)
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             raise RefusedError("wrong type", f"{path!r} is {short(named)}, expected a list of names")
-        told = keys(scope) if keys else named
-        if not isinstance(told, list) or len(told) != len(named):
-            raise RefusedError("wrong type", f"{keyed!r} is {short(told)}, expected as many as {path!r}")
-        return [(as_label(key), name) for key, name in zip(told, named, strict=True)]
+        ids = keys(scope) if keys else named
+        if not isinstance(ids, list) or len(ids) != len(named):
+            raise RefusedError("wrong type", f"{keyed!r} is {short(ids)}, expected as many as {path!r}")
+        return [(as_label(key), name) for key, name in zip(ids, named, strict=True)]
 
     return candidates
 

@@ -53,7 +53,7 @@ def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> 
 
 
 def _of_field(path: str, how: Clean) -> Cleaned:
-    parse = {"json": _json, "python": _python, None: None}[how.parse]
+    parse = {"json": json.loads, "python": _python, None: None}[how.parse]
     patterns = [(re.compile(pattern), new) for pattern, new in how.regex.items()]
     nulls = set(how.nulls)
 
@@ -83,10 +83,6 @@ def _of_field(path: str, how: Clean) -> Cleaned:
         return each(found)
 
     return field
-
-
-def _json(text: str) -> Any:
-    return json.loads(text)
 
 
 def _python(text: str) -> Any:

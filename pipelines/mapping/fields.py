@@ -16,18 +16,11 @@ Field = Callable[[Scope], Value]
 
 
 def text_field(path: str) -> Field[str]:
-    """Return a function that gets a string field."""
     return _typed(path, str, "a string")
 
 
 def list_field(path: str) -> Field[list[Any]]:
-    """Return a function that gets a list field."""
     return _typed(path, list, "a list")
-
-
-def dict_field(path: str) -> Field[dict[str, Any]]:
-    """Return a function that gets an object field."""
-    return _typed(path, dict, "an object")
 
 
 def _typed(path: str, kind: type[Value], expected: str) -> Field[Value]:

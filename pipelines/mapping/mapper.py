@@ -273,16 +273,16 @@ def _answers(spec: DatasetSpec) -> Shape:
     unanswerable = value(spec.map.unanswerable) if spec.map.unanswerable else lambda scope: False
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
-        text, asked = body(scope), question(scope)
-        if not asked.strip():
-            raise RefusedError("empty question", f"question is {asked!r}")
+        text, query = body(scope), question(scope)
+        if not query.strip():
+            raise RefusedError("empty question", f"question is {query!r}")
         answers = [given(answer, text, "answer", i, None, None) for i, answer in enumerate(each(scope))]
         if bool(answers) == bool(unanswerable(scope)):
             if answers:
                 raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers")
             raise RefusedError("no answer", "no answer and not marked unanswerable")
         found, mismatches = locate(text, answers, spec.map.offsets)
-        record.text, record.categories = text.text, (Category(asked, "question"),)
+        record.text, record.categories = text.text, (Category(query, "question"),)
         once = dict.fromkeys(place for places in found for place in places)
         record.spans = [Span(start, end, 0) for start, end in once]
         return mismatches

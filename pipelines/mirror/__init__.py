@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from pipelines.mirror import resume
 from pipelines.mirror.changes import changed
-from pipelines.mirror.download import Download, Staged, at_hand, download, members
+from pipelines.mirror.download import Download, Staged, download, local_copy, members
 from pipelines.mirror.names import OWN
 from pipelines.mirror.record import RECORD, Fetched, read_record, stamp, whole, write_record
 from pipelines.sources import file_hash, joined_hash, matches
@@ -53,20 +53,20 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
     Raises:
         UserError: a source fails, has changed, or is refused; a file has changed; the folder cannot be written.
     """
-    with _needed(spec, folder):
+    with _explained(spec, folder):
         record = read_record(folder)
-        if record is None and all(_found(folder, entry.path) for entry in spec.files):
+        if record is None and all(_has_files(folder, entry.path) for entry in spec.files):
             return {}
-        missing = [fetch for fetch in spec.fetch if not _is_here(fetch, folder, record or {}, hashed)]
+        missing = [fetch for fetch in spec.fetch if not _is_fetched(fetch, folder, record or {}, hashed)]
         if missing:
-            with _only_writer(folder):
+            with _locked(folder):
                 record = read_record(folder) or {}
                 write_record(folder, record)  # the folder no longer counts as filled by hand
                 try:
                     for fetch in missing:
-                        if not _is_here(fetch, folder, record, hashed):
-                            show_it = partial(show, fetch.source)
-                            record[fetch.source] = _bring(fetch, folder, specs, record, show_it)
+                        if not _is_fetched(fetch, folder, record, hashed):
+                            report = partial(show, fetch.source)
+                            record[fetch.source] = _fetch_one(fetch, folder, specs, record, report)
                             write_record(folder, record)
                 except BaseException:
                     _remove_if_empty(folder)
@@ -83,7 +83,7 @@ def check_upstream(
     Raises:
         UserError: a source fails or has changed, or the folder cannot be written.
     """
-    with _needed(spec, folder), _only_writer(folder):
+    with _explained(spec, folder), _locked(folder):
         for fetch in spec.fetch:
             then = fetched[fetch.source]
             try:
@@ -95,7 +95,7 @@ def check_upstream(
 
 
 @contextmanager
-def _needed(spec: DatasetSpec, folder: Path) -> Iterator[None]:
+def _explained(spec: DatasetSpec, folder: Path) -> Iterator[None]:
     """Convert errors of the disk to a `UserError`."""
     try:
         yield
@@ -112,14 +112,14 @@ def _staging(fetch: Fetch, folder: Path) -> Path:
     return folder / STAGING / blake3(f"{fetch.source} {fetch.revision}".encode()).hexdigest(8)
 
 
-def _found(folder: Path, pattern: str) -> bool:
+def _has_files(folder: Path, pattern: str) -> bool:
     try:
         return bool(matches(folder, pattern))
     except UserError:
         return False
 
 
-def _is_here(fetch: Fetch, folder: Path, record: dict[str, Fetched], hashed: bool) -> bool:
+def _is_fetched(fetch: Fetch, folder: Path, record: dict[str, Fetched], hashed: bool) -> bool:
     then = record.get(fetch.source)
     return (
         then is not None
@@ -137,7 +137,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 @contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("wb") as lock:
         try:
@@ -149,12 +149,12 @@ def _only_writer(folder: Path) -> Iterator[None]:
         yield
 
 
-def _bring(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], show: resume.Show) -> Fetched:
+def _fetch_one(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], show: resume.Show) -> Fetched:
     """Download one entry, check it, unpack it and move it into place."""
     staging = _staging(fetch, folder)
     then = record.get(fetch.source)
     expected = fetch.blake3 or (then.blake3 if then and then.revision == fetch.revision else None)
-    here = at_hand(fetch, folder, expected)
+    here = local_copy(fetch, folder, expected)
     parts, origins, files = here or download(fetch, specs, staging, show)
     try:
         digest = joined_hash(parts)

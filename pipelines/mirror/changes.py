@@ -42,9 +42,9 @@ def _described(origins: dict[str, Origin]) -> str:
     if len(origins) != 1:
         return ""
     [origin] = origins.values()
-    said = [
+    facts = [
         "" if origin.size is None else f"{origin.size:,} bytes",
         origin.etag and f"ETag {origin.etag}",
         origin.last_modified and f"Last-Modified {origin.last_modified}",
     ]
-    return f" ({', '.join(filter(None, said))})" if any(said) else ""
+    return f" ({', '.join(filter(None, facts))})" if any(facts) else ""

@@ -92,7 +92,7 @@ def _below(fetch: Fetch, name: str) -> str | None:
     return path if inside and any(fnmatchcase(path, glob) for glob in fetch.only or ["*"]) else None
 
 
-def at_hand(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
+def local_copy(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
     """Return the file of `fetch` if it is in place already. It was put there by hand, or only its members are
     missing."""
     path = folder / fetch.name

@@ -37,12 +37,12 @@ def fetch(
         except UserError as error:
             problems.append(str(error))
         else:
-            yield from _told(spec, fetched, upstream)
+            yield from _report(spec, fetched, upstream)
     if problems:
         raise UserError("\n".join(problems))
 
 
-def _told(spec: DatasetSpec, fetched: dict[str, Fetched], upstream: bool) -> Iterator[str]:
+def _report(spec: DatasetSpec, fetched: dict[str, Fetched], upstream: bool) -> Iterator[str]:
     if not fetched:
         unknown = ", so that they were not held against their source" if upstream else ""
         why = (

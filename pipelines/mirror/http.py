@@ -36,9 +36,9 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
     unchanged = known and _condition(known)
     if have and unchanged:
         headers |= {"Range": f"bytes={have}-", "If-Range": unchanged}
-    asked = _asked(url)
+    requested = _requested(url)
     try:
-        response = requests.get(asked, headers=headers, stream=True, timeout=(resume.CONNECT, resume.READ))
+        response = requests.get(requested, headers=headers, stream=True, timeout=(resume.CONNECT, resume.READ))
     except (requests.exceptions.SSLError, requests.exceptions.TooManyRedirects) as error:
         raise UserError(f"{url}: {error}") from None
     except (requests.ConnectionError, requests.Timeout) as error:
@@ -55,7 +55,7 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
         if not have:
             raise BrokenError(_status(response))
         return open_at(url, 0, None)
-    if response.status_code != 200 or (asked.startswith("https:") and not response.url.startswith("https:")):
+    if response.status_code != 200 or (requested.startswith("https:") and not response.url.startswith("https:")):
         response.close()
         what = _status(response) if response.url == url else f"{_status(response)} at {response.url}"
         raise UserError(
@@ -64,7 +64,7 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
     return Opened(0, _origin(response), _chunks(response))
 
 
-def _asked(url: str) -> str:
+def _requested(url: str) -> str:
     """Return the URL to request, which is on the server of UBERT_FETCH_VIA if that is set."""
     via = os.environ.get(VIA)
     return f"{via.rstrip('/')}/{url.partition('://')[2]}" if via else url
@@ -79,13 +79,13 @@ def _condition(origin: Origin) -> str | None:
 
 
 def _origin(response: requests.Response) -> Origin:
-    said = response.headers
-    whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", said.get("Content-Range", ""))
-    length = whole[1] if whole else said.get("Content-Length", "") if response.status_code == 200 else ""
+    headers = response.headers
+    whole = re.fullmatch(r"bytes \d+-\d+/(\d+)", headers.get("Content-Range", ""))
+    length = whole[1] if whole else headers.get("Content-Length", "") if response.status_code == 200 else ""
     return Origin(
         size=int(length) if length.isdecimal() else None,
-        etag=said.get("ETag"),
-        last_modified=said.get("Last-Modified"),
+        etag=headers.get("ETag"),
+        last_modified=headers.get("Last-Modified"),
     )
 
 
@@ -111,11 +111,11 @@ def _chunks(response: requests.Response) -> Generator[bytes, None, None]:
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    said = response.headers.get("Retry-After", "")
-    if said.isdecimal():
-        return float(said)
+    header = response.headers.get("Retry-After", "")
+    if header.isdecimal():
+        return float(header)
     try:
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # not a date, or a date without a time zone
         return None
 

@@ -63,7 +63,7 @@ def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
     ground, mark, failures = 0, time.monotonic(), 0
     while True:
         try:
-            return _go_on(open_at, path, show)
+            return _attempt(open_at, path, show)
         except BrokenError as broken:
             if broken.mixed:
                 path.unlink()
@@ -73,25 +73,24 @@ def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
             failures += 1
             wait = max(_wait(failures), broken.wait or 0.0)
             if failures >= ATTEMPTS or time.monotonic() + wait - mark > SECONDS:
-                asked = f" (it asks to wait {broken.wait:.0f} s)" if broken.wait else ""
+                hint = f" (it asks to wait {broken.wait:.0f} s)" if broken.wait else ""
                 raise UserError(
-                    f"{url}: {broken}{asked}; gave up after {failures} attempts with {here:,} bytes here; the "
+                    f"{url}: {broken}{hint}; gave up after {failures} attempts with {here:,} bytes here; the "
                     "same command goes on from there; without a network, name a mirror that has the files with "
                     "--data (UBERT_DATA)"
                 ) from None
             time.sleep(wait)
 
 
-def _go_on(open_at: Open, path: Path, show: Show) -> Origin:
-    """Make one attempt."""
-    said = path.with_name(f"{path.name}.origin")
-    known = _read_origin(said) if path.exists() else None
+def _attempt(open_at: Open, path: Path, show: Show) -> Origin:
+    origin_file = path.with_name(f"{path.name}.origin")
+    known = _read_origin(origin_file) if path.exists() else None
     have = path.stat().st_size if known else 0
     if known and have == known.size:
         return known
     start, origin, chunks = open_at(have, known)
     with closing(chunks), path.open("r+b" if start else "wb") as file:
-        write_whole(said, origin.model_dump_json())
+        write_whole(origin_file, origin.model_dump_json())
         file.seek(start)
         file.truncate()
         for data in chunks:

@@ -57,8 +57,8 @@ def _open_at(store: S3FileSystem, path: str, have: int, known: Origin | None) ->
 def _origin(store: S3FileSystem, path: str) -> Origin:
     try:
         with store.open_input_file(path) as file:
-            said = {key: value.decode() for key, value in (file.metadata() or {}).items()}
-            return Origin(size=file.size(), etag=said.get("ETag"), last_modified=said.get("Last-Modified"))
+            metadata = {key: value.decode() for key, value in (file.metadata() or {}).items()}
+            return Origin(size=file.size(), etag=metadata.get("ETag"), last_modified=metadata.get("Last-Modified"))
     except OSError as error:
         raise _explained(path, error) from None
 

@@ -41,12 +41,7 @@ from ubert.schema.specs.mixture import Mixture
 
 
 def mix(
-    mixture: Mixture,
-    *,
-    root: Place,
-    into: Place | None = None,
-    encoder: str | None = None,
-    dry_run: bool = False,
+    mixture: Mixture, *, root: Place, into: Place | None = None, encoder: str | None = None, dry_run: bool = False
 ) -> MixtureManifest:
     """Draw a mixture. A mixture that is already drawn is not drawn again.
 

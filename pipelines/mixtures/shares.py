@@ -125,7 +125,7 @@ def _shares(
     for source in mixture.sources:
         groups[group(source)] = groups.get(group(source), 0) + numbers[source.name]
     rates = {
-        source.name: _weight(source, weights)
+        source.name: Fraction(weights.get(source.name, weights.get(source.corpus, source.weight)))
         * _rate(mixture, groups[group(source)])
         * Fraction(numbers[source.name], groups[group(source)])
         for source in mixture.sources
@@ -136,10 +136,6 @@ def _shares(
         inside = _shares(source.mixture, pools, group, {}) if source.mixture else {source.name: Fraction(1)}
         shares |= {name: share * rates[source.name] / whole for name, share in inside.items()}
     return shares
-
-
-def _weight(source: MixtureSource, weights: Mapping[str, float]) -> Fraction:
-    return Fraction(weights.get(source.name, weights.get(source.corpus, source.weight)))
 
 
 def _number(source: MixtureSource, pools: Pools) -> int:

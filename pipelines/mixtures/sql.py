@@ -168,7 +168,6 @@ def _among(edges: Edges, stratum: Stratum, place: int) -> str:
 
 
 def literal(value: str | int) -> str:
-    """Return a value as a SQL literal."""
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
@@ -192,7 +191,6 @@ _RAREST = """    WITH pool AS (
 
 
 def condition(mixture: Mixture, leaf: MixtureSource) -> str:
-    """Return the `where` of a source as SQL."""
     return "true" if leaf.where is None else one_condition(leaf.where, f"{source_name(mixture, leaf)}: where")
 
 

@@ -77,32 +77,32 @@ _CHOOSING = {"LIMIT_MODIFIER": "LIMIT", "LIMIT_PERCENT_MODIFIER": "LIMIT", "DIST
 MIXTURE = "a mixture must be the same every time; to draw some records of many, use `cap` or `size`"
 
 
-def one_condition(condition: str, said: str) -> str:
+def one_condition(condition: str, where: str) -> str:
     """Parse a condition on its own, so that nothing in it can end the clause that it becomes a part of.
 
     Raises:
-        UserError: it is not one SQL condition; the message begins with `said`.
+        UserError: it is not one SQL condition; the message begins with `where`.
     """
     try:
         return str(duckdb.SQLExpression(condition))
     except duckdb.Error as error:
         problem = " ".join(str(error).split())
-        raise UserError(f"{said}: expected one SQL condition: {problem}") from None
+        raise UserError(f"{where}: expected one SQL condition: {problem}") from None
 
 
-def check(connection: duckdb.DuckDBPyConnection, condition: str, said: str, why: str = MIXTURE) -> None:
+def check(connection: duckdb.DuckDBPyConnection, condition: str, where: str, why: str = MIXTURE) -> None:
     """Check that a condition is a function of the record.
 
     Raises:
-        UserError: names what the condition uses; the message begins with `said` and ends with `why`.
+        UserError: names what the condition uses; the message begins with `where` and ends with `why`.
     """
     [[tree]] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {condition}"]).fetchall()
     parsed = json.loads(tree)
     if parsed["error"]:
-        raise UserError(f"{said}: expected one SQL condition: {parsed['error_message']}")
+        raise UserError(f"{where}: expected one SQL condition: {parsed['error_message']}")
     for node, known in _nodes(parsed):
-        if found := _varying(node, known):
-            raise UserError(f"{said}: {found}, and {why}")
+        if found := _impurity(node, known):
+            raise UserError(f"{where}: {found}, and {why}")
 
 
 def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
@@ -119,7 +119,7 @@ def _nodes(tree: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
             open_ += [(inner, known) for inner in one]
 
 
-def _varying(node: dict[str, Any], known: frozenset[str]) -> str | None:
+def _impurity(node: dict[str, Any], known: frozenset[str]) -> str | None:
     """Describe why a node of parsed SQL isn't a function of the record; None if it is one."""
     kind = node.get("type")
     if node.get("class") == "WINDOW":

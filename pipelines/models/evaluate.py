@@ -109,16 +109,16 @@ def measure(
     total = available if limit is None else min(available, limit)
     task = objective(manifest.task)
     metrics = metric(manifest.task)
-    records, asked = tee(read_records(directory, manifest, split, limit))
+    records, inputs = tee(read_records(directory, manifest, split, limit))
     counts: Counts = Counter()
     began = time.perf_counter()
     if task.generates:
-        answered = predictor.generate_records(asked, search=search)
+        predicted = predictor.generate_records(inputs, search=search)
     elif task.blocks:
-        answered = predict_texts(predictor, asked)
+        predicted = predict_texts(predictor, inputs)
     else:
-        answered = predictor.predict_records(asked, threshold=threshold, overlap=overlap)
-    for record, prediction in progress(zip(records, answered, strict=True), total, f"{corpus}/{split}"):
+        predicted = predictor.predict_records(inputs, threshold=threshold, overlap=overlap)
+    for record, prediction in progress(zip(records, predicted, strict=True), total, f"{corpus}/{split}"):
         counts.update(metrics.count(record, prediction))
     return Evaluation(
         corpus=corpus,

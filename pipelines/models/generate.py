@@ -40,13 +40,10 @@ def generate(
     """
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)
-    while asked := list(islice(remaining, chunk)):
-        texts = [one.text for one in asked]
-        found = predictor.generate(texts, pairs=pairs_of(asked), instruction=instruction, search=search)
+    while batch := list(islice(remaining, chunk)):
+        texts = [one.text for one in batch]
+        found = predictor.generate(texts, pairs=pairs_of(batch), instruction=instruction, search=search)
         yield [
-            {
-                **one.row,
-                ANSWERS: [asdict(prediction) for prediction in predictions[:best]],
-            }
-            for one, predictions in zip(asked, found, strict=True)
+            {**one.row, ANSWERS: [asdict(prediction) for prediction in predictions[:best]]}
+            for one, predictions in zip(batch, found, strict=True)
         ]

@@ -26,10 +26,10 @@ def utf8_line(row: Row) -> str:
 
 
 @contextmanager
-def resumable(path: Path, made_of: Mapping[str, Any], *, every: int) -> Iterator[tuple[int, Write]]:
+def resumable(path: Path, inputs: Mapping[str, Any], *, every: int) -> Iterator[tuple[int, Write]]:
     """Open a file of JSON lines that gets its name when all lines are written.
 
-    Until then the lines are in `path` + ".part", beside a file that records `made_of`. If they exist, writing
+    Until then the lines are in `path` + ".part", beside a file that records `inputs`. If they exist, writing
     resumes after the last complete chunk.
 
     Args:
@@ -51,8 +51,8 @@ def resumable(path: Path, made_of: Mapping[str, Any], *, every: int) -> Iterator
         raise UserError(f"{path} exists already; remove it, or name another file")
     try:
         with part.open("a+b") as file:
-            _hold(file, part)
-            _check_note(note, part, json.dumps(made_of, sort_keys=True))
+            _lock(file, part)
+            _check_note(note, part, json.dumps(inputs, sort_keys=True))
             lines = _cut(file, every)
 
             def write(rows: Iterable[Row]) -> None:
@@ -68,17 +68,17 @@ def resumable(path: Path, made_of: Mapping[str, Any], *, every: int) -> Iterator
         raise UserError(f"{path}: cannot be written: {reason}; what is written stays in {part.name}") from None
 
 
-def _hold(file: IO[bytes], part: Path) -> None:
+def _lock(file: IO[bytes], part: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(f"{part} is being written by another command; wait for it, or name another file") from None
 
 
-def _check_note(note: Path, part: Path, made_of: str) -> None:
-    """Write `made_of`, or compare it with what an earlier run wrote."""
+def _check_note(note: Path, part: Path, inputs: str) -> None:
+    """Write `inputs`, or compare it with what an earlier run wrote."""
     if part.stat().st_size and note.exists():
-        there, wanted = json.loads(note.read_text(encoding="utf-8")), json.loads(made_of)
+        there, wanted = json.loads(note.read_text(encoding="utf-8")), json.loads(inputs)
         different = [name for name in {**there, **wanted} if there.get(name) != wanted.get(name)]
         if different:
             raise UserError(
@@ -88,7 +88,7 @@ def _check_note(note: Path, part: Path, made_of: str) -> None:
     elif part.stat().st_size:
         raise UserError(f"{part} is there, but nothing says what it is made of; remove it to start again")
     else:
-        note.write_text(made_of, encoding="utf-8")
+        note.write_text(inputs, encoding="utf-8")
 
 
 def _cut(file: IO[bytes], every: int) -> int:

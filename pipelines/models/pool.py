@@ -11,7 +11,7 @@ from typing import Any
 import ubert
 from pipelines.models.inputs import read_inputs, to_input
 from pipelines.models.json_lines import utf8_line
-from pipelines.models.predict import Ask, answered, chunks_of
+from pipelines.models.predict import Ask, chunks_of, with_predictions
 from pipelines.tasks import explained, session
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
@@ -83,4 +83,7 @@ class _Worker:
     def __call__(self, batch: Batch) -> Batch:
         [texts], done = batch["texts"], batch["done"]
         inputs = [to_input("", json.loads(line)) for line in texts.split("\n")[:-1]]
-        return {"rows": ["".join(map(utf8_line, answered(self.predictor, inputs, self.ask)))], "done": list(done)}
+        return {
+            "rows": ["".join(map(utf8_line, with_predictions(self.predictor, inputs, self.ask)))],
+            "done": list(done),
+        }

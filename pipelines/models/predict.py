@@ -64,8 +64,8 @@ def predict(
     """
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     remaining = iter(inputs)
-    while asked := list(islice(remaining, chunk)):
-        yield answered(predictor, asked, ask)
+    while batch := list(islice(remaining, chunk)):
+        yield with_predictions(predictor, batch, ask)
 
 
 def predict_file(
@@ -121,7 +121,9 @@ def predict_file(
             )
         else:
             predictor = ubert.load(checkpoint, precision=precision, verify=verify)
-            chunks = ((answered(predictor, texts, ask), done) for texts, done in chunks_of(inputs, written))
+            chunks = (
+                (with_predictions(predictor, texts, ask), done) for texts, done in chunks_of(inputs, written)
+            )
         before = 0
         for rows, done in chunks:
             write(rows)
@@ -137,21 +139,21 @@ def chunks_of(inputs: Inputs, skip: int) -> Iterator[Chunk]:
         yield Chunk(texts, inputs.done())
 
 
-def answered(predictor: Predictor, asked: Sequence[Input], ask: Ask) -> list[dict[str, Any]]:
+def with_predictions(predictor: Predictor, inputs: Sequence[Input], ask: Ask) -> list[dict[str, Any]]:
     """Return the rows of texts with their predictions."""
-    found = predictor.predict([one.text for one in asked], pairs=pairs_of(asked), **ask)
-    return [{**one.row, **result.to_dict()} for one, result in zip(asked, found, strict=True)]
+    found = predictor.predict([one.text for one in inputs], pairs=pairs_of(inputs), **ask)
+    return [{**one.row, **result.to_dict()} for one, result in zip(inputs, found, strict=True)]
 
 
-def pairs_of(asked: Sequence[Input]) -> list[str] | None:
+def pairs_of(inputs: Sequence[Input]) -> list[str] | None:
     """Return the second texts if all texts have one, or None if no text has.
 
     Raises:
         UserError: only some texts have one.
     """
-    pairs = [one.pair for one in asked if one.pair is not None]
-    if pairs and len(pairs) < len(asked):
-        raise UserError(f"{len(asked) - len(pairs)} of {len(asked)} texts lack a `pair` that the others have")
+    pairs = [one.pair for one in inputs if one.pair is not None]
+    if pairs and len(pairs) < len(inputs):
+        raise UserError(f"{len(inputs) - len(pairs)} of {len(inputs)} texts lack a `pair` that the others have")
     return pairs or None
 
 
@@ -206,8 +208,8 @@ def overlap_policies(given: Sequence[str]) -> Overlaps:
     """
     found: dict[str, Overlap] = {}
     for one in given:
-        name, _, said = (part.strip() for part in one.rpartition("="))
-        policy = next((policy for policy in get_args(Overlap) if policy == said), None)
+        name, _, wanted = (part.strip() for part in one.rpartition("="))
+        policy = next((policy for policy in get_args(Overlap) if policy == wanted), None)
         if policy is None or name in found or (not name and len(given) > 1):
             raise UserError(
                 f"overlap {one!r}: expected one of {', '.join(get_args(Overlap))} for all categories, or such as "

@@ -67,9 +67,9 @@ def fit(
     for folder, manifest in sources:
         available = records_of(manifest, split)
         total = available if limit is None else min(available, limit)
-        gold, asked = tee(read_records(folder, manifest, split, limit))
-        answered = predictor.answer(map(query_of, asked), lambda _: GRID, overlap)
-        for record, found in progress(zip(gold, answered, strict=True), total, f"{manifest.name}/{split}"):
+        gold, inputs = tee(read_records(folder, manifest, split, limit))
+        predicted = predictor.answer(map(query_of, inputs), lambda _: GRID, overlap)
+        for record, found in progress(zip(gold, predicted, strict=True), total, f"{manifest.name}/{split}"):
             for count, predictions in zip(counts, found, strict=True):
                 count.update(measure.count(record, predictions))
         records += total

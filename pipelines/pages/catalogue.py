@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import STORE, Root, Specs, plainly, write
+from pipelines.cli.shared import STORE, Root, Specs, with_plain_errors, write
 from pipelines.pages.examples import WORDS, drawn, left_out, one_of_each, plain
 from pipelines.pages.markdown import markdown_table
 from pipelines.report.visible import shortened
@@ -166,4 +166,4 @@ def main(
 
 
 if __name__ == "__main__":
-    plainly(lambda: typer.run(main))
+    with_plain_errors(lambda: typer.run(main))

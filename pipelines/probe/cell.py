@@ -10,7 +10,6 @@ No setting is tuned on the evaluated records: the last step is used, with a thre
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from pipelines.models.evaluate import measure, read_records
 from pipelines.probe.shots import drawn
 from pipelines.store.storage import Place
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, now, read_json, write_json
 from pipelines.training.short_run import ALONE, MAX_TOKENS, shards_of, train, use_threads_of_task
 from ubert.evaluation import MAIN
 from ubert.inference.predictor import Predictor
@@ -63,7 +62,6 @@ class Cell(NamedTuple):
 
 
 def place_of(store: Store, cell: Cell) -> Place:
-    """Return the file of a cell's result."""
     return store.root / "probes" / f"{cell.key}.json"
 
 
@@ -76,8 +74,7 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
     use_threads_of_task()
     store = Store(root)
     if (place := place_of(store, cell)).exists():
-        found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-        return found
+        return read_json(place)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ubert-probe-") as folder:
         predictor, trained = tuned(cell, store, Path(folder))
@@ -93,8 +90,7 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 1),
         "created": now(),
     }
-    with atomic(place) as path:
-        path.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    write_json(place, result)
     return result
 
 
@@ -110,7 +106,7 @@ def tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, 
         return _untuned(cell), {"records": 0, "steps": 0, "tokens": 0}
     records = training_records(cell, store)
     shards = shards_of(records, cell.source, folder / "shards")
-    rows = json.loads((shards / MANIFEST).read_text(encoding="utf-8"))["alignment"][0]
+    rows = read_json(shards / MANIFEST)["alignment"][0]
     recipe = Recipe(
         name="probe",
         mixture="probe",
@@ -147,7 +143,7 @@ def _untuned(cell: Cell) -> Predictor:
 def _head_of(source: str) -> dict[str, Any]:
     """Return the fields of the recipe that must equal the shape of a checkpoint's head, if it has one."""
     config = Path(encoder_path(source)) / "config.json"
-    shape = json.loads(config.read_text(encoding="utf-8")).get("shape") if config.is_file() else None
+    shape = read_json(config).get("shape") if config.is_file() else None
     return {key: shape[key] for key in ("layout", "table_size")} if shape else {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -13,7 +12,7 @@ from pipelines.models.find import find_checkpoint
 from pipelines.probe.cell import Cell, Shots, place_of, run_cell
 from pipelines.progress import progress
 from pipelines.store.storage import Place
-from pipelines.store.store import Store
+from pipelines.store.store import Store, read_json
 from pipelines.tasks import completed
 from pipelines.training.short_run import weights_of
 from ubert.model.tokenizer import encoder_path
@@ -70,13 +69,7 @@ def probe(
     for _, outcome in progress(completed(run_cell, left, address), len(left), "cells"):
         if isinstance(outcome, UserError):
             raise outcome
-    return [{**result_of(store, cell), "name": cell.name} for cell in cells]
-
-
-def result_of(store: Store, cell: Cell) -> dict[str, Any]:
-    """Read the result of a finished cell from the store."""
-    found: dict[str, Any] = json.loads(place_of(store, cell).read_text(encoding="utf-8"))
-    return found
+    return [{**read_json(place_of(store, cell)), "name": cell.name} for cell in cells]
 
 
 def start(name: str, store: Store) -> Start:

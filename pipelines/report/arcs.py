@@ -50,7 +50,6 @@ class Arc(NamedTuple):
 
     @property
     def width(self) -> float:
-        """The width of the label."""
         return _pixels(self.label) + PADDING
 
     @property

@@ -21,14 +21,12 @@ COLOURS = (
 
 def described(record: Record) -> Text:
     """Return a record with its spans marked in the text and listed below it."""
-    lines = Text()
-    for head, value in (
-        ("record", record.record_id),
-        ("source", f"{record.source.path}:{record.source.line}"),
-        ("task", f"{record.task}: {record.instruction}"),
-        ("categories", few([category.name for category in record.categories])),
-    ):
-        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
+    lines = fields(
+        record=record.record_id,
+        source=f"{record.source.path}:{record.source.line}",
+        task=f"{record.task}: {record.instruction}",
+        categories=few([category.name for category in record.categories]),
+    )
     lines.append(f"{'text':12} ", "bold").append(_marked(record, "text"))
     if record.pair is not None:
         lines.append(f"\n{'pair':12} ", "bold").append(_marked(record, "pair"))
@@ -57,6 +55,14 @@ def described(record: Record) -> Text:
     return lines.append("\n")
 
 
+def fields(**values: str) -> Text:
+    """Return a line for each name and value."""
+    lines = Text()
+    for name, value in values.items():
+        lines.append(f"{name:12} ", "bold").append(f"{value}\n")
+    return lines
+
+
 def _clusters(record: Record) -> dict[int, list[str]]:
     """Return the words of the mentions of each cluster, or of the fragments of each discontinuous mention."""
     found: dict[int, list[str]] = {}
@@ -75,7 +81,6 @@ def _marked(record: Record, side: str) -> Text:
 
 
 def colour(category: int | None) -> str:
-    """Return the style of a category."""
     return "underline" if category is None else COLOURS[category % len(COLOURS)]
 
 

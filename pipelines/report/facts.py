@@ -111,7 +111,6 @@ def _words(record: Record, span: int) -> Part:
 
 
 def name(record: Record, category: int) -> str:
-    """Return the name of a category, shortened."""
     return shortened(record.categories[category].name, WORDS)
 
 

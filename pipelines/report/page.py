@@ -21,7 +21,7 @@ from pipelines.report.affinities import matrices
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.report.records import shown
-from pipelines.report.visible import shortened, visible
+from pipelines.report.visible import count, shortened, visible
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.store.warehouse import connect
@@ -71,7 +71,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(visible=visible, shortened=shortened, count=_count, digest=_digest)
+    environment.filters.update(visible=visible, shortened=shortened, count=count, digest=_digest)
     return environment.get_template("report.html.jinja")
 
 
@@ -204,10 +204,6 @@ def _grouped(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
 def _newest(store: Store) -> str:
     created = max(store.current("corpora", name)[1].created for name in store.names("corpora"))
     return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M:%S %Z")
-
-
-def _count(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
 
 
 def _digest(script: str) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from rich.text import Text
 from transformers import AutoConfig
 
-from pipelines.report.described import colour, described, few
+from pipelines.report.described import colour, described, few, fields
 from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe, specs_folder
 from pipelines.store.storage import Place, arrow, explained, parquet
@@ -89,16 +89,14 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
 
 def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokenizer) -> Text:
     names = list(map(tokenizer.words, example.categories))
-    lines = Text()
-    for label, value in (
-        ("record", record_id),
-        ("copies", ", then ".join(map(str, copies))),
-        ("instruction", tokenizer.words(example.instruction)),
-        ("categories", few(names)),
-        ("pair", " ".join(tokenizer.tokens(example.pair))),
-        ("text", " ".join(tokenizer.tokens(example.text))),
-    ):
-        lines.append(f"{label:12} ", "bold").append(f"{value}\n")
+    lines = fields(
+        record=record_id,
+        copies=", then ".join(map(str, copies)),
+        instruction=tokenizer.words(example.instruction),
+        categories=few(names),
+        pair=" ".join(tokenizer.tokens(example.pair)),
+        text=" ".join(tokenizer.tokens(example.text)),
+    )
     for anchor in example.gold_anchors.tolist():
         lines.append(f"{'gold anchor':12} ", "bold").append(f"{names[anchor]}\n")
     for category, start, end in example.gold_cells.tolist():
@@ -127,14 +125,11 @@ def _pointed(batch: PointerBatch, sequence: int, tokenizer: Tokenizer) -> Text:
     """Show a sequence of a batch, its source, and the gold span to point at."""
     ids = batch.ids_BL[sequence][batch.mask_BL[sequence]].numpy().astype(np.int32)
     start, end = batch.gold_B2[sequence].tolist()
-    lines = Text()
-    for head, value in (
-        ("tokens", " ".join(tokenizer.tokens(ids))),
-        ("source", f"tokens 1 to {int(batch.source_B[sequence])}"),
-        ("gold", "nowhere" if start == NOWHERE else f"[{start}, {end}] {tokenizer.words(ids[start : end + 1])}"),
-    ):
-        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
-    return lines
+    return fields(
+        tokens=" ".join(tokenizer.tokens(ids)),
+        source=f"tokens 1 to {int(batch.source_B[sequence])}",
+        gold="nowhere" if start == NOWHERE else f"[{start}, {end}] {tokenizer.words(ids[start : end + 1])}",
+    )
 
 
 def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
@@ -152,11 +147,8 @@ def _masked(batch: MaskedBatch | ClozeBatch, text: int, record_id: str, tokenize
     ids = batch.ids_BL[text][batch.mask_BL[text]].numpy().astype(np.int32)
     mine = position_M // batch.ids_BL.shape[1] == text
     targets = target_M[mine].numpy().astype(np.int32)
-    lines = Text()
-    for head, value in (
-        ("record", record_id),
-        ("tokens", " ".join(tokenizer.tokens(ids))),
-        ("predicted", " ".join(tokenizer.tokens(targets))),
-    ):
-        lines.append(f"{head:12} ", "bold").append(f"{value}\n")
-    return lines
+    return fields(
+        record=record_id,
+        tokens=" ".join(tokenizer.tokens(ids)),
+        predicted=" ".join(tokenizer.tokens(targets)),
+    )

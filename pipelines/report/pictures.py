@@ -18,7 +18,7 @@ from pipelines.report.visible import fitted
 
 # Okabe and Ito's colours, which colour-blind people can distinguish.
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"
-_ROW, _WIDTH, _TOP, _BOTTOM = 0.21, 4.3, 0.1, 0.22  # inches
+_ROW, _WIDTH, _TOP, _BOTTOM, _RIGHT = 0.21, 4.3, 0.1, 0.22, 0.1  # inches
 _SPREAD = 50  # if the ratio of the largest to the smallest value is higher, bars have a logarithmic axis
 _STYLE: dict[Any, object] = {
     "svg.fonttype": "none",  # keeps text as text, because the browser has a font for every script
@@ -141,7 +141,6 @@ def _svg(
     left: float,
     top: float = _TOP,
     bottom: float = _BOTTOM,
-    right: float = 0.1,
 ) -> str:
     """Draw on axes with the given margins in inches."""
     width, height = size
@@ -149,7 +148,7 @@ def _svg(
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has the glyph
         figure = Figure(figsize=size)
         axes = figure.add_axes(
-            (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
+            (left / width, bottom / height, 1 - (left + _RIGHT) / width, 1 - (bottom + top) / height)
         )
         draw(axes)
         return _inline(figure)

@@ -73,7 +73,6 @@ class Shown:
 
 
 def shown(record: Record, most: Most = FEW) -> Shown:
-    """Prepare a record for the page."""
     sides: list[Side] = ["text"] if record.pair is None else ["text", "pair"]
     return Shown(
         record_id=visible(record.record_id),
@@ -83,7 +82,7 @@ def shown(record: Record, most: Most = FEW) -> Shown:
         passages=[_passage(record, side, most.characters) for side in sides],
         legend=_legend(record),
         facts=list(facts(record, most)),
-        arcs=arcs(record, most.items, lambda span: _look(record, span) % COLOURS),
+        arcs=arcs(record, most.items, lambda span: _style_number(record, span) % COLOURS),
     )
 
 
@@ -97,9 +96,7 @@ def _legend(record: Record) -> list[Mark]:
 
 def _passage(record: Record, side: Side, characters: int) -> Passage:
     text = record.text if side == "text" else record.pair or ""
-    mentions = sorted(
-        ((span.start, -span.end, i) for i, span in enumerate(record.spans) if span.side == side),
-    )
+    mentions = sorted(((span.start, -span.end, i) for i, span in enumerate(record.spans) if span.side == side))
     start = 0
     if mentions and mentions[0][0] > characters - BEFORE:
         start = mentions[0][0] - BEFORE
@@ -158,7 +155,7 @@ def _finished(pieces: list[Piece]) -> list[Piece]:
     ]
 
 
-def _look(record: Record, span: Span) -> int:
+def _style_number(record: Record, span: Span) -> int:
     """Return the number that decides a mention's look: its category, or its group if it has none (clusters)."""
     return (span.group or 0) if span.category is None else span.category
 
@@ -167,6 +164,6 @@ def _mark(record: Record, index: int) -> Mark:
     span = record.spans[index]
     names = [] if span.category is None or record.task == "qa" else [record.categories[span.category].name]
     group = [] if span.group is None else [f"#{span.group}"]
-    look = _look(record, span)
+    look = _style_number(record, span)
     label = shortened(" ".join(names + group), 40)
     return Mark(index, look % COLOURS, look // COLOURS % STYLES, label, anchor(record, index))

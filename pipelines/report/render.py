@@ -14,7 +14,7 @@ from math import isfinite, isnan
 import pyarrow as pa
 from rich.console import Console
 
-from pipelines.report.table_layout import laid_out
+from pipelines.report.table_layout import layout
 from pipelines.report.visible import visible
 
 
@@ -51,7 +51,7 @@ def table(
     """Print rows for people. A table fits the terminal; a pipe or file gets all columns and texts in full."""
     console = Console(soft_wrap=True, markup=False, highlight=False)
     width = None if wide or not sys.stdout.isatty() else console.width
-    (head, *body), left_out = laid_out(rows, width, formats, optional)
+    (head, *body), left_out = layout(rows, width, formats, optional)
     if title:
         console.print(visible(title), style="bold")
     console.print(head, style="bold")
@@ -69,11 +69,6 @@ def csv_lines(rows: pa.Table) -> None:
     writer.writerow(rows.column_names)
     writer.writerows(_rows(rows))
     write_out(text.getvalue())
-
-
-def json_array(rows: pa.Table) -> None:
-    """Print a JSON array, one row on each line."""
-    write_out(_array(rows))
 
 
 def _arrays(tables: Mapping[str, pa.Table]) -> str:

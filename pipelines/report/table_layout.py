@@ -33,16 +33,16 @@ class Column:
     least: int
 
 
-class Laid(NamedTuple):
+class Layout(NamedTuple):
     """The lines of a table, the head first, and the names of columns that were left out."""
 
     lines: list[str]
     left_out: list[str]
 
 
-def laid_out(
+def layout(
     rows: pa.Table, width: int | None, formats: Mapping[str, str] | None = None, optional: Collection[str] = ()
-) -> Laid:
+) -> Layout:
     """Lay out rows in `width` terminal cells, or at full width if it is None.
 
     Args:
@@ -65,7 +65,7 @@ def laid_out(
     ]
     lines.insert(1, "─" * (sum(widths.values()) + GAP * (len(widths) - 1)))
     left_out = [column.head for place, column in enumerate(columns) if place not in widths]
-    return Laid([line.rstrip() for line in lines], left_out)
+    return Layout([line.rstrip() for line in lines], left_out)
 
 
 def _column(field: pa.Field, values: Sequence[object], form: str, width: int | None, *, first: bool) -> Column:

@@ -28,3 +28,8 @@ def fitted(text: str, cells: int) -> str:
     """Fit a text into one line of at most `cells` terminal cells. An ideograph takes two cells."""
     line = " ".join(visible(text).split())
     return line if cell_len(line) <= cells else set_cell_size(line, cells - 1).rstrip() + "…"
+
+
+def count(number: int | None) -> str:
+    """Format a number with separators of thousands; empty if there is none."""
+    return "" if number is None else f"{number:,}"

@@ -87,10 +87,7 @@ def _articles(records: Iterator[dict[str, Any]], size: int) -> Iterator[str]:
         paragraph = next(records)
         asked = paragraph["qas"][:size]
         size -= len(asked)
-        article = {
-            "title": paragraph["title"],
-            "paragraphs": [{"context": paragraph["context"], "qas": asked}],
-        }
+        article = {"title": paragraph["title"], "paragraphs": [{"context": paragraph["context"], "qas": asked}]}
         yield f"{opening}{json.dumps(article, ensure_ascii=False)}"
         opening = ",\n"
     yield "\n]}\n"

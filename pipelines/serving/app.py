@@ -188,7 +188,7 @@ async def _tables(engine: Engine, asked: AskedOfText) -> Any:
 
     pairs = None if asked.pair is None else [asked.pair]
     [query] = questions([asked.text], pairs=pairs, **asked.arguments())
-    return await engine.apart(partial(structure_tables, predictor, query))
+    return await engine.in_model_thread(partial(structure_tables, predictor, query))
 
 
 async def _in_time(answer: Coroutine[Any, Any, Found], limits: Limits) -> Found:

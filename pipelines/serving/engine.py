@@ -76,7 +76,7 @@ class Engine:
             UserError: the model can't be loaded.
         """
         try:
-            self.predictor = await self.apart(self._load)
+            self.predictor = await self.in_model_thread(self._load)
             self._loaded.set()
             while True:
                 await self._arrived.wait()
@@ -93,7 +93,7 @@ class Engine:
         assert self.predictor is not None
         return self.predictor
 
-    async def apart(self, work: Callable[[], Found]) -> Found:
+    async def in_model_thread(self, work: Callable[[], Found]) -> Found:
         """Run a function in the model's thread, after those submitted before it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -148,7 +148,7 @@ class Engine:
     async def _answer(self, predictor: Predictor, batch: list[_Text]) -> None:
         began = time.perf_counter()
         try:
-            found = await self.apart(lambda: _predictions(predictor, batch))
+            found = await self.in_model_thread(lambda: _predictions(predictor, batch))
         except Exception as error:  # passed on to the request that waits
             if len(batch) > 1:  # perhaps only one of the texts causes the error
                 for text in batch:

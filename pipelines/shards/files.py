@@ -169,7 +169,6 @@ def described(path: Path, name: str) -> ShardFile:
 
 
 def checksum(path: Place) -> str:
-    """Return the hex blake3 of a file."""
     if isinstance(path, ObjectPath):
         hashed = blake3()
         for block in path.blocks():
@@ -292,6 +291,5 @@ def _write(batch: pa.RecordBatch, path: Place) -> ShardFile:
 
 
 def _tokens(batch: pa.RecordBatch) -> int:
-    """Count the token ids of a batch."""
     ids = ("text_ids", "pair_ids", "target_ids", "ids")
     return sum(len(batch.column(name).flatten()) for name in batch.schema.names if name in ids)

@@ -7,7 +7,6 @@ file is not in use until a step needs it, and may be evicted for a file that a s
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import threading
@@ -20,7 +19,7 @@ from blake3 import blake3
 
 from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
 from pipelines.store.storage import ObjectPath, Place, upload
-from pipelines.store.store import atomic
+from pipelines.store.store import read_json, write_json
 from ubert.loader.files import Files, every_file
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
@@ -39,9 +38,9 @@ class RemoteShards:
         self._cache = cache
         self._sizes = directory.sizes()
         self._shards = {file.blake3 for file in self.manifest.shards}
-        self._beside: set[str] = set()  # hashes of files that are not shards; they stay in use
+        self._derived: set[str] = set()  # hashes of files that are not shards; they stay in use
         self._next: Iterator[ShardFile] = iter(())
-        self._asked = 0  # number of calls of `ahead`; threads of an earlier call stop
+        self._generation = 0  # number of calls of `ahead`; threads of an earlier call stop
         self._lock = threading.Lock()
 
     def __str__(self) -> str:
@@ -49,7 +48,7 @@ class RemoteShards:
 
     def path(self, file: ShardFile) -> Path:
         if file.blake3 not in self._shards:
-            self._beside.add(file.blake3)
+            self._derived.add(file.blake3)
         until = time.monotonic() + PATIENCE
         while (found := self._found(file.path, file.blake3, use=True)) is None:
             if time.monotonic() > until:
@@ -63,18 +62,18 @@ class RemoteShards:
     def ahead(self, files: Iterable[ShardFile]) -> None:
         with self._lock:
             self._next = iter(files)
-            self._asked += 1
-            asked = self._asked
+            self._generation += 1
+            generation = self._generation
         for _ in range(THREADS):
-            threading.Thread(target=self._fetch_ahead, args=[asked], daemon=True).start()
+            threading.Thread(target=self._fetch_ahead, args=[generation], daemon=True).start()
 
     def keep(self, files: Iterable[ShardFile]) -> None:
-        self._cache.keep(self._beside | {file.blake3 for file in files})
+        self._cache.keep(self._derived | {file.blake3 for file in files})
 
-    def beside(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
+    def derived(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
         listed = self.directory / f"{names[-1]}.json"  # their hashes; written last
         try:
-            hashes = json.loads(listed.read_text(encoding="utf-8"))
+            hashes = read_json(listed)
         except FileNotFoundError:
             hashes = self._make(listed, names, make)
         self._sizes = self.directory.sizes()
@@ -111,21 +110,20 @@ class RemoteShards:
                 f"{tempfile.gettempdir()}: cannot write the order of rows ({error.strerror or error}); free "
                 "some disk space, or set TMPDIR to a larger disk"
             ) from error
-        with atomic(listed) as path:
-            path.write_text(json.dumps(hashes), encoding="utf-8")
+        write_json(listed, hashes)
         return hashes
 
-    def _fetch_ahead(self, asked: int) -> None:
-        while (file := self._following(asked)) is not None:
+    def _fetch_ahead(self, generation: int) -> None:
+        while (file := self._following(generation)) is not None:
             try:
-                while self._found(file.path, file.blake3, use=False) is None and asked == self._asked:
+                while self._found(file.path, file.blake3, use=False) is None and generation == self._generation:
                     time.sleep(POLL_AHEAD)
             except UserError:  # `path` raises it again when a step needs the file
                 return
 
-    def _following(self, asked: int) -> ShardFile | None:
+    def _following(self, generation: int) -> ShardFile | None:
         with self._lock:
-            return next(self._next, None) if asked == self._asked else None
+            return next(self._next, None) if generation == self._generation else None
 
     def _found(self, name: str, wanted: str, *, use: bool) -> Path | None:
         """Return the file, and fetch it if it is missing. Return None if another process or thread is fetching it,

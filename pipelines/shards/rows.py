@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ubert.encoder.ragged import Ids
-from ubert.inference.windows import about, around, blocks, pair_room, target_room
+from ubert.inference.windows import around, blocks, pair_room, source_window, target_room
 from ubert.inference.windows import windows as cover
 from ubert.loader.shards import PROMPT_WORDS, SHARD_SCHEMA
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer
@@ -135,11 +135,11 @@ class Rows:
             places: indices of the records in their part.
         """
         texts = self.tokenizer.encode([record.text for record in records])
-        asked = [passes(record, text) for record, text in zip(records, texts, strict=True)]
-        pairs = iter(self.tokenizer.encode([query.pair or "" for of_record in asked for query, _ in of_record]))
+        queries = [passes(record, text) for record, text in zip(records, texts, strict=True)]
+        pairs = iter(self.tokenizer.encode([query.pair or "" for of_record in queries for query, _ in of_record]))
         written = self.tokenizer.encode([record.target or "" for record in records])
         rows = []
-        for record, place, text, target, of_record in zip(records, places, texts, written, asked, strict=True):
+        for record, place, text, target, of_record in zip(records, places, texts, written, queries, strict=True):
             views = [self._view(query, targets, text, next(pairs), target.ids) for query, targets in of_record]
             kept = self._kept(record, place, text, views)
             for view in views:
@@ -205,7 +205,7 @@ class Rows:
         elif not tokens or not len(target) or room < min(LEAST_TEXT, tokens):
             found = []
         else:
-            start, stop, *_ = about(text.ids, pair.ids, room)
+            start, stop, *_ = source_window(text.ids, pair.ids, room)
             found = [Window(start, stop, targets.gold_anchors, targets.gold_cells)]
         return View(query, targets, pair, kept_pair, target, found)
 

@@ -3,10 +3,10 @@
 The name of a format is the name of its module in `annotation_formats` or `data_formats`, which has:
 
     class Options(FormatOptions)                the format's options in a spec, each with a docstring
-    split_at(options) -> Cut                    where a file may be cut into byte ranges; None: nowhere
-    companions(folder, path, options) -> list[str]      files that are read together with `path`, if any
-    read(piece, options) -> Iterator[RawRow | Reject]
     EXAMPLE: Example                            a small file, for docs/formats.md
+    read(piece, options) -> Iterator[RawRow | Reject]
+    split_at(options) -> Cut                    where a file may be cut into byte ranges; without it: nowhere
+    companions(folder, path, options) -> list[str]      files that are read together with `path`; without it: none
 
 Paths of files are strings relative to the folder of their dataset, because there may be very many.
 """
@@ -17,12 +17,12 @@ import os
 import pkgutil
 import posixpath
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple
 
 from blake3 import blake3
 from msgspec import Struct, field
@@ -73,7 +73,6 @@ class Slice(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def place(self) -> Path:
-        """Return the path of the file."""
         return Path(self.folder, self.path)
 
     def read_bytes(self) -> bytes:
@@ -131,17 +130,14 @@ class Example(NamedTuple):
     options: Mapping[str, Any] = MappingProxyType({})
 
 
-class Reader(Protocol):
-    """The interface of a format's module."""
+class Reader(NamedTuple):
+    """The functions of a format's module."""
 
     Options: type[FormatOptions]
     EXAMPLE: Example
-
-    def split_at(self, options: Any) -> Cut: ...
-
-    def companions(self, folder: Path, path: str, options: Any) -> list[str]: ...
-
-    def read(self, piece: Slice, options: Any) -> Iterator[RawRow | Reject]: ...
+    read: Callable[[Slice, Any], Iterator[RawRow | Reject]]
+    split_at: Callable[[Any], Cut] = lambda options: None
+    companions: Callable[[Path, str, Any], list[str]] = lambda folder, path, options: []
 
 
 def formats() -> list[str]:
@@ -168,7 +164,8 @@ def reader(name: str) -> Reader:
     Raises:
         UserError: there is no such format.
     """
-    return cast(Reader, import_module(module_name(name)))
+    module = import_module(module_name(name))
+    return Reader(**{part: getattr(module, part) for part in Reader._fields if hasattr(module, part)})
 
 
 def _modules() -> dict[str, str]:

@@ -57,7 +57,7 @@ class DiskCache:
                 return None
             os.utime(path)
             if use:
-                self._hold(name)
+                self._mark_used(name)
         return path
 
     def reserve(self, name: str, size: int) -> BinaryIO | None:
@@ -87,7 +87,7 @@ class DiskCache:
         path = self.folder / name
         with self._locked():
             if use:
-                self._hold(name)
+                self._mark_used(name)
             Path(half.name).replace(path)
             half.close()
         return path
@@ -121,7 +121,7 @@ class DiskCache:
         half.truncate(0)
         return half
 
-    def _hold(self, name: str) -> None:
+    def _mark_used(self, name: str) -> None:
         if name not in self._held:
             self._held.add(name)
             self._holding.write(f"{name}\n")
@@ -170,13 +170,13 @@ class DiskCache:
         names = set(self._held)
         for path in self.folder.glob(f"*{HELD}"):
             with path.open(encoding="utf-8") as file:
-                if path.name != Path(self._holding.name).name and _is_free(file.fileno()):
+                if path.name != Path(self._holding.name).name and _is_unlocked(file.fileno()):
                     path.unlink()
                 else:
                     names.update(file.read().split())
         for path in self.folder.glob(f"*{HALF}"):
             with path.open("rb") as half:
-                if _is_free(half.fileno()):
+                if _is_unlocked(half.fileno()):
                     path.unlink()
         return names
 
@@ -204,7 +204,7 @@ class DiskCache:
             yield lock
 
 
-def _is_free(descriptor: int) -> bool:
+def _is_unlocked(descriptor: int) -> bool:
     """Return whether no process locks an open file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

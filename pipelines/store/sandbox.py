@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pipelines.store.storage import Place
 
-BESIDE = 1 << 30  # bytes for Python, its libraries and a result, in addition to the memory of the query
+OVERHEAD = 1 << 30  # bytes for Python, its libraries and a result, in addition to the memory of the query
 LARGEST = 1 << 30  # limit of a result, in bytes
 
 Ask = Callable[[str, str], pa.Table]
@@ -75,14 +75,14 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
         start_new_session=True,  # only the caller gets Ctrl-C
     )
     assert process.stdin and process.stdout
-    asked, answered = process.stdin, process.stdout
+    requests, replies = process.stdin, process.stdout
 
     def ask(statement: str, what: str) -> pa.Table:
         try:
-            _send(asked, {"statement": statement, "what": what})
-            header = answered.readline()
+            _send(requests, {"statement": statement, "what": what})
+            header = replies.readline()
             reply = json.loads(header) if header else {}
-            rows = answered.read(reply.get("bytes", 0))
+            rows = replies.read(reply.get("bytes", 0))
         except BrokenPipeError:
             reply = {}
         if not reply:
@@ -95,7 +95,7 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
 
     try:
         names = None if corpora is None else list(corpora)
-        _send(asked, {"root": str(root.absolute()), "corpora": names, **limits._asdict()})
+        _send(requests, {"root": str(root.absolute()), "corpora": names, **limits._asdict()})
         yield ask
     finally:
         process.kill()
@@ -121,30 +121,30 @@ def main() -> None:
     from pipelines.store.storage import persistent, place
     from pipelines.store.warehouse import connect
 
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    given, told = sys.stdin.buffer, sys.stdout.buffer
-    begun = json.loads(given.readline())
+    Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    begun = json.loads(requests.readline())
     try:
         with ExitStack() as stack:
             root = place(begun["root"])
             opened = connect(root, begun["corpora"], memory=begun["memory"])
             connection = persistent(lambda: stack.enter_context(opened))
             _limit_memory(connection)
-            for line in given:
+            for line in requests:
                 try:
                     rows = persistent(lambda: _rows(connection, **json.loads(line), seconds=begun["seconds"]))  # noqa: B023
                 except UserError as error:
-                    _send(told, {"error": str(error)})
+                    _send(replies, {"error": str(error)})
                     continue
                 except Exception:  # noqa: BLE001  # a fault of ours, for the caller to show
-                    _send(told, {"fault": traceback.format_exc()})
+                    _send(replies, {"fault": traceback.format_exc()})
                     continue
-                _send(told, {"bytes": rows.size})
-                told.write(rows)
-                told.flush()
+                _send(replies, {"bytes": rows.size})
+                replies.write(rows)
+                replies.flush()
     except UserError as error:
-        given.readline()
-        _send(told, {"error": str(error)})
+        requests.readline()
+        _send(replies, {"error": str(error)})
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -157,7 +157,7 @@ class _WithoutPandas(MetaPathFinder):
 
 def _limit_memory(connection: duckdb.DuckDBPyConnection) -> None:
     size = "SELECT parse_formatted_bytes(current_setting('memory_limit'))"
-    most = int(connection.execute(size).fetchall()[0][0]) + BESIDE
+    most = int(connection.execute(size).fetchall()[0][0]) + OVERHEAD
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
@@ -182,7 +182,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, statement: str, what: str, seco
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _end_with(parent: int) -> None:
+def _exit_with(parent: int) -> None:
     """End this process once its parent has ended."""
     while os.getppid() == parent:
         time.sleep(1)

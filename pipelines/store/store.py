@@ -22,16 +22,17 @@ atomically and named by their content, so both jobs write the same files, and th
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, upload
 from ubert.schema.disk import to_disk
@@ -66,7 +67,7 @@ _COMMANDS: dict[Kind, str] = {
     "shards": "ubert shard",
     "audits": "ubert",
 }
-_RESIDUE = ".tmp-"
+_TEMPORARY = ".tmp-"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,6 @@ class Store:
         return self.root / kind / checked_name(_SINGULAR[kind], name)
 
     def run(self, name: str) -> Path:
-        """Return the directory of a training run."""
         return on_disk(self.root) / "runs" / checked_name("run", name)
 
     def dynamics(self, run: str = "*") -> list[Place]:
@@ -114,7 +114,7 @@ class Store:
         Raises:
             UserError: there is none; the message names the command that makes it.
         """
-        finished, of_others = _made(self._home(kind, name), _MANIFESTS[kind], MANIFEST)
+        finished, of_others = _manifests(self._home(kind, name), _MANIFESTS[kind], MANIFEST)
         if of_others and not finished:
             raise of_others[0]
         if not finished:
@@ -127,8 +127,8 @@ class Store:
     def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
         """Return the result of the last ingest of a corpus, if too many rejects kept it from being published."""
         home = self._home("corpora", corpus)
-        made, _ = _made(home, CorpusManifest, ATTEMPT)
-        published, _ = _made(home, CorpusManifest, MANIFEST)
+        made, _ = _manifests(home, CorpusManifest, ATTEMPT)
+        published, _ = _manifests(home, CorpusManifest, MANIFEST)
         last = max(made, key=lambda pair: pair[1].created, default=None)
         return last if last and all(last[1].created >= other.created for _, other in published) else None
 
@@ -164,11 +164,11 @@ class Store:
         even if the clock was set back.
         """
         directory = self.directory(kind, manifest.name, manifest.fingerprint)
-        made = (_made(directory.parent, _MANIFESTS[kind], one)[0] for one in (MANIFEST, ATTEMPT))
+        made = (_manifests(directory.parent, _MANIFESTS[kind], one)[0] for one in (MANIFEST, ATTEMPT))
         before = [other.created for others in made for _, other in others]
         if manifest.created <= (latest := max(before, default="")):
             created = datetime.fromisoformat(latest) + timedelta(microseconds=1)
-            manifest = manifest.model_copy(update={"created": _stated(created)})
+            manifest = manifest.model_copy(update={"created": _timestamp(created)})
         with atomic(directory / file) as path:
             path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
         return directory
@@ -183,7 +183,7 @@ class Store:
         return manifest
 
 
-def _made(
+def _manifests(
     home: Place, model: type[AnyManifest], file: str
 ) -> tuple[list[tuple[Place, AnyManifest]], list[OtherVersionError]]:
     """Return the directories whose manifest is of this version, and an error for each of another version."""
@@ -197,12 +197,24 @@ def _made(
     return made, of_others
 
 
+def read_json(place: Place) -> dict[str, Any]:
+    """Read a file of one JSON object. Raises `FileNotFoundError` if there is none."""
+    content: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    return content
+
+
+def write_json(place: Place, content: Mapping[str, Any], indent: int | None = None) -> None:
+    """Write a JSON object atomically."""
+    with atomic(place) as path:
+        path.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
+
+
 def now() -> str:
     """Return the current time in the format of manifests."""
-    return _stated(datetime.now(UTC))
+    return _timestamp(datetime.now(UTC))
 
 
-def _stated(moment: datetime) -> str:
+def _timestamp(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
@@ -221,7 +233,7 @@ def atomic(path: Place) -> Iterator[Path]:
             upload(Path(folder) / path.name, path)
         return
     assert isinstance(path, Path)
-    temporary = path.parent / f"{_RESIDUE}{uuid.uuid4().hex}-{path.name}"
+    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
     with _explained(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +285,7 @@ def link(old: Place, new: Place) -> None:
 
 
 def _clean(home: Path) -> None:
-    for residue in home.glob(f"*/{_RESIDUE}*"):
+    for residue in home.glob(f"*/{_TEMPORARY}*"):
         residue.unlink(missing_ok=True)
 
 

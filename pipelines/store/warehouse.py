@@ -6,7 +6,6 @@ addition, only a single SELECT is accepted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from pipelines.audit.evidence import (
     evidence_files,
 )
 from pipelines.store.storage import Place, arrow, parquet, persistent
-from pipelines.store.store import Store
+from pipelines.store.store import Store, read_json
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import FILES, CorpusManifest
@@ -346,13 +345,13 @@ def _audit_rows(store: Store) -> Iterator[dict[str, Any]]:
 def _probe_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield the cells of probes. `shots` becomes text, because it is a number or `all`."""
     for path in sorted((store.root / "probes").glob("*.json"), key=str):
-        cell = json.loads(path.read_text(encoding="utf-8"))
+        cell = read_json(path)
         yield {**cell, "shots": str(cell["shots"])}
 
 
 def _affinity_rows(store: Store) -> Iterator[dict[str, Any]]:
     for path in sorted((store.root / "affinity").glob("*.json"), key=str):
-        yield from json.loads(path.read_text(encoding="utf-8"))["rows"]
+        yield from read_json(path)["rows"]
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:

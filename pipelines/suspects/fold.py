@@ -57,7 +57,6 @@ class Fold(NamedTuple):
 
 
 def place_of(store: Store, fold: Fold) -> Place:
-    """Return the file of a fold's result."""
     return store.root / "folds" / f"{fold.key}.parquet"
 
 
@@ -77,12 +76,12 @@ def run_fold(fold: Fold, root: Place) -> None:
     if place_of(store, fold).exists():
         return
     records = list(read_records(*store.current("corpora", fold.corpus), "train", None))
-    asked = [record for record in records if fold_of(record, fold.folds) == fold.number]
+    held_out = [record for record in records if fold_of(record, fold.folds) == fold.number]
     others = [record for record in records if fold_of(record, fold.folds) != fold.number]
     rows: list[dict[str, Any]] = []
-    if asked and others:
+    if held_out and others:
         with tempfile.TemporaryDirectory(prefix="ubert-fold-") as folder:
-            rows = list(said(trained(Recipe(**fold.settings), others, Path(folder)), asked))
+            rows = list(prediction_rows(trained(Recipe(**fold.settings), others, Path(folder)), held_out))
     with atomic(place_of(store, fold)) as path:
         pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS), path, compression="zstd")
 
@@ -95,7 +94,7 @@ def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
     return ubert.load(train(recipe, shards, folder))
 
 
-def said(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+def prediction_rows(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield rows of `PREDICTIONS`: each label with its score, and each mention or answer from `LEAST`."""
     labels = records[0].task in LABEL_TASKS
     queries = [query_of(record) for record in records]

@@ -32,22 +32,22 @@ def check_installed() -> None:
         raise UserError("suspects among labels need the package cleanlab; run pip install 'ubert[suspects]'")
 
 
-def suspicious_labels(records: Sequence[Record], told: Mapping[str, Scores]) -> Iterator[Suspect]:
+def suspicious_labels(records: Sequence[Record], scores: Mapping[str, Scores]) -> Iterator[Suspect]:
     """Yield the labels that a model contradicts.
 
     Args:
-        told: independent probabilities of the categories, by record id.
+        scores: independent probabilities of the categories, by record id.
     """
-    records = [record for record in records if record.labels and told.get(record.record_id)]
+    records = [record for record in records if record.labels and scores.get(record.record_id)]
     if not records:
         return
     if records[0].task == "multilabel":
-        yield from _any_number(records, told)
+        yield from _any_number(records, scores)
         return
     classes = _classes(records)
     probs_NK = np.zeros((len(records), max(map(max, classes)) + 1))
     for row_K, record, own in zip(probs_NK, records, classes, strict=True):
-        row_K[own] = softmax([told[record.record_id].get(category.name, 0.0) for category in record.categories])
+        row_K[own] = softmax([scores[record.record_id].get(category.name, 0.0) for category in record.categories])
     label_N = np.array([own[record.labels[0]] for own, record in zip(classes, records, strict=True)])
     flagged_N, quality_N = _judged(label_N, probs_NK)
     for record, own, row_K, label, quality, flagged in zip(
@@ -88,14 +88,14 @@ def _judged(label_N: Ids, probs_NK: Floats) -> tuple[npt.NDArray[np.bool_], Floa
         return flagged_N, get_label_quality_scores(label_N, probs_NK, method="normalized_margin")
 
 
-def _any_number(records: Sequence[Record], told: Mapping[str, Scores]) -> Iterator[Suspect]:
+def _any_number(records: Sequence[Record], scores: Mapping[str, Scores]) -> Iterator[Suspect]:
     """Yield suspects of multilabel records. Each label is a binary classification of its own."""
     for name in dict.fromkeys(category.name for record in records for category in record.categories):
-        own = [record for record in records if name in told[record.record_id]]
+        own = [record for record in records if name in scores[record.record_id]]
         holds_N = np.array(
             [any(one.categories[label].name == name for label in one.labels) for one in own], np.int64
         )
-        prob_N = np.array([told[record.record_id][name] for record in own])
+        prob_N = np.array([scores[record.record_id][name] for record in own])
         flagged_N, quality_N = _judged(holds_N, np.stack([1 - prob_N, prob_N], 1))
         for record, holds, prob, flagged, quality in zip(own, holds_N, prob_N, flagged_N, quality_N, strict=True):
             if holds and prob < 0.5:

@@ -46,9 +46,9 @@ class Reliable(NamedTuple):
 NOTHING = Predicted({}, ())
 
 
-def suspicious_mentions(records: Sequence[Record], told: Mapping[str, Predicted]) -> Iterator[Suspect]:
+def suspicious_mentions(records: Sequence[Record], predictions: Mapping[str, Predicted]) -> Iterator[Suspect]:
     """Yield the mentions that a model contradicts, and those that the corpus lacks according to it."""
-    every = [(record, mentions_of(record), told.get(record.record_id, NOTHING)) for record in records]
+    every = [(record, mentions_of(record), predictions.get(record.record_id, NOTHING)) for record in records]
     pooled = bool(records) and records[0].task == "qa"  # most questions occur only once
     reliable = _reliable([(gold, one) for _, gold, one in every], pooled)
     for record, gold, one in every:
@@ -67,8 +67,8 @@ def mentions_of(record: Record) -> list[Mention]:
 def _reliable(every: Sequence[tuple[list[Mention], Predicted]], pooled: bool) -> Reliable:
     """Compute recall and precision by category; if `pooled`, for all categories together under the name ''."""
     gold_count, own_count, both_count = Counter[str](), Counter[str](), Counter[str]()
-    for gold, told in every:
-        held = set(told.holding)
+    for gold, prediction in every:
+        held = set(prediction.holding)
         for count, found in ((gold_count, gold), (own_count, held), (both_count, held.intersection(gold))):
             count.update("" if pooled else mention.category for mention in found)
     return Reliable(
@@ -77,37 +77,41 @@ def _reliable(every: Sequence[tuple[list[Mention], Predicted]], pooled: bool) ->
     )
 
 
-def _contradicted(record: Record, gold: list[Mention], told: Predicted, reliable: Reliable) -> Iterator[Suspect]:
-    left = [mention for mention in gold if mention not in told.holding]
-    own = sorted((one for one in told.holding if one not in gold), key=lambda one: -told.scores[one])
+def _contradicted(
+    record: Record, gold: list[Mention], prediction: Predicted, reliable: Reliable
+) -> Iterator[Suspect]:
+    left = [mention for mention in gold if mention not in prediction.holding]
+    own = sorted((one for one in prediction.holding if one not in gold), key=lambda one: -prediction.scores[one])
     for mention in left:
         best = next((one for one in own if one[:2] == mention[:2]), None)
         best = best or next((one for one in own if one.overlaps(mention)), None)
-        at_all = told.scores.get(mention, 0.0)
+        at_all = prediction.scores.get(mention, 0.0)
         if best is None:
             score = (1 - at_all) * reliable.found[mention.category]
             yield _suspect(record, "spurious", mention, None, 1 - at_all, score)
             continue
         own.remove(best)
         kind = "wrong boundary" if best.category == mention.category else "wrong type"
-        sure = told.scores[best]
+        sure = prediction.scores[best]
         yield _suspect(record, kind, mention, best, sure, sure * (1 - at_all) * reliable.right[best.category])
     for one in own:
         if not any(one.overlaps(mention) for mention in gold):
-            sure = told.scores[one]
+            sure = prediction.scores[one]
             yield _suspect(record, "missed", None, one, sure, sure * reliable.right[one.category])
 
 
-def _answers(record: Record, gold: list[Mention], told: Predicted, reliable: Reliable) -> Iterator[Suspect]:
+def _answers(record: Record, gold: list[Mention], prediction: Predicted, reliable: Reliable) -> Iterator[Suspect]:
     """Yield suspects among answers. Each answer of the corpus is right; only the model's first answer counts."""
     for category in record.categories:
-        wanted, own = ([one for one in some if one.category == category.name] for some in (gold, told.holding))
+        wanted, own = (
+            [one for one in some if one.category == category.name] for some in (gold, prediction.holding)
+        )
         best = own[0] if own else None
         if best is not None and any(best.overlaps(answer) for answer in wanted):
             continue
-        at_all = max((told.scores.get(answer, 0.0) for answer in wanted), default=0.0)
+        at_all = max((prediction.scores.get(answer, 0.0) for answer in wanted), default=0.0)
         if best is not None:
-            sure = told.scores[best]
+            sure = prediction.scores[best]
             kind, answer = ("wrong answer", wanted[0]) if wanted else ("missed answer", None)
             yield _suspect(record, kind, answer, best, sure, sure * (1 - at_all) * reliable.right[""])
         elif wanted:

@@ -66,15 +66,15 @@ def suspicious_passes(store: Store, manifest: CorpusManifest, run: str) -> pa.Ta
 def _labels(known: list[tuple[Record, dict[str, Any]]]) -> Iterator[Suspect]:
     for record, row in known:
         if row["confidence"] is not None and row["correctness"] < 1:
-            said = ", ".join(record.categories[label].name for label in record.labels)
+            annotated = ", ".join(record.categories[label].name for label in record.labels)
             doubt = 1 - row["confidence"]
             predicted = record.categories[row["predicted"]].name
-            yield Suspect(record, "wrong label", said, predicted, doubt, doubt, row["correctness"] == 0)
+            yield Suspect(record, "wrong label", annotated, predicted, doubt, doubt, row["correctness"] == 0)
 
 
 def _losses(known: list[tuple[Record, dict[str, Any]]]) -> Iterator[Suspect]:
     order = sorted(known, key=lambda one: one[1]["loss"] / (1 + len(one[0].spans)))
     for place, (record, _) in enumerate(order, 1):
-        said = "; ".join(described(record, mention) for mention in mentions_of(record)) or None
+        annotated = "; ".join(described(record, mention) for mention in mentions_of(record)) or None
         share = place / len(order)
-        yield Suspect(record, "high loss", said, None, share, share, False)
+        yield Suspect(record, "high loss", annotated, None, share, share, False)

@@ -117,11 +117,11 @@ def _found(store: Store, manifest: CorpusManifest, folds: list[Fold]) -> pa.Tabl
     return ranked(contradicted(records, rows), f"{len(folds)} folds")
 
 
-def contradicted(records: Sequence[Record], said: Iterable[dict[str, Any]]) -> Iterator[Suspect]:
+def contradicted(records: Sequence[Record], rows: Iterable[dict[str, Any]]) -> Iterator[Suspect]:
     """Yield the suspects among records of one task, from models' predictions (rows of `PREDICTIONS`)."""
     if records[0].task in LABEL_TASKS:
-        return suspicious_labels(records, _scores(said))
-    return suspicious_mentions(records, _told(said))
+        return suspicious_labels(records, _scores(rows))
+    return suspicious_mentions(records, _predictions(rows))
 
 
 def _scores(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -131,7 +131,7 @@ def _scores(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _told(rows: Iterable[dict[str, Any]]) -> dict[str, Predicted]:
+def _predictions(rows: Iterable[dict[str, Any]]) -> dict[str, Predicted]:
     scores: dict[str, dict[Mention, float]] = {}
     holding: dict[str, list[Mention]] = {}
     for row in rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TypedDict
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from pipelines.models.evaluate import Evaluation, evaluate
 from pipelines.store.storage import ObjectPath, Place, upload
-from pipelines.store.store import atomic
+from pipelines.store.store import write_json
 from pipelines.training.remote_run import EVALUATION, run_in
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
@@ -42,8 +41,7 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
     comparison = Comparison(
         before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)
     )
-    with atomic(run / EVALUATION) as path:
-        path.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
+    write_json(run / EVALUATION, comparison, indent=1)
     if isinstance(root, ObjectPath):
         upload(run / EVALUATION, run_in(root, run.name) / EVALUATION)
     return comparison

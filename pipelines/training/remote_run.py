@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 
 def run_in(root: ObjectPath, name: str) -> ObjectPath:
-    """Return the path of a run in a store."""
     return root / "runs" / name
 
 

@@ -8,7 +8,6 @@ Shapes: C measured corpora, K sources.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.store.storage import Place
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, now, write_json
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.proxy import Finished, Proxy, explained, run_all
 from pipelines.tuning.setup import Setup
@@ -61,7 +60,7 @@ def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = Non
             "leave it out of --for"
         )
     runs = {
-        (frozenset(group), seed): setup.proxy(_of(setup, group), seed)
+        (frozenset(group), seed): setup.proxy(_equal_mixture(setup, group), seed)
         for group in [*((leaf.name,) for leaf in leaves), *combinations([leaf.name for leaf in leaves], 2)]
         if {*own.values()} & {*group}
         for seed in range(seeds)
@@ -74,11 +73,11 @@ def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = Non
     if not rows:
         raise UserError(f"no corpus has a run alone and one with another source; {explained(finished.died)}")
     found = _matrix(rows, setup.targets, [leaf.name for leaf in leaves], own, finished.died)
-    _keep(found, setup.mixture.name, Store(root.absolute()))
+    _write(found, setup.mixture.name, Store(root.absolute()))
     return found
 
 
-def _of(setup: Setup, names: Sequence[str]) -> Mixture:
+def _equal_mixture(setup: Setup, names: Sequence[str]) -> Mixture:
     """Return a mixture of some sources, with the same number of draws from each, whatever their sizes."""
     mixture = setup.mixture
     pools = {
@@ -125,11 +124,7 @@ def _rows(
 
 
 def _matrix(
-    rows: list[dict[str, Any]],
-    corpora: list[str],
-    sources: list[str],
-    own: dict[str, str],
-    died: dict[str, str],
+    rows: list[dict[str, Any]], corpora: list[str], sources: list[str], own: dict[str, str], died: dict[str, str]
 ) -> Affinity:
     change_CK = np.full((len(corpora), len(sources)), np.nan)
     for c, corpus in enumerate(corpora):
@@ -146,7 +141,6 @@ def _matrix(
     return Affinity([corpora[c] for c in by_corpus], kept, change_CK[by_corpus][:, order], named, rows, died)
 
 
-def _keep(found: Affinity, name: str, store: Store) -> None:
+def _write(found: Affinity, name: str, store: Store) -> None:
     content = {"rows": found.rows, "clusters": found.clusters, "died": list(found.died.values()), "created": now()}
-    with atomic(store.root / "affinity" / f"{name}.json") as path:
-        path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    write_json(store.root / "affinity" / f"{name}.json", content)

@@ -45,7 +45,6 @@ def as_yaml(mixture: Mixture) -> str:
 
 
 def markdown(tuned: Tuned, name: str, picture: str) -> str:
-    """Return the page of a search as Markdown."""
     setup, fit, confirmed = tuned.setup, tuned.fit, tuned.confirmed
     died = f"\n{explained(tuned.died)}\n" if tuned.died else ""
     return f"""# {name}

@@ -7,7 +7,6 @@ search algorithms are not needed, because trials are drawn independently and all
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
 from pipelines.shards.shard import shard_here
 from pipelines.store.storage import Place
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, now, read_json, write_json
 from pipelines.tasks import completed
 from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.schema.errors import UserError
@@ -75,12 +74,11 @@ def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: s
             died[left[index].key] = str(outcome)
     if died and len(died) == len(wanted):
         raise UserError(f"all {len(died)} runs died; the first one: {next(iter(died.values()))}")
-    losses = {key: _read(store, proxy)["losses"] for key, proxy in wanted.items() if key not in died}
+    losses = {key: read_json(place_of(store, proxy))["losses"] for key, proxy in wanted.items() if key not in died}
     return Finished(losses, died)
 
 
 def place_of(store: Store, proxy: Proxy) -> Place:
-    """Return the file of a run's result."""
     return store.root / "proxies" / f"{proxy.key}.json"
 
 
@@ -95,7 +93,7 @@ def run(proxy: Proxy, root: Place) -> dict[str, Any]:
     use_threads_of_task()
     store = Store(root)
     if place_of(store, proxy).exists():
-        return _read(store, proxy)
+        return read_json(place_of(store, proxy))
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ubert-proxy-") as name:
         folder, recipe = Path(name), proxy.recipe
@@ -117,24 +115,17 @@ def run(proxy: Proxy, root: Place) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 1),
         "created": now(),
     }
-    with atomic(place_of(store, proxy)) as path:
-        path.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    write_json(place_of(store, proxy), result)
     return result
 
 
 def _loss(model: Any, proxy: Proxy, corpus: str, store: Store, folder: Path) -> float:
-    """Compute the validation loss of one corpus."""
     from ubert.model.tokenizer import load_tokenizer
     from ubert.training.validation import validation_loss
 
     records = list(read_records(*store.current("corpora", corpus), "validation", proxy.limit))
     shards = shards_of(records, proxy.recipe.encoder, folder, proxy.recipe.max_tokens)
     return validation_loss(model, load_tokenizer(proxy.recipe.encoder), proxy.recipe, shards)
-
-
-def _read(store: Store, proxy: Proxy) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(place_of(store, proxy).read_text(encoding="utf-8"))
-    return found
 
 
 def explained(died: Mapping[str, str]) -> str:

@@ -61,9 +61,9 @@ def setup(
         )
     asked = {name: store.current("corpora", name)[1] for name in targets or corpora}
     trained = {leaf.corpus for leaf in mixture.leaves if leaf.split == "validation"}
-    able = [name for name, manifest in corpora.items() if not _why_not(manifest, trained)]
+    able = [name for name, manifest in corpora.items() if not _obstacle(manifest, trained)]
     for name, manifest in asked.items():
-        if why := _why_not(manifest, trained):
+        if why := _obstacle(manifest, trained):
             others = ",".join(one for one in able if not targets or one in targets)
             raise UserError(
                 f"corpus {name} {why}; "
@@ -110,7 +110,7 @@ def _check(mixture: Mixture, recipe: Recipe) -> None:
         )
 
 
-def _why_not(manifest: CorpusManifest, trained: set[str]) -> str:
+def _obstacle(manifest: CorpusManifest, trained: set[str]) -> str:
     """Say why the loss of a corpus can't be measured; an empty string if it can."""
     if manifest.task in UNLABELLED:
         return f"is of task {manifest.task}, which has no labels to measure the loss of"

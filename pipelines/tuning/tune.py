@@ -5,7 +5,6 @@ Shapes: N trials, K sources, C corpora.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import log
 from statistics import mean
@@ -15,7 +14,7 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from pipelines.store.storage import Place
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, now, write_json
 from pipelines.tuning.fit import CHANCE, FOLDS, HELD_BACK, Fit, best, fit
 from pipelines.tuning.proxy import explained, run_all
 from pipelines.tuning.setup import Setup
@@ -114,7 +113,7 @@ def tune(setup: Setup, *, trials: int, seeds: int, seed: int, root: Place, addre
         finished.died | died,
         fingerprint(setup.drawn.fingerprint, setup.targets, keys, winner.meaning),
     )
-    _keep(tuned, keys, Store(root.absolute()))
+    _write(tuned, keys, Store(root.absolute()))
     return tuned
 
 
@@ -153,7 +152,7 @@ def _target(setup: Setup, losses: Mapping[str, float]) -> float:
     return mean(log(losses[name]) for name in setup.targets)
 
 
-def _keep(tuned: Tuned, keys: Sequence[str], store: Store) -> None:
+def _write(tuned: Tuned, keys: Sequence[str], store: Store) -> None:
     """Write the evidence of a search: the keys of its trials, the fit and the confirmation."""
     content: dict[str, Any] = {
         "mixture": tuned.setup.mixture.name,
@@ -167,5 +166,4 @@ def _keep(tuned: Tuned, keys: Sequence[str], store: Store) -> None:
         "confirmed": tuned.confirmed._asdict(),
         "created": now(),
     }
-    with atomic(store.root / "tunings" / f"{tuned.evidence}.json") as path:
-        path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    write_json(store.root / "tunings" / f"{tuned.evidence}.json", content)

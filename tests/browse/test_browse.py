@@ -364,11 +364,11 @@ def test_a_statement_ends_with_the_client_that_waits_for_it(root: Path) -> None:
 
     import asyncio
 
-    from pipelines.browse.asking import Asking
+    from pipelines.browse.statements import Statements
 
     endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
     with pytest.raises(UserError, match="its process was ended"):
-        asyncio.run(Asking(root)(GoneRequest(), endless, "SQL"))  # type: ignore[arg-type]
+        asyncio.run(Statements(root)(GoneRequest(), endless, "SQL"))  # type: ignore[arg-type]
 
 
 def test_another_name_of_this_machine_is_refused(root: Path) -> None:

@@ -103,8 +103,8 @@ def test_code_that_is_imported_counts_as_code(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_ray_that_does_not_start_in_time_is_one_sentence(tmp_path: Path) -> None:
-    command = "from pipelines.cli.shared import plainly; from pipelines.tasks import completed; "
-    command += "plainly(lambda: list(completed(abs, [(-1,)])))"
+    command = "from pipelines.cli.shared import with_plain_errors; from pipelines.tasks import completed; "
+    command += "with_plain_errors(lambda: list(completed(abs, [(-1,)])))"
     with subprocess.Popen(
         [sys.executable, "-c", command], env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as running:
@@ -121,7 +121,7 @@ def test_a_ray_that_does_not_start_in_time_is_one_sentence(tmp_path: Path) -> No
 
 SLEEPING = """
 import time
-from pipelines.cli.shared import plainly
+from pipelines.cli.shared import with_plain_errors
 from pipelines.tasks import completed
 
 def sleep(seconds):
@@ -131,7 +131,7 @@ def work():
     for _ in completed(sleep, [(0,), *[(600,)] * 5]):
         print("begun", flush=True)
 
-plainly(work)
+with_plain_errors(work)
 """
 
 

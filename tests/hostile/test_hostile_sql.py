@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -21,7 +22,7 @@ from worlds import corpus, put_corpus
 from pipelines.mixtures.mix import mix
 from pipelines.mixtures.sql import condition, count_sql, matching
 from pipelines.mixtures.where import check
-from pipelines.report.render import csv_lines, json_array, table
+from pipelines.report.render import csv_lines, show, table
 from pipelines.store.sandbox import Limits, sandbox, sql
 from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError
@@ -81,7 +82,7 @@ def test_strange_statements_have_rows_that_every_format_prints(root: Path) -> No
     with sandbox(root, limits=Limits(60.0, "500MB")) as ask:
         for statement in SQL["rows"]:
             rows = ask(filled(statement, root), "SQL")
-            for printer in (table, csv_lines, json_array):
+            for printer in (table, csv_lines, partial(show, as_json=True, wide=False)):
                 with redirect_stdout(io.StringIO()):
                     printer(rows)
 

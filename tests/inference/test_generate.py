@@ -183,5 +183,5 @@ def test_a_new_model_knows_unilm_s_segments_and_tells_words(tmp_path: Path) -> N
     source.save_pretrained(tmp_path / "encoder")
     model = UbertModel.new(str(tmp_path / "encoder"), Shape(table_size=8, unilm=True), vocabulary=30522, seed=1)
     assert model.encoder.embeddings.token_type_embeddings.num_embeddings == 6
-    assert model.tell(torch.zeros(3, 32)).shape == (3, 30522)
-    assert np.isfinite(model.tell(torch.randn(2, 32)).detach().numpy()).all()
+    assert model.word_logits(torch.zeros(3, 32)).shape == (3, 30522)
+    assert np.isfinite(model.word_logits(torch.randn(2, 32)).detach().numpy()).all()

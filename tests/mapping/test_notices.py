@@ -130,11 +130,11 @@ def test_the_manifest_counts_what_looks_wrong(tmp_path: Path, case: str) -> None
 
 
 def test_ingest_prints_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipelines.cli.corpora import _ingested
+    from pipelines.cli.corpora import _report_ingest
     from pipelines.ingest.ingest import Work
 
     changes, source, _ = CASES["repeated mentions"]
-    _ingested(ingested(tmp_path, changes, source), Work(1, 1))
+    _report_ingest(ingested(tmp_path, changes, source), Work(1, 1))
     assert "warning: toy: train: repeated mention, merged with the one before: 1" in capsys.readouterr().err
 
 

@@ -158,7 +158,7 @@ def test_word_vectors_may_be_narrower_than_the_output(family: str, tmp_path: Pat
     batch = masked_batch(texts(12, 9), SPECIAL)
     model.masked_losses(batch).sum().backward()
     assert model.word_vectors.grad is not None and (model.word_vectors.grad != 0).any(dim=1).all()
-    assert model.tell(torch.zeros(3, 32)).shape == (3, VOCABULARY)
+    assert model.word_logits(torch.zeros(3, 32)).shape == (3, VOCABULARY)
     words = Symbols(cls=1, sep=2, mask=4, vocabulary=VOCABULARY)
     item = pretraining(ids(10, 11, 12, 13, 14), ids(20, 21), words, 1, chosen="seq2seq")
     assert model.cloze_loss(cloze.padded([item], pad=0)).isfinite()

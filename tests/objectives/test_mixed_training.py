@@ -432,7 +432,7 @@ def composed(model: UbertModel, step: Step) -> torch.Tensor:
         if isinstance(batch, ClozeBatch):
             sees = attention.mask(model.encoder, batch.rank_BL, batch.looked_BL)
             hidden_BLD = cloze.encode(model.encoder, batch.ids_BL, batch.types_BL, sees)
-            logp = model.tell(hidden_BLD.flatten(0, 1)).log_softmax(1)[batch.hidden_H]
+            logp = model.word_logits(hidden_BLD.flatten(0, 1)).log_softmax(1)[batch.hidden_H]
             told = (1 - batch.smoothing) * logp.gather(1, batch.answer_H[:, None]).sum()
             words.append(-(told + batch.smoothing * logp.mean(1).sum()))
             continue

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +15,10 @@ import pytest
 
 from pipelines import cli
 from pipelines.cli.shared import print_rows
-from pipelines.report.render import csv_lines, json_array, table
+from pipelines.report.render import csv_lines, show, table
 from pipelines.store.sandbox import sql
 
-PRINTERS = {"table": table, "csv": csv_lines, "json": json_array}
+PRINTERS = {"table": table, "csv": csv_lines, "json": partial(show, as_json=True, wide=False)}
 STEERING = "a\x1b[31mb\u202ec\x9bd"
 
 
@@ -37,14 +38,14 @@ def test_columns_of_one_name_are_all_printed(capsys: pytest.CaptureFixture[str])
     rows = pa.Table.from_arrays([pa.array([value]) for value in (1, 2, 3, 4)], ["a", "a", "a_1", "b"])
     csv_lines(rows)
     assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [["a", "a", "a_1", "b"], ["1", "2", "3", "4"]]
-    json_array(rows)
+    PRINTERS["json"](rows)
     assert json.loads(capsys.readouterr().out) == [{"a": 1, "a_1": 2, "a_1_1": 3, "b": 4}]
 
 
 def test_what_json_has_no_number_for_is_a_string(capsys: pytest.CaptureFixture[str]) -> None:
     inner = [{"x": [float("nan"), float("inf"), -float("inf"), 1.5]}]
     numbers = [Decimal("1.50"), Decimal("12345678901234567890123456789.0123456789")]
-    json_array(pa.table({"inner": inner * 2, "number": numbers}))
+    PRINTERS["json"](pa.table({"inner": inner * 2, "number": numbers}))
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipelines.report.table_layout import laid_out
+from pipelines.report.table_layout import layout
 
 NAMES = st.text("abcxyz_019/京", min_size=1, max_size=60)
 TEXTS = st.text("ab 京\n\t", max_size=200)
@@ -36,8 +36,8 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 @given(tables(), st.integers(60, 120))
 def test_a_table_fits_and_what_is_cut_is_a_text(rows: pa.Table, width: int) -> None:
-    lines, left_out = laid_out(rows, width)
-    everything, nothing = laid_out(rows, None)
+    lines, left_out = layout(rows, width)
+    everything, nothing = layout(rows, None)
     assert not nothing and len(lines) == len(everything) == len(rows) + 2
     assert max(map(cell_len, lines)) <= width
     shown = [name for name in rows.column_names if name not in left_out]
@@ -70,18 +70,18 @@ MIXTURE = pa.table(
 
 def test_optional_columns_make_room_for_the_others() -> None:
     spare = ["leaks", "available"]
-    lines, left_out = laid_out(MIXTURE, 60, {"share": ".1%"}, spare)
+    lines, left_out = layout(MIXTURE, 60, {"share": ".1%"}, spare)
     assert left_out == spare[::-1]
     assert lines[2].split() == ["socialiqa_dev/validation", "783", "783", "18,315", "0.4%"]
-    assert laid_out(MIXTURE, 60, {"share": ".1%"})[1] == ["tokens", "share"]
+    assert layout(MIXTURE, 60, {"share": ".1%"})[1] == ["tokens", "share"]
 
 
 @pytest.mark.parametrize("width", [20, 200])
 def test_a_text_is_one_line_and_ends_in_an_ellipsis_where_it_is_cut(width: int) -> None:
     text = "It rained.\nThen it snowed for a week."
-    lines, _ = laid_out(pa.table({"text": [text]}), width)
+    lines, _ = layout(pa.table({"text": [text]}), width)
     assert lines[2] == ("It rained.␊Then it…" if width == 20 else text.replace("\n", "␊"))
 
 
 def test_no_rows_are_a_head() -> None:
-    assert laid_out(pa.table({"corpus": pa.array([], pa.string())}), 80) == (["corpus", "──────"], [])
+    assert layout(pa.table({"corpus": pa.array([], pa.string())}), 80) == (["corpus", "──────"], [])

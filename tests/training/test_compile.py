@@ -9,7 +9,7 @@ import torch
 from tiny_run import losses, make_encoder, make_recipe, make_shards
 
 from ubert.training import loop
-from ubert.training.step import take
+from ubert.training.step import run_step
 
 pytestmark = pytest.mark.slow
 QUIET = loop.Worker(progress=False)
@@ -30,7 +30,7 @@ def test_graphs_are_bounded_and_losses_are_those_of_the_plain_layers(tmp_path: P
     for index in range(STEPS):
         step = training.loader.step(index)
         sizes |= {tuple(batch.mask_BL.shape) for batch in step.batches}
-        found.append(take(training, index, step).numbers(compiled, loop.ALONE.device)[0])
+        found.append(run_step(training, index, step).numbers(compiled, loop.ALONE.device)[0])
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     training.writer.close()
     assert len(sizes) > 5

@@ -21,7 +21,7 @@ from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
 from ubert.structure import cells
 from ubert.training import loop
-from ubert.training.step import Training, Worker, take, update
+from ubert.training.step import Training, Worker, run_step, update
 
 WARM_UP, STEPS = 5, 20
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -125,12 +125,12 @@ def check_steps(run: Run, folder: Path, device: str, **changed: Any) -> None:
     steps = training.loader.iterate()
     sizes, taken = set(), []
     for index in range(WARM_UP):
-        taken.append(take(training, index, next(steps)))
+        taken.append(run_step(training, index, next(steps)))
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     with no_waiting(device):
         for index, step in enumerate(steps, WARM_UP):
             sizes |= {tuple(batch.mask_BL.shape) for batch in step.batches}
-            taken.append(take(training, index, step))
+            taken.append(run_step(training, index, step))
     training.writer.close()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
     assert len(taken) == STEPS and len(sizes) >= 5

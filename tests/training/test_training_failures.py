@@ -19,7 +19,7 @@ from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
-from ubert.training.step import Taken, accumulate, take, update
+from ubert.training.step import StepResult, accumulate, run_step, update
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
@@ -74,7 +74,7 @@ def test_only_records_of_micro_batches_that_broke_are_named(world: World, recipe
     with torch.no_grad():
         training.model.word_vectors[token] = float("nan")
     with pytest.raises(UserError, match="the loss is nan") as caught:
-        take(training, 0, step).numbers(small, training.worker.device)
+        run_step(training, 0, step).numbers(small, training.worker.device)
     named = re.findall(r"records (.*?);", str(caught.value))[0].split(" and ")[0].split(", ")
     texts = [batch.examples for batch in step.batches]
     first = sum(texts[:broken])
@@ -90,7 +90,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(world: World, recipe: R
     assert gradient is not None
     gradient[0, 0] = float("inf")
     with pytest.raises(UserError, match=f"step 1: the gradient's norm is inf, on the records {step.records[0]}, "):
-        Taken(0, step, totals, *update(training, 0)).numbers(recipe, training.worker.device)
+        StepResult(0, step, totals, *update(training, 0)).numbers(recipe, training.worker.device)
     assert all(torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
 
 

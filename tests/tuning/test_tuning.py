@@ -22,7 +22,7 @@ from pipelines.report.page import html
 from pipelines.specs import mixture as load_mixture
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
-from pipelines.tuning.affinity import _of, affinity
+from pipelines.tuning.affinity import _equal_mixture, affinity
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.fit import best, fit
 from pipelines.tuning.proxy import Proxy, place_of, run
@@ -262,7 +262,7 @@ def test_affinity_is_a_view_a_heat_map_and_groups_and_goes_on(
         "people useless": {"people": 1.5, "reviews": 3.0},
     }
     for sources, of_run in losses.items():
-        kept(made.proxy(_of(made, [f"{name}/train" for name in sources.split()]), 0), root, of_run)
+        kept(made.proxy(_equal_mixture(made, [f"{name}/train" for name in sources.split()]), 0), root, of_run)
     specs, picture = specs_of(tmp_path / "specs", encoder, mixed(*NAMES)), tmp_path / "map.svg"
     said = asked("affinity", root, specs, "--out", str(picture))
     assert "-20.0%" in said and "+50.0%" in said and "<svg" in picture.read_text()
@@ -280,7 +280,7 @@ def test_a_run_that_dies_is_counted(root: Path, encoder: Path, local_ray: None) 
     made = prepared(root, encoder, targets=["people"])
     hot = made._replace(recipe=made.recipe.model_copy(update={"learning_rate": 1e30, "head_learning_rate": 1e30}))
     for names, loss in ((["people/train"], 1.0), (["people/train", "reviews/train"], 1.2)):
-        kept(hot.proxy(_of(hot, names), 0), root, {"people": loss})
+        kept(hot.proxy(_equal_mixture(hot, names), 0), root, {"people": loss})
     found = affinity(hot, seeds=1, root=root)
     [reason] = found.died.values()
     assert "loss is nan" in reason or "norm is" in reason

@@ -50,18 +50,18 @@ def ranks(direction: Direction, tokens: int, source: int) -> Ids:
             return np.maximum(order - (source - 1), 0)
 
 
-def seen(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
+def seen(query_rank_BQ: Tensor, key_rank_BK: Tensor) -> Tensor:
     """Return whether query q attends to key k, by their ranks [B, Q, K]."""
-    return looked_BK[:, None, :] <= looking_BQ[:, :, None]
+    return key_rank_BK[:, None, :] <= query_rank_BQ[:, :, None]
 
 
-def dense(looking_BQ: Tensor, looked_BK: Tensor) -> Tensor:
+def dense(query_rank_BQ: Tensor, key_rank_BK: Tensor) -> Tensor:
     """Return an additive mask for all heads [B, 1, Q, K]: 0 where q attends to k, the lowest float32 elsewhere."""
-    unseen = ~seen(looking_BQ, looked_BK)[:, None]
+    unseen = ~seen(query_rank_BQ, key_rank_BK)[:, None]
     return torch.zeros(unseen.shape, device=unseen.device).masked_fill(unseen, torch.finfo(torch.float32).min)
 
 
-def blocks(rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None, reach: int = 0) -> BlockMask:
+def blocks(rank_BL: Tensor, key_rank_BL: Tensor, position_BL: Tensor | None = None, reach: int = 0) -> BlockMask:
     """Return the mask for `flex_attention`, which skips blocks in which nothing is attended to.
 
     Args:
@@ -69,7 +69,7 @@ def blocks(rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None
     """
 
     def sees(b: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        seen = (looked_BL[b, k] <= rank_BL[b, q]) | (q == k)
+        seen = (key_rank_BL[b, k] <= rank_BL[b, q]) | (q == k)
         if position_BL is None:
             return seen
         return seen & ((position_BL[b, q] - position_BL[b, k]).abs() <= reach)
@@ -79,25 +79,25 @@ def blocks(rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None
 
 
 def mask(
-    encoder: Any, rank_BL: Tensor, looked_BL: Tensor, position_BL: Tensor | None = None
+    encoder: Any, rank_BL: Tensor, key_rank_BL: Tensor, position_BL: Tensor | None = None
 ) -> Mask | dict[str, Mask]:
     """Return the mask in the encoder's form, or one for each layer type if some layers are local. Each token
     attends to itself.
 
     Args:
         rank_BL: ranks of the tokens as queries.
-        looked_BL: ranks of the tokens as keys.
+        key_rank_BL: ranks of the tokens as keys.
         position_BL: positions of the tokens, if they aren't consecutive.
     """
     in_blocks = takes_blocks(encoder, rank_BL.device)
-    every = blocks(rank_BL, looked_BL) if in_blocks else _dense_with_itself(rank_BL, looked_BL)
+    every = blocks(rank_BL, key_rank_BL) if in_blocks else _dense_with_itself(rank_BL, key_rank_BL)
     if not has_local_layers(encoder):
         return every
     reach = encoder.config.sliding_window
     if position_BL is None:
         position_BL = torch.arange(rank_BL.shape[1], device=rank_BL.device).expand_as(rank_BL)
     if isinstance(every, BlockMask):
-        return {FULL: every, LOCAL: blocks(rank_BL, looked_BL, position_BL, reach)}
+        return {FULL: every, LOCAL: blocks(rank_BL, key_rank_BL, position_BL, reach)}
     far_BLL = (position_BL[:, :, None] - position_BL[:, None, :]).abs() > reach
     return {FULL: every, LOCAL: every.masked_fill(far_BLL[:, None], torch.finfo(every.dtype).min)}
 
@@ -107,8 +107,8 @@ def has_local_layers(encoder: Any) -> bool:
     return LOCAL in (getattr(encoder.config, "layer_types", None) or ())
 
 
-def _dense_with_itself(rank_BL: Tensor, looked_BL: Tensor) -> Tensor:
-    found = dense(rank_BL, looked_BL)
+def _dense_with_itself(rank_BL: Tensor, key_rank_BL: Tensor) -> Tensor:
+    found = dense(rank_BL, key_rank_BL)
     found.diagonal(dim1=-2, dim2=-1).zero_()
     return found
 

@@ -160,6 +160,6 @@ def _of(span: SpanPrediction) -> Mention:
     return Mention(span.category, span.start, span.end)
 
 
-def of_kind(said: set[Annotation], kind: Kind) -> set[tuple[str, tuple[Mention, ...]]]:
+def of_kind(annotations: set[Annotation], kind: Kind) -> set[tuple[str, tuple[Mention, ...]]]:
     """Return the annotations of one kind, as name and mentions."""
-    return {(each.name, each.mentions) for each in said if each.kind == kind}
+    return {(each.name, each.mentions) for each in annotations if each.kind == kind}

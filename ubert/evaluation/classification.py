@@ -22,7 +22,4 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 def summarise(counts: Counts) -> dict[str, float]:
     """accuracy: the share of records whose predicted category is right. macro_f1: the mean F1 of the
     categories that occur, so that rare ones weigh as much as frequent ones."""
-    return {
-        "accuracy": counts["record", "right"] / max(1, counts["record", "all"]),
-        "macro_f1": macro_f1(counts),
-    }
+    return {"accuracy": counts["record", "right"] / max(1, counts["record", "all"]), "macro_f1": macro_f1(counts)}

@@ -226,7 +226,7 @@ class Predictor:
         decode = {task: self._decode(task) for task in {query.task for query in chunk}}
         encoded = self._encode(chunk)
         scored = self._scored(chunk, encoded, min(map(min, logits)))
-        found, asked = [], []
+        found, followups = [], []
         for query, thresholds, scores in zip(chunk, logits, scored, strict=True):
             task, encoding = objective(query.task), encoded[query.text]
             decoded = [
@@ -234,11 +234,11 @@ class Predictor:
                 for threshold in thresholds
             ]
             found.append(decoded)
-            asked.append([task.second.ask(query, encoding, each) if task.second else [] for each in decoded])
-        distinct = list(dict.fromkeys(query for of_query in asked for each in of_query for query in each))
+            followups.append([task.second.ask(query, encoding, each) if task.second else [] for each in decoded])
+        distinct = list(dict.fromkeys(query for of_query in followups for each in of_query for query in each))
         encoded |= self._encode(distinct)
         answers = dict(zip(distinct, self._scored(distinct, encoded, min(map(min, logits))), strict=True))
-        for query, thresholds, decoded, of_query in zip(chunk, logits, found, asked, strict=True):
+        for query, thresholds, decoded, of_query in zip(chunk, logits, found, followups, strict=True):
             second = objective(query.task).second
             if second is None:
                 yield [list(each) for each in decoded]

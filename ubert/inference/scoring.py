@@ -87,12 +87,7 @@ def batches(
         piece
         for index, example in enumerate(examples)
         for piece in pieces(
-            example,
-            index,
-            model.shape.layout,
-            special,
-            most_categories=most_categories(model),
-            most_tokens=most,
+            example, index, model.shape.layout, special, most_categories=most_categories(model), most_tokens=most
         )
     ]
     every.sort(key=len, reverse=True)

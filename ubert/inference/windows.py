@@ -74,7 +74,7 @@ def pair_room(text: int, most: int) -> int:
     return max(most // 2, most - text, 0)
 
 
-def about(text: Ids, pair: Ids, most: int) -> Window:
+def source_window(text: Ids, pair: Ids, most: int) -> Window:
     """Return the window of at most `most` tokens of a source for generation.
 
     It is centred on the first occurrence of the second text, such as an answer, or else begins with the text.

@@ -40,7 +40,7 @@ class Files(Protocol):
         """Release all files but these."""
         ...
 
-    def beside(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
+    def derived(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
         """Return files next to the shards that are derived from them. If one is missing, `make` writes all.
 
         Raises:
@@ -76,7 +76,7 @@ class Folder:
     def keep(self, files: Iterable[ShardFile]) -> None:
         """Do nothing: the files stay."""
 
-    def beside(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
+    def derived(self, names: Sequence[str], make: Callable[[Sequence[Path]], None]) -> list[Path]:
         paths = [self.directory / name for name in names]
         if all(path.exists() for path in paths):
             return paths
@@ -97,7 +97,6 @@ class Folder:
 
 
 def every_file(manifest: ShardManifest) -> list[ShardFile]:
-    """List all files that a manifest names."""
     return [*manifest.shards, manifest.draws, manifest.prompts, manifest.categories]
 
 

@@ -63,15 +63,15 @@ def index(
             order can't be written beside the shards.
     """
     tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe.batches)
-    made_of = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
-    name = fingerprint(*made_of, objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks)
+    inputs = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
+    name = fingerprint(*inputs, objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks)
     wanted = Wanted(shards, objective, tasks)
 
     def make(halves: Sequence[Path]) -> None:
-        _all_trained(shards, recipe)
+        _check_all_trained(shards, recipe)
         _build(shards, sizes_of(shards, recipe, most_tokens, objective, phrases), wanted, groups, *halves)
 
-    places = shards.source.beside([f"order-{name}-{part}.npy" for part in ("sizes", "rows")], make)
+    places = shards.source.derived([f"order-{name}-{part}.npy" for part in ("sizes", "rows")], make)
     key_E, count_E = np.load(places[0], allow_pickle=False)
     row_M = np.load(places[1], mmap_mode="r", allow_pickle=False)
     if not len(key_E):
@@ -81,7 +81,7 @@ def index(
             "`objectives`"
         )
     if objective == "spanbert" and recipe.masking.scheme == "entity":
-        _marked(shards, recipe, wanted)
+        _check_spans(shards, recipe, wanted)
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
     first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
@@ -98,13 +98,11 @@ class _Groups(NamedTuple):
 
     @classmethod
     def make(cls, shards: Shards, by: Batches) -> _Groups:
-        """Return the groups of a shard set."""
         if by == "cycle":
             return cls(by, sorted({alignment.corpus for alignment in shards.manifest.alignment}))
         return cls(by, list(TASKS) if by == "by_task" else ["all"])
 
     def of(self, file: Columns, row_R: Longs) -> Longs:
-        """Return the number of each row's group."""
         if self.by == "mixed":
             return np.zeros(len(row_R), np.int64)
         column, names = (file.task, file.tasks) if self.by == "by_task" else (file.corpus, file.corpora)
@@ -115,15 +113,11 @@ _TRAINS = {"text": "spanbert or unilm", "seq2seq": "seq2seq"}
 
 
 def _wanted(objective: Trained) -> str:
-    wanted = {
-        "structure": "any labelled task",
-        "spexbert": f"task {', '.join(DECODE)}",
-        "seq2seq": "task seq2seq",
-    }
+    wanted = {"structure": "any labelled task", "spexbert": f"task {', '.join(DECODE)}", "seq2seq": "task seq2seq"}
     return wanted.get(objective, "task text, or, with masking.texts: all, any task")
 
 
-def _all_trained(shards: Shards, recipe: Recipe) -> None:
+def _check_all_trained(shards: Shards, recipe: Recipe) -> None:
     """Refuse a mixture with records of a task that no objective of the recipe trains on."""
     trained = set[str]().union(*(tasks_of(recipe, objective) for objective in recipe.objectives))
     instead = " in place of spexbert" if recipe.points else ""
@@ -137,7 +131,7 @@ def _all_trained(shards: Shards, recipe: Recipe) -> None:
             )
 
 
-def _marked(shards: Shards, recipe: Recipe, wanted: Wanted) -> None:
+def _check_spans(shards: Shards, recipe: Recipe, wanted: Wanted) -> None:
     """Refuse the masking scheme `entity` if no corpus marks a span in the texts."""
     for file in shards.files:
         if file.cells.lengths(wanted(file, np.flatnonzero(file.copies.any(axis=1)))).any():

@@ -90,21 +90,21 @@ class Loader:
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
         self.rank, self.world, self.words, self.phrases, self.pin = rank, world, words, phrases, pin
-        self.turns = ObjectiveSchedule(recipe.objectives)
+        self.schedule = ObjectiveSchedule(recipe.objectives)
         self.plans = {name: Plan(shards, recipe, most_tokens, name, phrases) for name in recipe.objectives}
         labelled: Trained = "spexbert" if recipe.points else "structure"
         leading = labelled if labelled in self.plans else next(iter(self.plans))
         self.prompts = Prompts(shards, recipe, special, most_tokens, self.plans[leading])
-        self.steps_per_epoch = self.turns.until(leading, self.plans[leading].steps)
-        _enough(self.plans.values(), recipe, world)
+        self.steps_per_epoch = self.schedule.until(leading, self.plans[leading].steps)
+        _check_workers(self.plans.values(), recipe, world)
         epochs = recipe.epochs or 0.0
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
 
     def step(self, i: int) -> Step:
         """Return this rank's part of step `i` (from 0)."""
-        objective, turn = self.turns(i)
+        objective, own_step = self.schedule(i)
         plan = self.plans[objective]
-        packs = plan.packs(turn)
+        packs = plan.packs(own_step)
         make: dict[Trained, Callable[..., Iterator[AnyBatch]]] = {
             "structure": self._batches,
             "spexbert": self._pointed,
@@ -117,12 +117,12 @@ class Loader:
         for copies in self.share(packs):
             row_R = plan.row_M[copies]
             order = np.argsort(row_R, kind="stable")  # read the rows of a shard together
-            mine = row_R[order].astype(np.int64), copies[order], turn
+            mine = row_R[order].astype(np.int64), copies[order], own_step
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
         if self.pin:
             batches = [batch.pinned() for batch in batches]
-        return Step(objective, batches, sum(map(len, packs)), rows, self.shards, plan.epoch(turn))
+        return Step(objective, batches, sum(map(len, packs)), rows, self.shards, plan.epoch(own_step))
 
     def share(self, packs: list[Longs]) -> list[Longs]:
         """Return this rank's part of the packs of a global batch: whole packs if they divide evenly among
@@ -138,7 +138,7 @@ class Loader:
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
         """Yield the steps from `start` to the end of the run. A thread prepares them ahead."""
-        self.shards.ahead(self._needed(start))
+        self.shards.ahead(self._shards_needed(start))
         thread = ThreadPoolExecutor(1, "loader")
         ahead = deque(thread.submit(self.step, i) for i in range(start, min(start + AHEAD, self.total_steps)))
         try:
@@ -151,27 +151,27 @@ class Loader:
             thread.shutdown(cancel_futures=True)
             self.shards.ahead(())
 
-    def _needed(self, start: int) -> Iterator[int]:
+    def _shards_needed(self, start: int) -> Iterator[int]:
         """Yield the shard numbers in the order in which the steps from `start` on first need them."""
         seen: set[int] = set()
         for i in range(start, min(start + self.steps_per_epoch, self.total_steps)):
-            objective, turn = self.turns(i)
+            objective, own_step = self.schedule(i)
             plan = self.plans[objective]
-            for copies in self.share(plan.packs(turn)):
+            for copies in self.share(plan.packs(own_step)):
                 new = set(self.shards.shards_of(plan.row_M[copies].astype(np.int64)).tolist()) - seen
                 yield from sorted(new)
                 seen |= new
 
-    def _batches(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[Batch]:
+    def _batches(self, row_R: Longs, copy_R: Longs, own_step: int) -> Iterator[Batch]:
         """Yield micro-batches of this rank's rows of a pack, in order."""
         rows = self.shards.rows(row_R)
-        asked = self.prompts.of_rows(rows, row_R, copy_R, turn)
-        count_R = np.array([len(of_row.prompts) for of_row in asked])
-        lengths = (rows.behind + [of_row.tokens for of_row in asked]).tolist()
+        row_prompts = self.prompts.of_rows(rows, row_R, copy_R, own_step)
+        count_R = np.array([len(of_row.prompts) for of_row in row_prompts])
+        lengths = (rows.behind + [of_row.tokens for of_row in row_prompts]).tolist()
         for start, stop in cuts(lengths, count_R.tolist(), self.recipe.tokens_per_step):
             times, examples = count_R[start:stop], np.arange(stop - start)
             columns = Sequences(
-                prompt=list(chain.from_iterable(of_row.prompts for of_row in asked[start:stop])),
+                prompt=list(chain.from_iterable(of_row.prompts for of_row in row_prompts[start:stop])),
                 text=_repeated(rows.text.part(start, stop), times),
                 pair=_repeated(rows.pair.part(start, stop), times),
                 example=np.repeat(examples, times),
@@ -181,9 +181,9 @@ class Loader:
             )
             yield padded(columns, self.special, stop - start)
 
-    def _pointed(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[PointerBatch]:
+    def _pointed(self, row_R: Longs, copy_R: Longs, own_step: int) -> Iterator[PointerBatch]:
         """Yield micro-batches of this rank's rows of a pack, as sources to point into."""
-        epoch = self.plans["spexbert"].epoch(turn)
+        epoch = self.plans["spexbert"].epoch(own_step)
         found = [
             self._sources(row, copy, epoch) for row, copy in zip(row_R.tolist(), copy_R.tolist(), strict=True)
         ]
@@ -207,22 +207,22 @@ class Loader:
         )
         return [one for one in found if one.gold[0] != NOWHERE] or found[:1]
 
-    def _masked(self, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[MaskedBatch]:
+    def _masked(self, row_R: Longs, copy_R: Longs, own_step: int) -> Iterator[MaskedBatch]:
         """Yield micro-batches of this rank's rows of a pack, masked."""
         assert self.words is not None
         plan, masking = self.plans["spanbert"], self.recipe.masking
         texts = list(
-            masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, plan.epoch(turn), MASKS)
+            masked_texts(self.shards, row_R, copy_R, self.words, masking, *plan.key, plan.epoch(own_step), MASKS)
         )
         for start, stop in cuts(
             [len(text.ids) + 2 for text in texts], [1] * len(texts), self.recipe.tokens_per_step
         ):
             yield masked_batch(texts[start:stop], self.special)
 
-    def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, turn: int) -> Iterator[ClozeBatch]:
+    def _clozes(self, objective: Trained, row_R: Longs, copy_R: Longs, own_step: int) -> Iterator[ClozeBatch]:
         """Yield micro-batches of this rank's rows of a pack, as clozes."""
         assert self.words is not None
-        key = *self.plans[objective].key, self.plans[objective].epoch(turn), CLOZES
+        key = *self.plans[objective].key, self.plans[objective].epoch(own_step), CLOZES
         items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
         smoothing = SMOOTHING if objective == "seq2seq" else 0.0
         for start, stop in cuts([len(item.ids) for item in items], [1] * len(items), self.recipe.tokens_per_step):
@@ -245,7 +245,7 @@ def cuts(lengths: Sequence[int], counts: Sequence[int], most: int) -> Iterator[t
     yield start, len(lengths)
 
 
-def _enough(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
+def _check_workers(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     """Refuse more workers than a global batch has texts."""
     if (fewest := min(plan.fewest for plan in plans)) < world:
         raise UserError(

@@ -20,16 +20,16 @@ class ObjectiveSchedule:
     def __init__(self, shares: Mapping[Trained, float]) -> None:
         self.counts = _counts(shares)  # steps of each objective in a cycle
         done = dict.fromkeys(self.counts, 0)
-        self._turns: list[tuple[Trained, int]] = []  # the objective, and its earlier steps in the cycle
+        self._cycle: list[tuple[Trained, int]] = []  # the objective, and its earlier steps in the cycle
         for step in range(1, CYCLE + 1):
             last = max(done, key=lambda name: self.counts[name] * step - done[name] * CYCLE)
-            self._turns.append((last, done[last]))
+            self._cycle.append((last, done[last]))
             done[last] += 1
 
     def __call__(self, step: int) -> tuple[Trained, int]:
         """Return the objective of a step (from 0), and the number of its earlier steps."""
         cycle, at = divmod(step, CYCLE)
-        name, before = self._turns[at]
+        name, before = self._cycle[at]
         return name, cycle * self.counts[name] + before
 
     def until(self, name: Trained, turns: int) -> int:

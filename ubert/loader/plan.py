@@ -74,7 +74,7 @@ class Plan:
 
     def packs(self, step: int) -> list[Longs]:
         """Return the copies (indices in `row_M`) of each pack of a step, counted from the start of the run."""
-        group, at, epoch = self._taken(step) if self._cycle else self._drawn(step)
+        group, at, epoch = self._cycled(step) if self._cycle else self._shuffled(step)
         first, count = self._groups[group], self._groups[group + 1] - self._groups[group]
         steps = self._first_steps[group + 1] - self._first_steps[group]
         places = np.arange(at * count // steps, (at + 1) * count // steps)
@@ -83,9 +83,9 @@ class Plan:
 
     def epoch(self, step: int) -> int:
         """Return how often the texts of a step have been shown before."""
-        return self._taken(step)[2] if self._cycle else step // self.steps
+        return self._cycled(step)[2] if self._cycle else step // self.steps
 
-    def _drawn(self, step: int) -> tuple[int, int, int]:
+    def _shuffled(self, step: int) -> tuple[int, int, int]:
         """Return the group of a step, the step's number within the group, and its epoch."""
         epoch, at = divmod(step, self.steps)
         if len(self._first_steps) > len(
@@ -97,17 +97,17 @@ class Plan:
         group = bisect_right(self._first_steps, at) - 1
         return group, at - self._first_steps[group], epoch
 
-    def _taken(self, step: int) -> tuple[int, int, int]:
-        """Return the same as `_drawn`, for `batches: cycle` (SpEx-BERT, section 5: "we cycle through one
+    def _cycled(self, step: int) -> tuple[int, int, int]:
+        """Return the same as `_shuffled`, for `batches: cycle` (SpEx-BERT, section 5: "we cycle through one
         batch for each of the tasks"). Each group has its own epochs, and a phase ends with the epoch of its
         largest group."""
         epoch, at = divmod(step, self.steps)
         phase = bisect_right(self._phases, at) - 1
         first, count = self._first_groups[phase], self._first_groups[phase + 1] - self._first_groups[phase]
-        turn, place = divmod(at - self._phases[phase], count)
-        turn += epoch * (self._phases[phase + 1] - self._phases[phase]) // count
+        round_, place = divmod(at - self._phases[phase], count)
+        round_ += epoch * (self._phases[phase + 1] - self._phases[phase]) // count
         group = first + place
-        of_group, at = divmod(turn, self._first_steps[group + 1] - self._first_steps[group])
+        of_group, at = divmod(round_, self._first_steps[group + 1] - self._first_steps[group])
         return group, at, of_group
 
     def _pack(self, number: int, epoch: int) -> Longs:

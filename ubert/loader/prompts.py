@@ -22,7 +22,7 @@ from ubert.structure.batch import Prompt, Special, groups, prompt
 KEPT = 4096  # prompts in the cache
 
 
-class Asked(NamedTuple):
+class RowPrompts(NamedTuple):
     """The prompts of a row's sequences, and the length of the longest."""
 
     prompts: list[Prompt]
@@ -39,16 +39,16 @@ class Prompts:
         self._joint = lru_cache(KEPT)(self._joint_prompt)
         self._stacked = lru_cache(KEPT)(self._stacked_prompts)
 
-    def of_rows(self, rows: Rows, row_R: Longs, copy_R: Longs, turn: int) -> list[Asked]:
-        """Return the prompts of each row of a pack, at step `turn` of its objective.
+    def of_rows(self, rows: Rows, row_R: Longs, copy_R: Longs, own_step: int) -> list[RowPrompts]:
+        """Return the prompts of each row of a pack, at step `own_step` of its objective.
 
         A row has one prompt with all its categories if they fit, or else several; `prompts` of the recipe may
         vary them.
         """
         numbers, room_R = rows.prompt.tolist(), (self.most_tokens - rows.behind).tolist()
-        epoch, places = self.plan.epoch(turn), (row_R.tolist(), copy_R.tolist())
+        epoch, places = self.plan.epoch(own_step), (row_R.tolist(), copy_R.tolist())
         if self.recipe.prompts.varies:
-            share = float(uniform([turn], *self.plan.key, SHARES, self.plan.bucket(int(copy_R[0])))[0])
+            share = float(uniform([own_step], *self.plan.key, SHARES, self.plan.bucket(int(copy_R[0])))[0])
             columns = zip(numbers, room_R, *places, strict=True)
             return [self._varied(*of_row, epoch, share) for of_row in columns]
         every = map(self._joint, numbers) if self.recipe.layout == "joint" else [None] * len(numbers)
@@ -57,37 +57,39 @@ class Prompts:
             for whole, number, room, row, copy in zip(every, numbers, room_R, *places, strict=True)
         ]
 
-    def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> Asked:
+    def _chosen(self, number: int, room: int, row: int, copy: int, epoch: int) -> RowPrompts:
         """Return the prompts for a row's drawn categories, each of at most `room` tokens."""
         chosen = self.categories(row, copy, epoch)
         if self.recipe.layout == "stacked":  # the index has checked that each category fits
             every = self._stacked(number)
-            return _asked([every[category] for category in chosen.tolist()])
+            return _row_prompts([every[category] for category in chosen.tolist()])
         instruction, categories, regions, *_ = self.shards.prompt(number)
         found = groups(instruction, categories, chosen, self.recipe.categories_per_piece, room)
-        return _asked([prompt(instruction, categories, regions, group, "joint", self.special) for group in found])
+        return _row_prompts(
+            [prompt(instruction, categories, regions, group, "joint", self.special) for group in found]
+        )
 
-    def _varied(self, number: int, room: int, row: int, copy: int, epoch: int, share: float) -> Asked:
+    def _varied(self, number: int, room: int, row: int, copy: int, epoch: int, share: float) -> RowPrompts:
         """Return varied prompts of a row."""
-        asked, example = self.shards.prompt(number), self.shards.example(row)
+        original, example = self.shards.prompt(number), self.shards.example(row)
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
         most, layout = self.recipe.categories_per_piece, self.recipe.layout
         key = *self.plan.key, VARIATION, epoch, row, self.plan.occurrence(copy)
         instruction, categories, chosen = vary(
-            asked, gold, most, self.recipe.prompts, self.shards.words, self.shards.others, share, *key
+            original, gold, most, self.recipe.prompts, self.shards.words, self.shards.others, share, *key
         )
         found = groups(instruction, categories, chosen, 1 if layout == "stacked" else most, room)
-        return _asked(
-            [prompt(instruction, categories, asked.regions, group, layout, self.special) for group in found]
+        return _row_prompts(
+            [prompt(instruction, categories, original.regions, group, layout, self.special) for group in found]
         )
 
-    def _joint_prompt(self, number: int) -> Asked | None:
+    def _joint_prompt(self, number: int) -> RowPrompts | None:
         """Return the prompt with all candidate categories, or None if a sequence can't have that many."""
         instruction, categories, regions, *_ = self.shards.prompt(number)
         if len(categories) > self.recipe.categories_per_piece:
             return None
         every = self._every[: len(categories)]
-        return _asked([prompt(instruction, categories, regions, every, "joint", self.special)])
+        return _row_prompts([prompt(instruction, categories, regions, every, "joint", self.special)])
 
     def _stacked_prompts(self, number: int) -> list[Prompt]:
         """Return one prompt for each candidate category."""
@@ -111,5 +113,5 @@ class Prompts:
         return np.sort(np.argpartition(draw, most - 1)[:most]).astype(np.int32)
 
 
-def _asked(prompts: list[Prompt]) -> Asked:
-    return Asked(prompts, max(len(prompt.ids) for prompt in prompts))
+def _row_prompts(prompts: list[Prompt]) -> RowPrompts:
+    return RowPrompts(prompts, max(len(prompt.ids) for prompt in prompts))

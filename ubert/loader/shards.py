@@ -59,10 +59,7 @@ SHARD_SCHEMA = pa.schema(
     ]
 )
 PROMPT_SCHEMA = pa.schema(
-    [
-        pa.field("instruction", pa.int32(), nullable=False),
-        pa.field("categories", _IDS, nullable=False),
-    ]
+    [pa.field("instruction", pa.int32(), nullable=False), pa.field("categories", _IDS, nullable=False)]
 )
 CATEGORY_SCHEMA = pa.schema(
     [
@@ -100,13 +97,11 @@ class Lists:
     def __getitem__(self, i: int) -> Ids:
         return self.values[self.ends[i] : self.ends[i + 1]]
 
-    def some(self, i_R: Longs) -> Ragged:
-        """Return these lists."""
+    def take(self, i_R: Longs) -> Ragged:
         start_R = self.offsets[i_R].astype(np.int64)
         return taken(self.values, start_R, self.offsets[i_R + 1] - start_R)
 
     def lengths(self, i_R: Longs) -> Ids:
-        """Return the lengths of these lists."""
         return np.asarray(self.offsets[i_R + 1] - self.offsets[i_R], np.int32)
 
 
@@ -223,11 +218,9 @@ class Shards:
         return np.unique(self._shard_B[np.searchsorted(self._firsts, row_R, side="right") - 1])
 
     def _columns(self, batch: int) -> Columns:
-        found = self._open.get(batch)
-        return found if found is not None else self._opened(batch)
-
-    def _opened(self, batch: int) -> Columns:
-        """Open the shard that holds a record batch."""
+        """Return a record batch. Its shard is opened if it isn't open."""
+        if (found := self._open.get(batch)) is not None:
+            return found
         number = int(self._shard_B[batch])
         with self._opening:
             batches = _read(self.source.path(self.manifest.shards[number]), SHARD_SCHEMA)
@@ -250,16 +243,20 @@ class Shards:
             gold_cells=shard.cells[i],
         )
 
+    def _batches(self, row_R: Longs) -> Iterator[tuple[Columns, Longs]]:
+        """Yield the record batches of rows in ascending order, each with the indices of its rows."""
+        batch_R = np.searchsorted(self._firsts, row_R, side="right") - 1
+        starts = np.flatnonzero(np.diff(batch_R, prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, len(row_R)]):
+            file = self._columns(int(batch_R[start]))
+            yield file, row_R[start:stop] - file.first
+
     def rows(self, row_R: Longs) -> Rows:
         """Return several rows, in ascending order, without a copy."""
-        file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
-        starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         parts = []
-        for start, stop in pairwise([*starts, len(row_R)]):
-            file = self._columns(int(file_R[start]))
-            at = row_R[start:stop] - file.first
+        for file, at in self._batches(row_R):
             lists = (file.text, file.pair, file.target, file.anchors, file.cells)
-            parts.append(Rows(file.prompt[at], file.lengths(at) + 1, *(each.some(at) for each in lists)))
+            parts.append(Rows(file.prompt[at], file.lengths(at) + 1, *(each.take(at) for each in lists)))
         if len(parts) == 1:
             return parts[0]
         prompt, behind, *columns = zip(*parts, strict=True)
@@ -276,19 +273,14 @@ class Shards:
         return roles_P
 
     def record_id(self, row: int) -> str:
-        """Return the record id of a row."""
         shard, i = self.find(row)
         offsets, data = shard.record_id
         return data[offsets[i] : offsets[i + 1]].tobytes().decode()
 
-    def named(self, row_R: Longs) -> tuple[pa.Array, npt.NDArray[np.str_]]:
+    def ids_and_tasks(self, row_R: Longs) -> tuple[pa.Array, npt.NDArray[np.str_]]:
         """Return the record ids and tasks of several rows, in ascending order."""
-        file_R = np.searchsorted(self._firsts, row_R, side="right") - 1
-        starts = np.flatnonzero(np.diff(file_R, prepend=-1)).tolist()
         ids, tasks = [], []
-        for start, stop in pairwise([*starts, len(row_R)]):
-            file = self._columns(int(file_R[start]))
-            at = row_R[start:stop] - file.first
+        for file, at in self._batches(row_R):
             every = pa.StringArray.from_buffers(len(file), *map(pa.py_buffer, file.record_id))
             ids.append(every.take(pa.array(at)))
             tasks.append(np.array(file.tasks, np.str_)[file.task[at]])

@@ -20,7 +20,8 @@ from ubert.spexbert.pointer import Phrases
 UNLABELLED: Task = "text"
 WRITTEN: Task = "seq2seq"
 SizesOf = Callable[[Columns, Longs], tuple[Longs, Longs]]
-"""Takes some rows of a file; returns the length and the number of sequences of each."""
+"""Takes rows [R] of a file; returns the length and the number of sequences of each. Raises `UserError` if a row is
+larger than the encoder takes."""
 
 
 def tasks_of(recipe: Recipe, objective: Trained) -> set[Task]:
@@ -56,7 +57,6 @@ class Wanted:
 def sizes_of(
     shards: Shards, recipe: Recipe, most_tokens: int, objective: Trained, phrases: Phrases | None
 ) -> SizesOf:
-    """Return the function that computes the sizes of an objective's rows."""
     if objective == "structure":
         return Sizes(shards, recipe, most_tokens)
     if objective == "spexbert":
@@ -79,11 +79,6 @@ class TextSizes:
         self.instruction_P = np.diff(shards.words.offsets)[shards.instruction_P].astype(np.int64)
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
-        """Return the length and the number of pieces [R] of these rows of a file.
-
-        Raises:
-            UserError: a row is larger than the encoder takes.
-        """
         text_R = file.text.lengths(row_R).astype(np.int64)
         beside_R = self._beside(file, row_R)
         if (over := np.flatnonzero(text_R + beside_R > self.most_tokens)).size:
@@ -117,11 +112,6 @@ class Sizes:
         self.categories_P = np.diff(shards.categories.offsets).astype(np.int64)
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
-        """Return the length and the number of pieces [R] of these rows of a file.
-
-        Raises:
-            UserError: a row is larger than the encoder takes.
-        """
         prompt_R = file.prompt[row_R]
         # [CLS] t [SEP] ... [SEP] text [SEP]
         base_R = self.instruction_P[prompt_R] + file.lengths(row_R) + 4
@@ -160,11 +150,6 @@ class PointerSizes:
         self.joint, self.no_answer = Sizes(shards, recipe, most_tokens), no_answer
 
     def __call__(self, file: Columns, row_R: Longs) -> tuple[Longs, Longs]:
-        """Return the length and the number of sequences [R] of these rows of a file.
-
-        Raises:
-            UserError: a row is larger than the encoder takes.
-        """
         length_R, _ = self.joint(file, row_R)
         questions_R = file.task[row_R] == file.tasks.index("qa")
         asked_R = np.where(questions_R, self.joint.categories_P[file.prompt[row_R]], 1)

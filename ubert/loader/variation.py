@@ -48,16 +48,16 @@ def vary(
         share: how much of `prompting.drop` this pack leaves out, in [0, 1).
         key: the draws are a function of it.
     """
-    chosen = _some(prompt, gold, most, 0.0 if prompt.scale else prompting.drop * share, *key)
+    chosen = _drawn_categories(prompt, gold, most, 0.0 if prompt.scale else prompting.drop * share, *key)
     if prompting.shuffle and not prompt.scale:
         chosen = chosen[np.argsort(keys(chosen, _ORDER, *key))]
     if not prompting.rename:
         return Varied(prompt.instruction, prompt.categories, chosen)
-    spoken = [_renamed(word, prompting.rename, words, others, *key) for word in prompt.words]
-    return Varied(spoken[0], spoken[1:], chosen)
+    renamed = [_drawn_word(word, prompting.rename, words, others, *key) for word in prompt.words]
+    return Varied(renamed[0], renamed[1:], chosen)
 
 
-def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> Ids:
+def _drawn_categories(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> Ids:
     """Return the categories to ask for, ascending: the gold ones, and a draw of the others."""
     count = len(prompt.categories)
     least = min(count, LEAST) if (prompt.regions == Region.ANCHOR).any() else 1
@@ -72,7 +72,7 @@ def _some(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> I
     return np.sort(np.argsort(draw_k, kind="stable")[:kept]).astype(np.int32)
 
 
-def _renamed(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
+def _drawn_word(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
     """Return a word, or one of its synonyms."""
     other = others[word]
     if not len(other):

@@ -179,9 +179,9 @@ class UbertModel(PreTrainedModel):
 
     def cloze_loss(self, batch: ClozeBatch) -> Tensor:
         """Return the summed loss of the hidden words of UniLM's sequences; see `ubert.unilm.cloze.loss`."""
-        return cloze.loss(self.encoder, self.tell, batch, self.first_position, self.copier)[0]
+        return cloze.loss(self.encoder, self.word_logits, batch, self.first_position, self.copier)[0]
 
-    def tell(self, hidden_HD: Tensor) -> Tensor:
+    def word_logits(self, hidden_HD: Tensor) -> Tensor:
         """Return logits of words [H, V] from their hidden states."""
         logits_HV: Tensor = self.check_generates().from_own(hidden_HD, self.word_vectors)
         return logits_HV

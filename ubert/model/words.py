@@ -27,8 +27,8 @@ def take_words(model: UbertModel) -> str:
     Raises:
         UserError: the encoder or its word embeddings are missing, or have another size.
     """
-    name = name_of(model)
-    vectors = words_of(model.config.words, name.removeprefix("encoder."))
+    name = words_name(model)
+    vectors = read_words(model.config.words, name.removeprefix("encoder."))
     if vectors.shape != model.word_vectors.shape:
         raise UserError(
             f"encoder {model.config.words!r} has word embeddings of {tuple(vectors.shape)}, and the checkpoint "
@@ -40,12 +40,12 @@ def take_words(model: UbertModel) -> str:
     return name
 
 
-def name_of(model: UbertModel) -> str:
+def words_name(model: UbertModel) -> str:
     """Return the name of the parameter with a model's word embeddings."""
     return next(name for name, parameter in model.named_parameters() if parameter is model.word_vectors)
 
 
-def words_of(encoder: str, name: str) -> Tensor:
+def read_words(encoder: str, name: str) -> Tensor:
     """Return the word embeddings [V, E] of an encoder on the local disk, by the name of their tensor.
 
     Raises:

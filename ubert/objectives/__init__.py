@@ -175,7 +175,7 @@ class SecondPass(NamedTuple):
     join: Callable[[Query, Sequence[Prediction], Sequence[Sequence[Prediction]]], list[Prediction]]
 
 
-def _as_they_are(categories: Categories) -> Categories:
+def _unchanged(categories: Categories) -> Categories:
     return categories
 
 
@@ -191,7 +191,7 @@ class Objective:
     kind: Kind
     targets: Callable[[Record, Encoding], Targets]
     decode: Decode
-    tables: Callable[[Categories], Categories] = _as_they_are
+    tables: Callable[[Categories], Categories] = _unchanged
     second: SecondPass | None = None
     blocks: bool = False
     generates: bool = False

@@ -14,7 +14,7 @@ CLASSES: tuple[LicenceClass, ...] = get_args(LicenceClass)
 
 # Names in a mixture's `licences` that stand for several classes.
 POLICIES: dict[str, frozenset[LicenceClass]] = {
-    "commercial": frozenset({"public-domain", "permissive", "share-alike"}),
+    "commercial": frozenset({"public-domain", "permissive", "share-alike"})
 }
 
 _V = r"( v?\d+(\.\d+)*)?"

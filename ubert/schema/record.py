@@ -184,11 +184,7 @@ RELATION = pa.struct(
     ]
 )
 ARGUMENT = pa.struct(
-    [
-        pa.field("role", pa.int32(), nullable=False),
-        pa.field("span", pa.int32()),
-        pa.field("event", pa.int32()),
-    ]
+    [pa.field("role", pa.int32(), nullable=False), pa.field("span", pa.int32()), pa.field("event", pa.int32())]
 )
 EVENT = pa.struct(
     [

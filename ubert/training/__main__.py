@@ -25,7 +25,6 @@ SPECS = Path(__file__).parents[2] / "corpus_specs"
 
 
 def main() -> int:
-    """Parse the arguments, train, and print the checkpoint's path."""
     parser = argparse.ArgumentParser(
         prog="python -m ubert.training",
         description="Train a recipe on the shards of its mixture, without Ray.",
@@ -47,11 +46,7 @@ def main() -> int:
         with run_directory.driving(run) if worker.rank == 0 else nullcontext():
             checkpoint = loop.train(recipe, shards=shards, run=run, worker=worker, resume=given.resume)
         if worker.rank == 0:
-            print(
-                f"{run.name} was finished already: {checkpoint}"
-                if was_finished and not given.resume
-                else checkpoint
-            )
+            print(f"{run.name} was finished already: " * (was_finished and not given.resume) + str(checkpoint))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

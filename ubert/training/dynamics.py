@@ -76,13 +76,13 @@ class Passes:
         self.tables: list[Tables] = []
         self.count = self.texts = 0
 
-    def add(self, number: int, step: Step, told: Sequence[Tensor]) -> None:
+    def add(self, number: int, step: Step, step_tables: Sequence[Tensor]) -> None:
         """Add the loss and the anchor's score of the tables [2, T] of each micro-batch of step `number` (from 1).
 
         Raises:
             UserError: a part cannot be written.
         """
-        for batch, tables in zip(cast(list[Batch], step.batches), told, strict=True):
+        for batch, tables in zip(cast(list[Batch], step.batches), step_tables, strict=True):
             loss_T, score_T = tables.double().numpy()
             region_T = batch.region_T.numpy()
             self.tables.append(
@@ -130,7 +130,7 @@ class Passes:
         )
         tables = Tables(*map(np.concatenate, zip(*self.tables, strict=True)))
         order = np.argsort(row_N, kind="stable")
-        record_id, task = self.shards.named(row_N[order])
+        record_id, task = self.shards.ids_and_tasks(row_N[order])
         several_N = np.zeros(len(row_N), np.bool_)
         several_N[order] = task == "multilabel"
         labels = labels_of(tables, several_N)
@@ -162,10 +162,10 @@ def labels_of(tables: Tables, several_N: Flags) -> Labels:
         np.maximum.at(most_N, text_T[where], score_T[where])
     share_T = np.exp(score_T - best_N[text_T])
     one_N = np.bincount(text_T, share_T * gold_T, count) / np.bincount(text_T, share_T, count)
-    said_T = np.where(gold_T, score_T, -score_T)
+    signed_T = np.where(gold_T, score_T, -score_T)
     least_N = np.full(count, np.inf)
-    np.minimum.at(least_N, text_T, said_T)
-    mean_N = np.bincount(text_T, 0.5 * (1 + np.tanh(said_T / 2)), count) / np.bincount(text_T, minlength=count)
+    np.minimum.at(least_N, text_T, signed_T)
+    mean_N = np.bincount(text_T, 0.5 * (1 + np.tanh(signed_T / 2)), count) / np.bincount(text_T, minlength=count)
     predicted_N = np.zeros(count, np.int64)
     at_best = score_T == best_N[text_T]
     predicted_N[text_T[at_best][::-1]] = tables.category_T[at_best][::-1]  # of equal scores the first wins

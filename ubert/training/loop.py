@@ -32,7 +32,7 @@ from ubert.training.checkpoints.saving import Writer
 from ubert.training.dynamics import Passes, remove_after
 from ubert.training.logs import log, mlflow_log
 from ubert.training.optimizer import adamw, decay_start
-from ubert.training.step import ALONE, SummedLoss, Taken, Training, Worker, keyed_seed, take
+from ubert.training.step import ALONE, StepResult, SummedLoss, Training, Worker, keyed_seed, run_step
 
 PATIENCE = timedelta(days=1)  # how long workers wait while rank 0 alone verifies, evaluates or writes
 Measure = Callable[[UbertModel, Tokenizer], dict[str, float]]
@@ -83,17 +83,17 @@ def train(
         training = set_up(recipe, shards, run, worker, resume, written)
         stack.callback(training.writer.close)
         total = training.loader.total_steps
-        with _logging(training) as tell, run_directory.stopping(run) as asked:
+        with _logging(training) as log_row, run_directory.stopping(run) as stop_requested:
             began = perf_counter()
-            behind: Taken | None = None  # the step before, whose numbers are read while the device computes
+            behind: StepResult | None = None  # the step before, whose numbers are read while the device computes
             for index, step in enumerate(training.loader.iterate(training.state.step), training.state.step):
-                taken = take(training, index, step, stop=asked() or leaving())
+                result = run_step(training, index, step, stop=stop_requested() or leaving())
                 if behind:
-                    began = _finish_step(training, behind, began, tell)
-                behind, done, stop = taken, index + 1, taken.totals.stop
+                    began = _finish_step(training, behind, began, log_row)
+                behind, done, stop = result, index + 1, result.totals.stop
                 measures = measure is not None and _every(recipe.evaluate_every, done)
                 if stop or measures or done == total or _every(recipe.checkpoint_every, done):
-                    _finish_step(training, taken, began, tell, measure if measures else None)
+                    _finish_step(training, result, began, log_row, measure if measures else None)
                     behind = None
                     if stop or done == total or _every(recipe.checkpoint_every, done) or recipe.keep_best:
                         save(training)
@@ -137,7 +137,7 @@ def set_up(
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
             layer.compile(dynamic=True)  # one graph with variable sizes, shared by the layers
-    score = parallel.spread(
+    score = parallel.distribute(
         SummedLoss(model, recipe),
         model.encoder,
         recipe.parallel,
@@ -225,7 +225,7 @@ def save(training: Training) -> None:
         training.writer.save(training.model, training.tokenizer, tensors, training.state)
         return
     for tensor in (*tensors.weights.values(), *tensors.states.values()):
-        parallel.whole(tensor)
+        parallel.full_tensor(tensor)
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:
@@ -254,17 +254,17 @@ def _every(steps: int | None, done: int) -> bool:
 
 
 def _finish_step(
-    training: Training, taken: Taken, began: float, tell: log.Tell, measure: Measure | None = None
+    training: Training, result: StepResult, began: float, log_row: log.LogRow, measure: Measure | None = None
 ) -> float:
     """Read a step's numbers, log them and evaluate the model if requested. Return when the step ended.
 
     Raises:
         UserError: the numbers are not finite.
     """
-    loss, norm, ended = taken.numbers(training.recipe, training.worker.device)
-    done, tokens, seconds = taken.index + 1, taken.totals.tokens, ended - began
-    if training.passes and taken.tables:
-        training.passes.add(done, taken.step, taken.tables)
+    loss, norm, ended = result.numbers(training.recipe, training.worker.device)
+    done, tokens, seconds = result.index + 1, result.totals.tokens, ended - began
+    if training.passes and result.tables:
+        training.passes.add(done, result.step, result.tables)
     metrics = _measured(training, measure) if measure else None
     if measure:
         _wait(training.group)
@@ -278,9 +278,9 @@ def _finish_step(
         }
     )
     total = training.loader.total_steps
-    tell(
+    log_row(
         log.Row(
-            done, total, taken.step.objective, loss, taken.rate, norm, tokens, tokens / seconds, seconds, metrics
+            done, total, result.step.objective, loss, result.rate, norm, tokens, tokens / seconds, seconds, metrics
         )
     )
     return ended
@@ -289,7 +289,7 @@ def _finish_step(
 def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
     """Evaluate a copy of the model on rank 0, which gathers the weights; all workers must call this."""
     tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
-    weights = {name: parallel.whole(tensor) for name, tensor in tensors.weights.items()}
+    weights = {name: parallel.full_tensor(tensor) for name, tensor in tensors.weights.items()}
     if training.worker.rank > 0:
         return None
     copy = UbertModel(deepcopy(cast(UbertConfig, training.model.config)))
@@ -302,23 +302,23 @@ def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
 
 
 @contextmanager
-def _logging(training: Training) -> Iterator[log.Tell]:
+def _logging(training: Training) -> Iterator[log.LogRow]:
     """Yield a function that logs a row and, if requested, shows progress. Only rank 0 logs."""
     if training.worker.rank > 0:
         yield lambda row: None
         return
     with ExitStack() as stack:
-        tells = [stack.enter_context(log.logging_to(training.run, training.state.step))]
+        loggers = [stack.enter_context(log.logging_to(training.run, training.state.step))]
         if training.recipe.mlflow:
-            tells.append(stack.enter_context(mlflow_log.logging_to(training.run, training.recipe)))
+            loggers.append(stack.enter_context(mlflow_log.logging_to(training.run, training.recipe)))
         if training.worker.progress:
-            tells.append(stack.enter_context(log.progress()))
+            loggers.append(stack.enter_context(log.progress()))
 
-        def tell(row: log.Row) -> None:
-            for each in tells:
+        def log_row(row: log.Row) -> None:
+            for each in loggers:
                 each(row)
 
-        yield tell
+        yield log_row
 
 
 def _finish(training: Training) -> Path:

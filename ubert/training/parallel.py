@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ubert.schema.specs.recipe import Parallel
 
 
-def spread(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, unused: bool) -> nn.Module:
+def distribute(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, unused: bool) -> nn.Module:
     """Distribute a module over all workers. Its gradients become the mean over them.
 
     Args:
@@ -53,18 +53,18 @@ def accumulate_gradients(score: nn.Module, *, last: bool) -> AbstractContextMana
     return nullcontext() if last or not isinstance(score, DistributedDataParallel) else score.no_sync()
 
 
-def together(score: nn.Module) -> bool:
+def gathers_weights(score: nn.Module) -> bool:
     """Return whether workers gather weights in each micro-batch, and so need equally many micro-batches."""
     return isinstance(score, FSDPModule)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return the whole of a tensor that may be sharded. All workers must call this if it is."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full
 
 
-def part(tensor: Tensor, like: Tensor) -> Tensor:
+def local_part(tensor: Tensor, like: Tensor) -> Tensor:
     """Return this worker's part of a whole tensor that all workers have, sharded like `like`."""
     if not isinstance(like, DTensor) or tensor.dim() == 0:
         return tensor

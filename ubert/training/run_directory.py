@@ -155,17 +155,17 @@ def stopping(run: Path) -> Iterator[Callable[[], bool]]:
 
     A second signal ends the process at once.
     """
-    asked = threading.Event()
+    requested = threading.Event()
     before = {}
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
+    def handle(number: int, frame: FrameType | None) -> None:
+        requested.set()
         signal.signal(number, signal.SIG_DFL)
 
     if threading.current_thread() is threading.main_thread():  # other threads can't set signal handlers
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked.is_set() or any((run / request).exists() for request in REQUESTS)
+        yield lambda: requested.is_set() or any((run / request).exists() for request in REQUESTS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -228,21 +228,21 @@ def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
     """
     if recipe.ancestor is None:
         return None
-    said = f"recipe {recipe.name}: from {recipe.ancestor}:"
-    directory = _ancestor(run, recipe.ancestor, said)
+    where = f"recipe {recipe.name}: from {recipe.ancestor}:"
+    directory = _ancestor(run, recipe.ancestor, where)
     checkpoint.check(directory)
     before = checkpoint.read_state(directory)
     if (before.recipe.encoder, before.tokenizer) != (recipe.encoder, tokenizer):
         raise UserError(
-            f"{said} its encoder is {before.recipe.encoder} (tokenizer {before.tokenizer[:16]}), this recipe's "
+            f"{where} its encoder is {before.recipe.encoder} (tokenizer {before.tokenizer[:16]}), this recipe's "
             f"{recipe.encoder} (tokenizer {tokenizer[:16]}); give the recipe its ancestor's encoder"
         )
     if recipe.seen == "refuse":
-        _check_unseen(recipe, ancestry(directory), said)
+        _check_unseen(recipe, ancestry(directory), where)
     return directory
 
 
-def _ancestor(run: Path, wanted: str, said: str) -> Path:
+def _ancestor(run: Path, wanted: str, where: str) -> Path:
     """Return the checkpoint that `from` names, of a run beside this one or of a model in the package."""
     name, _, step = wanted.partition("/")
     other = run.parent / name
@@ -252,25 +252,25 @@ def _ancestor(run: Path, wanted: str, said: str) -> Path:
         if manifest := finished(other):
             return other / manifest.checkpoint
         raise UserError(
-            f"{said} the run isn't finished; finish it with `ubert pretrain {name}`, or name a checkpoint of "
+            f"{where} the run isn't finished; finish it with `ubert pretrain {name}`, or name a checkpoint of "
             f"it ({name}/step-...)"
         )
     if not step and (pretrained.FOLDER / name).is_dir():
         return pretrained.FOLDER / name
     runs = sorted(path.parent.name for path in run.parent.glob("*/checkpoints") if path.parent != run)
     raise UserError(
-        f"{said} expected another run of {run.parent}, or a model that comes with ubert; there are "
+        f"{where} expected another run of {run.parent}, or a model that comes with ubert; there are "
         f"{', '.join([*runs, *pretrained.names()]) or 'none'}"
     )
 
 
-def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], said: str) -> None:
+def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], where: str) -> None:
     """Refuse to evaluate on splits that an ancestor was trained on."""
     measured = {f"{wanted.corpus}/{wanted.split}" for wanted in recipe.evaluate}
     for one in ancestors:
         if seen := sorted(measured & set(one.sources)):
             raise UserError(
-                f"{said} {one.run} was trained on {', '.join(seen)}, which the recipe evaluates; evaluate other "
+                f"{where} {one.run} was trained on {', '.join(seen)}, which the recipe evaluates; evaluate other "
                 "splits, or say `seen: allow`"
             )
 

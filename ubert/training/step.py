@@ -96,7 +96,7 @@ class Totals(NamedTuple):
     stop: bool
 
 
-class Taken:
+class StepResult:
     """A step that was taken, and its numbers, which may still be on their way from the device."""
 
     def __init__(self, index: int, step: Step, totals: Totals, norm: Tensor, rate: float) -> None:
@@ -126,10 +126,10 @@ class Taken:
         return loss, norm, self._done
 
 
-def take(training: Training, index: int, step: Step, *, stop: bool = False) -> Taken:
+def run_step(training: Training, index: int, step: Step, *, stop: bool = False) -> StepResult:
     """Take step `index` (from 0)."""
     totals = accumulate(training, index, step, stop=stop)
-    return Taken(index, step, totals, *update(training, index))
+    return StepResult(index, step, totals, *update(training, index))
 
 
 class SummedLoss(nn.Module):
@@ -137,8 +137,7 @@ class SummedLoss(nn.Module):
 
     def __init__(self, model: UbertModel, recipe: Recipe) -> None:
         super().__init__()
-        self.model = model
-        self.recipe = recipe
+        self.model, self.recipe = model, recipe
         self.of_words = 1 / math.log(len(model.word_vectors)) if recipe.loss_scale == "log" else 1.0
 
     def forward(self, batch: AnyBatch) -> tuple[Tensor, Tensor | None]:
@@ -167,7 +166,7 @@ def accumulate(training: Training, index: int, step: Step, *, stop: bool = False
     agreed = agree(training, step, stop)
     losses: list[Tensor] = []
     tables: list[Tensor] = []
-    batches = agreed.batches if parallel.together(training.score) else len(step.batches)
+    batches = agreed.batches if parallel.gathers_weights(training.score) else len(step.batches)
     for number in range(batches):
         own = number < len(step.batches)
         batch = step.batches[number if own else -1]  # repeated and discarded while other workers still have some
@@ -214,7 +213,7 @@ def update(training: Training, index: int) -> tuple[Tensor, float]:
         The gradient norm, and the encoder's learning rate.
     """
     recipe, optimizer = training.recipe, training.optimizer
-    norm = parallel.whole(clip_grad_norm_(training.model.parameters(), recipe.clip))
+    norm = parallel.full_tensor(clip_grad_norm_(training.model.parameters(), recipe.clip))
     rate = set_rates(optimizer, share_of_peak(index, training.loader.total_steps, recipe))
     optimizer.found_inf = norm.isfinite().logical_not().float()  # type: ignore[attr-defined]  # as a GradScaler does
     optimizer.step()

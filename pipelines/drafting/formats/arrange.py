@@ -56,7 +56,6 @@ class Arranged:
         return (self.folder / path).stat().st_size <= sample.MOST
 
     def add(self, entry: Entry, encoding: str, options: dict[str, Any], split: Split | None = None) -> None:
-        """Add an entry."""
         stated = {"split": split or entry.split, "path": entry.path}
         if encoding != "utf-8":
             stated["encoding"] = encoding
@@ -87,7 +86,7 @@ def arranged(gathered: Gathered) -> list[Arranged]:
             _fit(one, entry, encodings)
         if one.files:
             found.append(one)
-    return sorted(found, key=lambda one: -one.reading.score * (0.5 + 0.5 * _used(one) / len(paths)))
+    return sorted(found, key=lambda one: -one.reading.score * (0.5 + 0.5 * sum(map(len, one.paths)) / len(paths)))
 
 
 def _without_parts(reading: Reading) -> Reading:
@@ -117,10 +116,6 @@ def _labels_of_files(folder: Path, listed: list[Entry], encodings: dict[str, str
     for entry, label in zip(listed, labels, strict=True):
         one.add(entry, encodings[entry.files[0]], {**options, "constants": {"label": label}})
     return one
-
-
-def _used(one: Arranged) -> int:
-    return sum(map(len, one.paths))
 
 
 def _is_beside(folder: Path, path: str) -> bool:

@@ -73,7 +73,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
     options: dict[str, Any] = {} if sign == "\t" else {"separator": sign}
     if quoting == "csv":
         options["quoting"] = "csv"
-    header, told = header_of(whole)
+    header, reason = header_of(whole)
     if header:
         options["header"] = True
     if not header or len(set(whole[0])) < width or "" in whole[0]:
@@ -83,7 +83,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
         options["optional_columns"] = [f"optional{number}" for number in range(1, optional + 1)]
     score = 0.9 * share - less - (0.05 if sign in ";|" else 0) - (0.15 if width == 2 and sign == "," else 0)
     why = f"{word} part {width} columns in {share:.0%} of the lines"
-    yield options, score, f"{why}; {told}"
+    yield options, score, f"{why}; {reason}"
 
 
 def header_of(rows: Rows) -> tuple[bool, str]:

@@ -29,16 +29,16 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             if label.path in own or not _points(fields, label, options):
                 continue
             others = [text for text in texts if text.path != label.path and text.path.split("[]")[0] not in own]
-            asked = [text for text in others if hint(text.name, "question query stem") or _asks(text)]
-            asked.sort(key=lambda text: not _is_beside(text, own))
-            rest = [text for text in others if text not in asked and not (asked and _explains(text))]
-            if not asked and "question" in fields and fields["question"].all(str):  # one word: cause or effect
-                asked = [fields["question"]]
+            questions = [text for text in others if hint(text.name, "question query stem") or _is_question(text)]
+            questions.sort(key=lambda text: not _is_beside(text, own))
+            rest = [text for text in others if text not in questions and not (questions and _explains(text))]
+            if not questions and "question" in fields and fields["question"].all(str):  # one word: cause or effect
+                questions = [fields["question"]]
             why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
-            if not asked and len(rest) == 2:
+            if not questions and len(rest) == 2:
                 rest.sort(key=lambda field: -field.length)
-                rest, asked = rest[:1], rest[1:]
-            body = [text.path for text in [*rest[:1], *asked[:1]]]
+                rest, questions = rest[:1], rest[1:]
+            body = [text.path for text in [*rest[:1], *questions[:1]]]
             if body:
                 pair: dict[str, Any] = {"pair": body[1]} if len(body) > 1 else {}
                 yield Guess("choice", {"text": body[0], **pair, **options, "label": label.path}, 0.995, why)
@@ -54,7 +54,7 @@ def _explains(text: Field) -> bool:
     return text.name.rstrip("0123456789").endswith(EXPLAINS)
 
 
-def _asks(text: Field) -> bool:
+def _is_question(text: Field) -> bool:
     """Tell whether most values are questions."""
     asking = [value for value in text.values if value.rstrip().endswith(("?", "？"))]
     return len(asking) > 0.6 * len(text.values)
@@ -85,11 +85,11 @@ def _options(fields: Fields) -> Iterator[tuple[dict[str, Any], set[str]]]:
 def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
     """Tell whether the values of a label identify options. If the options are fields, replace their keys
     in `options` by the label's values."""
-    said = {str(value) for value in label.values} - {"-1"}  # -1 means no label
+    values = {str(value) for value in label.values} - {"-1"}  # -1 means no label
     candidates = options["candidates"]
     if isinstance(candidates, dict):
         paths = list(candidates.values())
-        keys = next((keys for keys in _keys(paths) if said <= set(keys) and len(said) > 1), None)
+        keys = next((keys for keys in _keys(paths) if values <= set(keys) and len(values) > 1), None)
         candidates.clear()
         candidates.update(zip(keys or [], paths, strict=False))
         return keys is not None
@@ -98,7 +98,7 @@ def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
     field = fields[candidates]
     longest = max(map(len, field.values))
     letters = "ABCDEFGHIJKL"[:longest]
-    if label.all(str) and said <= {*letters} and {*map(len, field.values)} == {longest}:
+    if label.all(str) and values <= {*letters} and {*map(len, field.values)} == {longest}:
         options["candidates"] = {letter: f"{candidates}.{i}" for i, letter in enumerate(letters)}
         return True
     if label.all(int):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 DEEPEST, VALUES, MOST = 12, 4_000, 300  # maximum depth, values of a path, and paths
-_CODE = re.compile(r"[\d\W_]*")
 
 
 class Field(NamedTuple):

@@ -20,7 +20,6 @@ ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), (
 
 
 def mentions(fields: Fields) -> Iterator[Guess]:
-    """Guess all tasks with mentions."""
     if "standoff" in fields:
         yield from _standoff(fields)
         return

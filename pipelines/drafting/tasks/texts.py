@@ -70,7 +70,6 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
 
 
 def whole_texts(fields: Fields) -> Iterator[Guess]:
-    """Guess all tasks of whole texts."""
     texts, labels = texts_of(fields), labels_of(fields)
     yield from _questions(fields, texts)
     yield from choices(fields, texts)
@@ -210,11 +209,11 @@ def _word_of(text: Field, fields: Fields) -> Field | None:
 
 def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     """Guess questions that are answered by words of a text."""
-    asked = [
+    questions = [
         f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4
     ]
-    contexts = [text for text in texts if text.flat and text not in asked and text.length > 60]
-    for question in asked[:1]:
+    contexts = [text for text in texts if text.flat and text not in questions and text.length > 60]
+    for question in questions[:1]:
         for answers in fields.values():
             if (
                 not hint(answers.name, "answers answer answer_text orig_answer_texts")

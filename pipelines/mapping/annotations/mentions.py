@@ -65,7 +65,7 @@ def given_field(
     beyond = 1 if offsets.end == "inclusive" else 0
 
     def given(scope: Scope, body: Body, kind: str, number: int, identity: str | None, label: str | None) -> Given:
-        said = words(scope) if words else None
+        quoted = words(scope) if words else None
         kb_id = linked(scope) if linked else None
         if indices:
             found: Fragments | None = indices(scope)
@@ -74,15 +74,15 @@ def given_field(
             if beyond:
                 found = tuple((s, e + beyond) for s, e in found)
         elif start is None:
-            return Given(kind, number, identity, label, None, None, said, kb_id)
+            return Given(kind, number, identity, label, None, None, quoted, kb_id)
         elif end is None:
-            return Given(kind, number, identity, label, None, start(scope), said, kb_id)
+            return Given(kind, number, identity, label, None, start(scope), quoted, kb_id)
         else:
             found = ((start(scope), end(scope) + beyond),)
         if sentence and found:
             base = _first_token(body, sentence(scope))
             found = tuple((base + s, base + e) for s, e in found)
-        return Given(kind, number, identity, label, found, None, said, kb_id)
+        return Given(kind, number, identity, label, found, None, quoted, kb_id)
 
     return given
 
@@ -217,8 +217,8 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
         if place is not None:
             places.append(((place, place + len(given.words)),))
         if _start(given) is not None or place is None or len(found) > 1:
-            said, text_there = _writable(given.words), None if there is None else _writable(there)
-            mismatches.append(Mismatch(given.kind, given.name, said, start, text_there, len(found), place))
+            quoted, text_there = _writable(given.words), None if there is None else _writable(there)
+            mismatches.append(Mismatch(given.kind, given.name, quoted, start, text_there, len(found), place))
         if place is None and lost is None:
             lost = _why(body, given, there, len(found), offsets)
     if lost:
@@ -339,17 +339,17 @@ def _joined(before: str, after: str, unspaced: bool) -> bool:
 
 
 def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets) -> tuple[str, str]:
-    said = f"{_name(given)} says {short(given.words)}"
+    claim = f"{_name(given)} says {short(given.words)}"
     if there is not None:
-        return "mention doesn't match its offsets", f"{said}, the text at {_shown(given)} {short(there)}"
+        return "mention doesn't match its offsets", f"{claim}, the text at {_shown(given)} {short(there)}"
     at = "" if _start(given) is None else f" at {_shown(given)} of {_size(body, offsets)}"
     if given.words and count == 0:
-        return "mention isn't in the text", f"{said}{at}, which is nowhere in the text"
+        return "mention isn't in the text", f"{claim}{at}, which is nowhere in the text"
     if at:
-        return "span outside its text", said + at
+        return "span outside its text", claim + at
     if count == 1:
-        return "mention has no offsets", f"{said} and not where; `locate: unique` of the spec would find it"
-    return "mention is in the text more than once", f"{said}, which is in the text {count} times"
+        return "mention has no offsets", f"{claim} and not where; `locate: unique` of the spec would find it"
+    return "mention is in the text more than once", f"{claim}, which is in the text {count} times"
 
 
 def _name(given: Given) -> str:

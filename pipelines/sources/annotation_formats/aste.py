@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
@@ -31,11 +30,6 @@ EXAMPLE = Example({"train.txt": "the food is great .####[([1], [3], 'POS')]\n"})
 def split_at(options: Options) -> Literal["line"]:
     """Each line is a record."""
     return "line"
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

@@ -48,11 +48,6 @@ EXAMPLE = Example(
 )
 
 
-def split_at(options: Options) -> None:
-    """Each file is a record."""
-    return
-
-
 def companions(folder: Path, path: str, options: Options) -> list[str]:
     """Return the other files of the document that exist."""
     document, annotations = _files(path, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -44,19 +43,13 @@ class Options(FormatOptions):
 
 
 EXAMPLE = Example(
-    {"sentences.conll": "Ada B-person\nBerg I-person\nwaits O\n\nOslo B-place\n"},
-    {"columns": ["tokens", "tags"]},
+    {"sentences.conll": "Ada B-person\nBerg I-person\nwaits O\n\nOslo B-place\n"}, {"columns": ["tokens", "tags"]}
 )
 
 
 def split_at(options: Options) -> Literal["blank line"] | None:
     """A sentence ends at a blank line. A file with markers isn't cut."""
     return "blank line" if options.begins is None else None
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
@@ -44,18 +43,11 @@ EXAMPLE = Example(
 )
 
 
-def split_at(options: Options) -> None:
-    """A file isn't cut, because documents contain blank lines."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
-
-
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """Yield a row for each document. Lines outside of documents are a reject."""
+    """Yield a row for each document. Lines outside of documents are a reject.
+
+    A file is never cut, because documents contain blank lines.
+    """
     document: list[tuple[int, str | Reject]] = []
     for number, line in enumerate(lines(piece), piece.line):
         begins = isinstance(line, str) and line.startswith("#begin document")

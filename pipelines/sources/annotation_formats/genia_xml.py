@@ -20,7 +20,6 @@ Marks of words that link or corefer (`linkTheme`, `corefCause`, ...) and comment
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
@@ -44,16 +43,6 @@ EXAMPLE = Example(
         "<clue>IL-10 <clueType>production</clueType>.</clue></event></Annotation>\n"
     }
 )
-
-
-def split_at(options: Options) -> None:
-    """Each file is a record."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

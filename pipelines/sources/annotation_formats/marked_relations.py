@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
@@ -40,11 +39,6 @@ EXAMPLE = Example(
 def split_at(options: Options) -> Literal["blank line"]:
     """A record ends at a blank line."""
     return "blank line"
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

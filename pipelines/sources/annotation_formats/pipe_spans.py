@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
@@ -29,18 +28,11 @@ class Options(FormatOptions):
 EXAMPLE = Example({"train.txt": "il-4 inhibits ap-1 .\n0,1 G#protein|2,3 G#protein\n\n"})
 
 
-def split_at(options: Options) -> None:
-    """A file isn't cut, because a block may contain a blank line."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
-
-
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """Yield a row for each block. A block with more lines, up to a blank one, is a reject."""
+    """Yield a row for each block. A block with more lines, up to a blank one, is a reject.
+
+    A file is never cut, because a block may contain a blank line.
+    """
     block: Lines = []
     for number, line in enumerate([*lines(piece), "", ""], piece.line):
         if is_blank(line) and len(block) >= 2:

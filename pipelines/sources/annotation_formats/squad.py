@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
@@ -37,16 +36,6 @@ EXAMPLE = Example(
         '  {"id": "1", "question": "Who waits?", "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}\n'
     }
 )
-
-
-def split_at(options: Options) -> None:
-    """A file isn't cut."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

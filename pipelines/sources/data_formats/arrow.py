@@ -13,17 +13,12 @@ from pipelines.sources.parsing.columns import ROWS, Options, chosen, named_class
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
-__all__ = ["EXAMPLE", "Options", "companions", "read", "split_at"]
+__all__ = ["EXAMPLE", "Options", "companions", "read"]
 
 INFO = "dataset_info.json"  # next to the files; names the classes of numbers
 
 
 EXAMPLE = Example({"data-00000-of-00001.arrow": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
-
-
-def split_at(options: Options) -> None:
-    """A file isn't cut. It is read in batches of rows."""
-    return
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:

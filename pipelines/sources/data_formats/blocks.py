@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -39,11 +38,6 @@ EXAMPLE = Example(
 def split_at(options: Options) -> Literal["blank line"]:
     """A block ends at a blank line."""
     return "blank line"
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

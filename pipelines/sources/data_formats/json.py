@@ -40,11 +40,6 @@ EXAMPLE = Example(
 )
 
 
-def split_at(options: Options) -> None:
-    """A file isn't cut."""
-    return
-
-
 def companions(folder: Path, path: str, options: Options) -> list[str]:
     """Return the files that list rows."""
     return sorted({sibling(path, listed.file) for listed in (options.only, options.without) if listed})

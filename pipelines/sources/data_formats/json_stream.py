@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic import Field
 
@@ -30,16 +29,6 @@ class Options(JsonOptions):
 
 
 EXAMPLE = Example({"reviews.json": '{\n  "text": "Fine.",\n  "stars": 5\n}\n{"text": "Bad.", "stars": 1}\n'})
-
-
-def split_at(options: Options) -> None:
-    """A file isn't cut."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

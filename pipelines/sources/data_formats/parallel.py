@@ -26,11 +26,6 @@ class Options(FormatOptions):
 EXAMPLE = Example({"train.text": "Fine.\nBad.\n", "train.label": "5\n1\n"}, {"beside": {"label": "train.label"}})
 
 
-def split_at(options: Options) -> None:
-    """Files aren't cut, as they are read in parallel."""
-    return
-
-
 def companions(folder: Path, path: str, options: Options) -> list[str]:
     """Return the other files."""
     return [sibling(path, name) for name in options.beside.values()]

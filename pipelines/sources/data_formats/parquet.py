@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,20 +12,10 @@ from pipelines.sources.parsing.columns import ROWS, Options, chosen, named_class
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
-__all__ = ["EXAMPLE", "Options", "companions", "read", "split_at"]
+__all__ = ["EXAMPLE", "Options", "read"]
 
 
 EXAMPLE = Example({"train.parquet": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
-
-
-def split_at(options: Options) -> None:
-    """A file isn't cut. It is read in batches of rows."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -67,11 +66,6 @@ def split_at(options: Options) -> Cut:
     if options.quoting == "none":
         return "line"
     return Quoted(options.separator) if options.separator < "@" else None  # else maybe a byte of another character
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

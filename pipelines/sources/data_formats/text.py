@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -48,11 +47,6 @@ def split_at(options: Options) -> Cut:
     """Cut a file between paragraphs or lines, if these are the records."""
     cuts: dict[str, Cut] = {"paragraph": "blank line", "line": "line"}
     return cuts.get(options.record)
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

@@ -15,7 +15,6 @@ is {"id": "7", "name": ["Anna", "Ann"], "at": [{"from": "0"}]}:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pipelines.sources import Example, RawRow, Slice
@@ -32,16 +31,6 @@ EXAMPLE = Example(
     {"items.xml": '<list>\n<item id="7"><name>Anna</name><name>Ann</name><at from="0"/></item>\n</list>\n'},
     {"rows": ["item[]"]},
 )
-
-
-def split_at(options: Options) -> None:
-    """A file isn't cut."""
-    return
-
-
-def companions(folder: Path, path: str, options: Options) -> list[str]:
-    """There are none."""
-    return []
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:

@@ -12,7 +12,7 @@ from ubert.encoder.ragged import Ids
 from ubert.inference.generation.beam import Lexicon, Search, search
 from ubert.inference.generation.decoding import decoder
 from ubert.inference.generation.detokenize import detokenize
-from ubert.inference.windows import about, pair_room, target_room
+from ubert.inference.windows import pair_room, source_window, target_room
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import WrittenPrediction
@@ -50,7 +50,7 @@ def generate(
     found: list[list[WrittenPrediction]] = [[] for _ in asked]
     for group in _groups([len(source) for source in sources], how):
         own = [sources[i] for i in group]
-        step = decoder(model.encoder, model.tell, own, mask, model.first_position, model.copier)
+        step = decoder(model.encoder, model.word_logits, own, mask, model.first_position, model.copier)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             texts = search(step, len(group), special, how, device)
         for i, of_source in zip(group, texts, strict=True):
@@ -86,7 +86,7 @@ def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], lo
             )
         room = min(room, max(LEAST_TEXT, learnt))
         kept_pair = pair[: pair_room(len(text), room)]
-        start, stop, *_ = about(text, pair, room - len(kept_pair))
+        start, stop, *_ = source_window(text, pair, room - len(kept_pair))
         sources.append(source_of(instruction, kept_pair, text[start:stop], tokenizer.special))
     return sources
 

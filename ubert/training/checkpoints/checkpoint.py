@@ -91,7 +91,6 @@ def tensors(model: UbertModel, optimizer: torch.optim.Optimizer, average: Averag
 
 
 def directory_of(run: Path, step: int) -> Path:
-    """Return the directory of a run's checkpoint at that step."""
     return run / "checkpoints" / f"step-{step:06}"
 
 
@@ -231,7 +230,7 @@ def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Opt
     tensors = load_file(directory / OPTIMIZER)
     parameters = dict(model.named_parameters())
     weights = {name: p for name, p in parameters.items() if f"weight/{name}" in tensors}
-    trained = {name: parallel.part(tensors[f"weight/{name}"], p) for name, p in weights.items()}
+    trained = {name: parallel.local_part(tensors[f"weight/{name}"], p) for name, p in weights.items()}
     model.load_state_dict(trained, strict=False)
     if not any(name.startswith("step/") for name in tensors):  # before the first step
         return
@@ -239,7 +238,7 @@ def load_training(directory: Path, model: UbertModel, optimizer: torch.optim.Opt
     order = [names[p] for group in optimizer.param_groups for p in group["params"]]
     state = {
         index: {
-            kind: parallel.part(tensors[f"{kind}/{name}"], parameters[name])
+            kind: parallel.local_part(tensors[f"{kind}/{name}"], parameters[name])
             for kind in ("step", "exp_avg", "exp_avg_sq")
         }
         for index, name in enumerate(order)
@@ -254,7 +253,6 @@ def _newest_first(run: Path) -> Iterator[Path]:
 
 
 def step_of(name: str) -> int:
-    """Return the step of a checkpoint's folder."""
     return int(name.removeprefix("step-"))
 
 
@@ -283,11 +281,10 @@ def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
 
 def _own_hash(state: str) -> str:
     """Hash the content of a state.json without this hash. Order and whitespace don't matter."""
-    said = json.loads(state)
-    said["files"].pop(STATE, None)
-    return blake3(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    content = json.loads(state)
+    content["files"].pop(STATE, None)
+    return blake3(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def hash_of(path: Path) -> str:
-    """Return the hex blake3 of a file."""
     return blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()

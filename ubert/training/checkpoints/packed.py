@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from ubert.inference.thresholds import FILE as THRESHOLDS
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import WEIGHTS, UbertModel
-from ubert.model.words import name_of, words_of
+from ubert.model.words import read_words, words_name
 from ubert.schema.errors import UserError
 from ubert.training.checkpoints import checkpoint
 
@@ -27,9 +27,8 @@ def pack(source: Path, out: Path) -> Path:
     state = checkpoint.read_state(source)
     checkpoint.verify(source)
     model, encoder = UbertModel.load(source), state.recipe.encoder
-    words = name_of(model)
-    same = torch.equal(words_of(encoder, words.removeprefix("encoder.")).float(), model.word_vectors)
-    if not same:
+    words = words_name(model)
+    if not torch.equal(read_words(encoder, words.removeprefix("encoder.")).float(), model.word_vectors):
         raise UserError(
             f"{source}: its word embeddings are not those of {encoder}, so they can't be left out; train with "
             "`freeze_words: true`"
@@ -40,7 +39,6 @@ def pack(source: Path, out: Path) -> Path:
     weights = {name: tensor.half() for name, tensor in load_file(out / WEIGHTS).items() if name != words}
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
     load_tokenizer(str(source)).save(out)
-    for name in (THRESHOLDS,):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, out / name)
+    if (source / THRESHOLDS).is_file():
+        shutil.copyfile(source / THRESHOLDS, out / THRESHOLDS)
     return checkpoint.write_state(out, state)

@@ -81,7 +81,7 @@ class Writer:
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
         if name not in self._copies:
             self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-        return self._copies[name].copy_(parallel.whole(tensor))
+        return self._copies[name].copy_(parallel.full_tensor(tensor))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Trained
-from ubert.training.logs.pace import Pace, TimeLeft, said
+from ubert.training.logs.pace import Pace, TimeLeft, format_left
 
 JSONL = Path("logs/train.jsonl")
 PLAIN_EVERY = 10.0  # seconds between two lines if there is no terminal
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     metrics: dict[str, float] | None = None  # if they were measured after this step
 
 
-Tell = Callable[[Row], None]
+LogRow = Callable[[Row], None]
 
 
 def curves(row: Row) -> dict[str, float]:
@@ -51,7 +51,7 @@ def curves(row: Row) -> dict[str, float]:
 
 
 @contextmanager
-def logging_to(run: Path, done: int) -> Iterator[Tell]:
+def logging_to(run: Path, done: int) -> Iterator[LogRow]:
     """Write rows to `<run>/logs`. Remove rows of steps after `done`, which are repeated.
 
     Raises:
@@ -67,14 +67,14 @@ def logging_to(run: Path, done: int) -> Iterator[Tell]:
         writer = SummaryWriter(str(path.parent), purge_step=done + 1)
     with path.open("ab", buffering=0) as file:
 
-        def tell(row: Row) -> None:
+        def log_row(row: Row) -> None:
             with _written(run):
                 file.write(_line(row).encode() + b"\n")
                 for name, value in curves(row).items():
                     writer.add_scalar(name, value, row.step)
 
         try:
-            yield tell
+            yield log_row
         finally:
             with _written(run):
                 writer.close()
@@ -114,7 +114,7 @@ def read(run: Path, start: int = 0) -> tuple[list[Row], int]:
 
 
 @contextmanager
-def progress(console: Console | None = None) -> Iterator[Tell]:
+def progress(console: Console | None = None) -> Iterator[LogRow]:
     """Show rows: as a progress bar in a terminal, as a plain line every few seconds elsewhere."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
@@ -130,21 +130,21 @@ def progress(console: Console | None = None) -> Iterator[Tell]:
     with Progress(*columns, console=console) as bar:
         task: TaskID | None = None
 
-        def tell(row: Row) -> None:
+        def log_row(row: Row) -> None:
             nonlocal task
             if task is None:
                 task = bar.add_task("", total=row.steps, completed=row.step, loss=0.0, rate=0.0)
             bar.update(task, completed=row.step, loss=row.loss, rate=row.tokens_per_second)
 
-        yield tell
+        yield log_row
 
 
-def _plain(console: Console) -> Tell:
+def _plain(console: Console) -> LogRow:
     shown = float("-inf")
     rows: list[Row] = []
     pace, trained = Pace(), 0.0
 
-    def tell(row: Row) -> None:
+    def log_row(row: Row) -> None:
         nonlocal shown, trained
         pace.observe(trained, row.step - 1)
         trained += row.seconds
@@ -155,10 +155,10 @@ def _plain(console: Console) -> Tell:
         seconds = sum(r.seconds for r in rows)
         loss = sum(r.loss for r in rows) / len(rows)
         rate = sum(r.tokens for r in rows) / seconds
-        left = said(pace.left(trained, row.steps))
+        left = format_left(pace.left(trained, row.steps))
         line = f"step {row.step}/{row.steps}  loss {loss:.4f}  {rate:,.0f} tokens/s  {left}"
         console.print(line, highlight=False, soft_wrap=True)
         shown = monotonic()
         rows.clear()
 
-    return tell
+    return log_row

@@ -14,14 +14,14 @@ from typing import Any
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
-from ubert.training.logs.log import Row, Tell, curves
+from ubert.training.logs.log import LogRow, Row, curves
 
 RUN = Path("logs/mlflow")  # a file with the id of the MLflow run
 EVERY = 10.0  # seconds between two writes; a write takes as long as a step
 
 
 @contextmanager
-def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
+def logging_to(run: Path, recipe: Recipe) -> Iterator[LogRow]:
     """Log rows to the MLflow run of a run. If steps are repeated, the first values stay.
 
     Raises:
@@ -48,7 +48,7 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
             metrics.clear()
             written = monotonic()
 
-        def tell(row: Row) -> None:
+        def log_row(row: Row) -> None:
             if row.step <= done:
                 return
             now = int(time() * 1000)
@@ -58,7 +58,7 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[Tell]:
 
         ended = "FAILED"
         try:
-            yield tell
+            yield log_row
             ended = "FINISHED"
         except KeyboardInterrupt:
             ended = "KILLED"
@@ -80,11 +80,8 @@ def _opened(run: Path, recipe: Recipe, store: str) -> tuple[Any, str, int]:
     if (run / RUN).exists():
         number = (run / RUN).read_text(encoding="utf-8").strip()
         client.update_run(number, status="RUNNING")
-        return (
-            client,
-            number,
-            max((one.step for one in client.get_metric_history(number, "learning_rate")), default=0),
-        )
+        steps = [one.step for one in client.get_metric_history(number, "learning_rate")]
+        return client, number, max(steps, default=0)
     experiment = client.get_experiment_by_name(recipe.mixture)
     of_mixture = experiment.experiment_id if experiment else client.create_experiment(recipe.mixture)
     number = client.create_run(of_mixture, run_name=run.name).info.run_id

@@ -44,7 +44,7 @@ class Pace:
         return max((total - self._done) / self.rate - min(now - self._at, self._gap), 0.0)
 
 
-def said(left: float | None) -> str:
+def format_left(left: float | None) -> str:
     """Format the remaining time, as "0:01:30 left"; empty if it is not known."""
     return "" if left is None else f"{timedelta(seconds=round(left))} left"
 
@@ -61,4 +61,4 @@ class TimeLeft(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         left = None if task.finished else pace_of(task).left(task.get_time(), task.total)
-        return Text(said(left), style="progress.remaining")
+        return Text(format_left(left), style="progress.remaining")

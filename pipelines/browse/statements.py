@@ -16,7 +16,7 @@ TOGETHER = 2  # statements that run at the same time; others wait
 POLL = 0.25  # seconds between checks that the client is still connected
 
 
-class Asking:
+class Statements:
     """Runs statements over a store. A statement ends if its client disconnects."""
 
     def __init__(self, root: Place) -> None:
