@@ -33,7 +33,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, overload
 
-from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, upload
+from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, remove, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
@@ -65,7 +65,7 @@ _COMMANDS: dict[Kind, str] = {
     "shards": "ubert shard",
     "audits": "ubert",
 }
-_RESIDUE = ".tmp-"
+RESIDUE = ".tmp-"  # prefix of partial files, and of folders of a job in progress
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,11 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"{home}: another process is writing it; run again when that has ended") from None
-            _clean(home)
+            clean(home)
             try:
                 yield
             finally:
-                _clean(home)  # remove the files of workers that died
+                clean(home)  # remove the files of workers that died
 
     def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> Place:
         """Write the manifest of a directory whose other files are complete, which finishes the directory.
@@ -216,7 +216,7 @@ def atomic(path: Place) -> Iterator[Path]:
             upload(Path(folder) / path.name, path)
         return
     assert isinstance(path, Path)
-    temporary = path.parent / f"{_RESIDUE}{uuid.uuid4().hex}-{path.name}"
+    temporary = path.parent / f"{RESIDUE}{uuid.uuid4().hex}-{path.name}"
     with _explained(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -267,9 +267,15 @@ def link(old: Place, new: Place) -> None:
             shutil.copyfile(str(old), temporary)
 
 
-def _clean(home: Path) -> None:
-    for residue in home.glob(f"*/{_RESIDUE}*"):
-        residue.unlink(missing_ok=True)
+def clean(home: Place) -> None:
+    """Remove what unfinished jobs left in the directories of a name."""
+    if isinstance(home, ObjectPath):
+        for name in home.sizes():
+            if f"/{RESIDUE}" in name:
+                (home / name).unlink()
+        return
+    for residue in home.glob(f"*/{RESIDUE}*"):
+        remove(residue)
 
 
 def _discard(temporary: Path) -> None:
