@@ -28,7 +28,7 @@ WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # same as its own splitter
 TRIAL = 10  # steps
 BATCH = 8  # its default
 THRESHOLDS = [step / 20 for step in range(1, 11)]
-FITTED_ON = 200  # records
+FITTED_ON = 200  # records, or a quarter of them if they are few
 
 
 class Until(TrainerCallback):
@@ -44,7 +44,8 @@ class Until(TrainerCallback):
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
     """Train a model on the categories of these records; return its prediction function."""
-    held, data = records[:FITTED_ON], [_words(record) for record in records[FITTED_ON:]]
+    fitted_on = min(FITTED_ON, len(records) // 4)
+    held, data = records[:fitted_on], [_words(record) for record in records[fitted_on:]]
     took = _fit(_model(encoder, seed), data[: 2 * BATCH * TRIAL], TRIAL, 1e9, seed)
     model = _model(encoder, seed)
     _fit(model, data, max(TRIAL, int(seconds / took * TRIAL)), seconds, seed)

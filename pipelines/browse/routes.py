@@ -23,7 +23,7 @@ from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest
+from ubert.schema.manifest import RECIPE, CorpusManifest
 
 LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 RECORDS = 20  # per page
@@ -209,7 +209,7 @@ def _add_runs(routes: APIRouter, root: Place) -> None:
     @routes.get("/runs/{name}")
     def run(request: Request, name: str, other: str = "") -> Response:
         shown = [training.run(root, one) for one in dict.fromkeys([name, other]) if one]
-        recipe = (shown[0].folder / training.RECIPE).read_text(encoding="utf-8", errors="replace")
+        recipe = (shown[0].folder / RECIPE).read_text(encoding="utf-8", errors="replace")
         names = [one.name for one in training.runs(root) if one.name != name]
         return html(
             request,

@@ -9,19 +9,18 @@ from os import SEEK_END
 from pathlib import Path
 from typing import NamedTuple
 
+from pipelines.browse.copied_runs import runs_on_disk
 from pipelines.serving.wire import AbsentError
-from pipelines.store.storage import Place, on_disk
-from pipelines.store.store import Store
+from pipelines.store.storage import Place
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, RunManifest, read_manifest
-from ubert.schema.names import is_name
+from ubert.schema.manifest import MANIFEST, RECIPE, RunManifest, read_manifest
+from ubert.schema.names import checked_name, is_name
 from ubert.training.logs.log import JSONL, Row, curves, read
 
 WIDTH, HEIGHT = 640, 200  # of a plot, in SVG units
 LEFT, BOTTOM, TOP = 56, 22, 8  # margins for the numbers on the axes
 POINTS = 300  # maximum per line; further steps are averaged in groups
 TICKS = 4
-RECIPE = "recipe.yaml"
 END = 1 << 16  # bytes at the end of a log that contain its last line
 
 
@@ -62,7 +61,7 @@ class Plot(NamedTuple):
 
 def runs(root: Place) -> list[Run]:
     """List all runs of the store by name."""
-    folders = sorted((on_disk(root) / "runs").glob(f"*/{RECIPE}"))
+    folders = sorted(runs_on_disk(root).glob(f"*/{RECIPE}"))
     return [_run(path.parent) for path in folders if is_name(path.parent.name)]
 
 
@@ -72,9 +71,11 @@ def run(root: Place, name: str) -> Run:
     Raises:
         AbsentError: there is none of that name.
     """
-    folder = Store(root).run(name)
+    folder = runs_on_disk(root) / checked_name("run", name)
     if not (folder / RECIPE).exists():
-        raise AbsentError(f"{folder}: no run here; `ubert pretrain {name}` makes it, if there is such a recipe")
+        raise AbsentError(
+            f"{root}/runs/{name}: no run here; `ubert pretrain {name}` makes it, if there is such a recipe"
+        )
     return _run(folder)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import ubert
 from pipelines.models.evaluate import read_records, records_of
 from pipelines.progress import progress
-from pipelines.store.storage import Place
+from pipelines.store.storage import ObjectPath, Place, on_disk, upload
 from pipelines.store.store import Store, atomic
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
@@ -79,6 +79,8 @@ def fit(
     chosen = Fitted(threshold=best, value=value[best], corpora=list(corpora), split=split, records=records)
     with atomic(directory / FILE) as path:
         path.write_text(to_json({**read_thresholds(directory), task: chosen}), encoding="utf-8")
+    if isinstance(root, ObjectPath) and directory.is_relative_to(on_disk(root)):
+        upload(directory / FILE, root / (directory / FILE).relative_to(on_disk(root)).as_posix())
     return Fit(task, chosen, tried)
 
 

@@ -80,7 +80,7 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
         return found
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ubert-probe-") as folder:
-        predictor, trained = _tuned(cell, store, Path(folder))
+        predictor, trained = tuned(cell, store, Path(folder))
         measured = measure(predictor, corpus=cell.corpus, split=cell.test, limit=cell.limit, root=root)
     result = {
         **cell._asdict(),
@@ -98,8 +98,12 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
     return result
 
 
-def _tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, Any]]:
-    """Fine-tune the checkpoint, and return it with the numbers of records, steps and tokens."""
+def tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, Any]]:
+    """Fine-tune the checkpoint. Return it with the numbers of records, steps and tokens.
+
+    Raises:
+        UserError: training fails.
+    """
     import ubert
 
     if cell.shots == 0:

@@ -35,6 +35,7 @@ from typing import Literal, overload
 
 from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, remove, upload
 from ubert.schema.disk import to_disk
+from ubert.schema.dynamics import FOLDER as DYNAMICS
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
     ATTEMPT,
@@ -85,6 +86,10 @@ class Store:
     def run(self, name: str) -> Path:
         """Return the directory of a training run."""
         return on_disk(self.root) / "runs" / checked_name("run", name)
+
+    def dynamics(self, run: str = "*") -> list[Place]:
+        """Return the files of the training dynamics of a run, or of all runs."""
+        return sorted((self.root / "runs").glob(f"{run}/{DYNAMICS}/*.parquet"), key=str)
 
     def sources(self, dataset: str) -> Place:
         """Return the file of the hashes of a dataset's source files."""

@@ -28,7 +28,7 @@ from pipelines.audit.evidence import (
     SUSPECTS,
     evidence_files,
 )
-from pipelines.store.storage import Place, arrow, on_disk, parquet, persistent
+from pipelines.store.storage import Place, arrow, parquet, persistent
 from pipelines.store.store import Store
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
@@ -208,7 +208,7 @@ def connect(
             connection.register(name, pa.Table.from_pylist(list(rows), schema=_TABLES[name]))
         for name, schema in _EVIDENCE.items():
             connection.register(name, parquet(evidence_files(store, name), schema))
-        connection.register("text_passes", _text_passes(on_disk(store.root) / "runs"))
+        connection.register("text_passes", _text_passes(store))
         connection.execute(_VIEWS + _DYNAMICS)
         connection.execute(f"SET memory_limit = '{SPILLING if scratch else memory}'")
         connection.execute(f"SET temp_directory = '{scratch or ''}'")
@@ -311,11 +311,11 @@ def _dataset(filesystem: Any, column: str, parts: Sequence[tuple[str, Place]], s
     return ds.FileSystemDataset(fragments, schema, form, filesystem)
 
 
-def _text_passes(runs: Path) -> ds.Dataset:
-    """Return the training dynamics of all runs that record them; they are on this machine's disk."""
-    parts = [(part.parent.parent.name, part) for part in sorted(runs.glob(f"*/{dynamics.FOLDER}/*.parquet"))]
+def _text_passes(store: Store) -> ds.Dataset:
+    """Return the training dynamics of all runs that record them."""
+    parts = [(part.parent.parent.name, part) for part in store.dynamics()]
     schema = pa.schema([pa.field("run", pa.string()), *dynamics.SCHEMA])
-    return _dataset(arrow(runs)[1], "run", parts, schema)
+    return _dataset(arrow(store.root)[1], "run", parts, schema)
 
 
 def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]]:

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.models.evaluate import read_records
+from pipelines.store.storage import arrow
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.mentions import described, mentions_of
-from ubert.schema.dynamics import FOLDER
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
+from ubert.schema.names import checked_name
 from ubert.schema.record import Record
 
 _PASSES = """
@@ -34,13 +35,14 @@ def fingerprint_of(store: Store, run: str) -> list[tuple[str, int]]:
     Raises:
         UserError: the run has no dynamics.
     """
-    parts = sorted((store.run(run) / FOLDER).glob("*.parquet"))
+    parts = store.dynamics(checked_name("run", run))
     if not parts:
         raise UserError(
-            f"run {run}: no dynamics in {store.run(run)}; train it with `dynamics: true` in its recipe, or leave "
+            f"run {run}: no dynamics in {store.root}; train it with `dynamics: true` in its recipe, or leave "
             "out --run"
         )
-    return [(part.name, part.stat().st_size) for part in parts]
+    filesystem = arrow(store.root)[1]
+    return [(part.name, filesystem.get_file_info(arrow(part)[0]).size) for part in parts]
 
 
 def suspicious_passes(store: Store, manifest: CorpusManifest, run: str) -> pa.Table:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pipelines.store.storage import ObjectPath, Place, on_disk, upload
 from pipelines.training import lease
-from pipelines.training.remote_run import RemoteLog, pull, run_in
+from pipelines.training.remote_logs import RemoteLog
+from pipelines.training.remote_run import pull, run_in
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import run_directory
 

@@ -2,7 +2,8 @@
 
 recipe.yaml, manifest.json, evaluation.json     as on disk
 checkpoints/step-*/                             as on disk; complete once it has state.json, the last upload
-logs/<file>/<generation>-<offset>               a log file in pieces; the newest generation counts
+logs/<file>/<generation>-<offset>               see `remote_logs.py`
+dynamics/<first step>-<rank>.parquet            training dynamics, uploaded by the worker that wrote them
 stop, pause                                     ask the run to stop after its step
 lock.json                                       who trains it, see `lease.py`
 """
@@ -19,16 +20,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.store.storage import ObjectPath, upload
-from pipelines.store.store import atomic, link
+from pipelines.store.store import link
 from pipelines.training import lease
+from pipelines.training.remote_logs import LogPieces, RemoteLog
+from ubert.inference import thresholds
+from ubert.schema.dynamics import FOLDER, first_step
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST
+from ubert.schema.manifest import MANIFEST, RECIPE
 from ubert.training.checkpoints import checkpoint
 from ubert.training.checkpoints.checkpoint import STATE
 from ubert.training.run_directory import REQUESTS
 
 EVALUATION = "evaluation.json"
-SMALL = ("recipe.yaml", EVALUATION, MANIFEST)
+SMALL = (RECIPE, EVALUATION, MANIFEST)
 POLL, UPLOAD = 2.0, 10.0  # seconds between polls for requests to stop, and between uploads of log pieces
 
 logger = logging.getLogger(__name__)
@@ -62,9 +66,18 @@ def pull(remote: ObjectPath, run: Path) -> None:
             (run / MANIFEST).unlink(missing_ok=True)
         for name in differing:
             _pull_checkpoint(remote, run, names, name)
-        for name in SMALL:
-            if name in names:
+        fitted = [f"checkpoints/{name}/{thresholds.FILE}" for name in whole]  # perhaps after the download
+        for name in (*SMALL, *fitted):
+            if name in names and (run / name).parent.is_dir():
                 link(remote / name, run / name)
+
+
+def push_dynamics(remote: ObjectPath, run: Path) -> None:
+    """Upload the parts of the training dynamics that the store doesn't have. A part never changes."""
+    there = {path.name for path in (remote / FOLDER).glob("*.parquet")}
+    for path in sorted((run / FOLDER).glob("*.parquet")):
+        if path.name not in there:
+            upload(path, remote / FOLDER / path.name)
 
 
 class Mirror:
@@ -72,7 +85,7 @@ class Mirror:
 
     def __init__(self, remote: ObjectPath, run: Path, token: str) -> None:
         self.remote, self.run, self._token = remote, run, token
-        self._logs: dict[str, _Pieces] = {}
+        self._logs: dict[str, LogPieces] = {}
         self._lock = threading.Lock()
 
     def push(self) -> None:
@@ -87,16 +100,27 @@ class Mirror:
                 (self.remote / MANIFEST).unlink()
             names = self.remote.sizes()
             here = sorted(path.name for path in (self.run / "checkpoints").glob("step-*"))
+            self._push_logs()  # with the dynamics before the checkpoint that a resumed run starts from
+            push_dynamics(self.remote, self.run)
             for name in here:
                 if not _same(self.remote, self.run, name):
                     self._push_checkpoint(name)
             for name in sorted(names):
                 if name.startswith("checkpoints/") and name.split("/")[1] not in here:
                     _remove(self.remote, names, name.split("/")[1])
-            self._push_logs()
             for name in SMALL:
                 if (self.run / name).exists():
                     upload(self.run / name, self.remote / name)
+
+    def restart(self, done: int) -> None:
+        """Upload what the store doesn't have, and remove its training dynamics after step `done`.
+
+        The run repeats these steps.
+        """
+        self.push()
+        for part in (self.remote / FOLDER).glob("*.parquet"):
+            if first_step(part.name) > done:
+                part.unlink()
 
     def push_logs(self) -> None:
         """Upload what was appended to the logs."""
@@ -141,64 +165,7 @@ class Mirror:
     def _push_logs(self) -> None:
         for path in sorted((self.run / "logs").glob("*")):
             if path.is_file():
-                self._logs.setdefault(path.name, _Pieces(self.remote / "logs" / path.name)).put(path)
-
-
-class _Pieces:
-    """A growing file, uploaded in pieces. A file that was replaced or truncated starts a new generation."""
-
-    def __init__(self, remote: ObjectPath) -> None:
-        self._remote, self._file, self._generation, self._at = remote, 0, "", 0
-
-    def put(self, path: Path) -> None:
-        with path.open("rb") as file:
-            stat = path.stat()
-            new = stat.st_ino != self._file or stat.st_size < self._at
-            if new:
-                self._file, self._generation, self._at = stat.st_ino, f"{time.time_ns():020}", 0
-            file.seek(self._at)
-            gained = file.read()
-        if gained:
-            with atomic(self._remote / f"{self._generation}-{self._at:012}") as piece:
-                piece.write_bytes(gained)
-            self._at += len(gained)
-        if new:
-            for old in [*self._remote.glob("*")]:
-                if not old.name.startswith(self._generation):
-                    old.unlink()
-
-
-class RemoteLog:
-    """Copies the growing logs of a run from the store into a folder with the layout of a run."""
-
-    def __init__(self, remote: ObjectPath, folder: Path) -> None:
-        self._remote, self._folder = remote, folder
-        self._seen: dict[str, tuple[str, int]] = {}
-
-    def update(self, names: Iterable[str] | None = None) -> None:
-        """Append the new pieces."""
-        found = names if names is not None else (f"logs/{name}" for name in (self._remote / "logs").sizes())
-        for file, pieces in _by_file(found).items():
-            path = self._folder / "logs" / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for name in pieces:
-                generation, _, offset = name.partition("-")
-                before, at = self._seen.get(file, ("", 0))
-                if generation == before and int(offset) < at:
-                    continue
-                with path.open("wb" if generation != before else "ab") as log:
-                    log.writelines((self._remote / "logs" / file / name).blocks())
-                    self._seen[file] = generation, log.tell()
-
-
-def _by_file(names: Iterable[str]) -> dict[str, list[str]]:
-    """List the pieces of each log file's newest generation, in order."""
-    found: dict[str, list[str]] = {}
-    for name in sorted(names):
-        match name.split("/"):
-            case ["logs", file, piece]:
-                found.setdefault(file, []).append(piece)
-    return {file: [p for p in pieces if p[:20] == pieces[-1][:20]] for file, pieces in found.items()}
+                self._logs.setdefault(path.name, LogPieces(self.remote / "logs" / path.name)).put(path)
 
 
 def _pull_logs(remote: ObjectPath, run: Path, names: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from pipelines.models.evaluate import measure
 from pipelines.shards.remote import shard_files
 from pipelines.store.storage import ObjectPath, Place, on_disk, place
 from pipelines.training.driven_run import download
-from pipelines.training.remote_run import Mirror, run_in
+from pipelines.training.remote_run import Mirror, push_dynamics, run_in
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop, run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.dynamics import remove_after
 from ubert.training.step import Worker
 
 
@@ -50,19 +53,22 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
 
 @contextmanager
 def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, token: str) -> Iterator[Callable[[], None]]:
-    """Download a run from an object store to this disk. Yield a function that uploads what rank 0 writes."""
+    """Download a run from an object store to this disk. Yield a function that uploads what this worker writes."""
     if not isinstance(root, ObjectPath):
         yield lambda: None
         return
     group = dist.new_group(backend="gloo", timeout=loop.PATIENCE) if worker.world > 1 else None
     if worker.rank > 0:
         dist.barrier(group)  # rank 0 may have a checkpoint that isn't in the store yet
-        download(root, run, recipe)
-        yield lambda: None
-        return
     download(root, run, recipe)
+    reached = checkpoint.latest(run)
+    done = checkpoint.step_of(reached.name) if reached else 0
+    remove_after(run, done)
+    if worker.rank > 0:
+        yield partial(push_dynamics, run_in(root, run.name), run)
+        return
     mirror = Mirror(run_in(root, run.name), run, token)
-    mirror.push()
+    mirror.restart(done)
     if group:
         dist.barrier(group)
     with mirror.following():

@@ -24,9 +24,12 @@ from pipelines.browse.routes import EXAMPLES, RECORDS, browser
 from pipelines.browse.training import POINTS
 from pipelines.serving.app import create_app
 from pipelines.serving.wire import Limits
+from pipelines.store.storage import ObjectPath, upload
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
+from pipelines.training.remote_logs import LogPieces
 from ubert.schema.errors import UserError
+from ubert.training.logs.log import JSONL
 
 HERE = "http://127.0.0.1"
 
@@ -322,6 +325,24 @@ def test_runs_have_curves(client: TestClient) -> None:
     text = client.get("/browse/runs/first").text
     points = text.split('points="')[1].split('"')[0].split()
     assert 100 < len(points) <= POINTS and "nan" not in text.lower()
+
+
+def test_runs_of_an_object_store_have_curves_that_grow(root: Path, remote: ObjectPath, tmp_path: Path) -> None:
+    whole = (root / "runs" / "first" / JSONL).read_bytes()
+    there, log = remote / "runs" / "first", tmp_path / "log"
+    upload(root / "runs" / "first" / "recipe.yaml", there / "recipe.yaml")
+    upload(root / "runs" / "first" / "recipe.yaml", remote / "runs" / "..<b>" / "recipe.yaml")
+    pieces = LogPieces(there / JSONL)
+    with client_of(remote) as client:
+        assert "ubert mix" in read(client, "/mixtures").words
+        for end in (whole.index(b"\n") + 1, len(whole)):
+            log.write_bytes(whole[:end])
+            pieces.put(log)
+            page = read(client, "/runs/first")
+            assert page.elements.count("polyline") == (5 if end == len(whole) else 4), "a metric is measured last"
+            assert ("last 0.004, least 0.004, greatest 4" in page.words) == (end == len(whole))
+        assert "<b>" not in read(client, "/runs").words
+        assert "no run here" in read(client, "/runs/second", 404).words
 
 
 def test_sql_is_a_table_or_a_sentence(client: TestClient) -> None:

@@ -18,6 +18,7 @@ from waiting import HANGS, wait_for
 from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
 from pipelines.store.storage import ObjectPath
+from pipelines.store.warehouse import sql
 from pipelines.training.remote_run import pull
 from ubert.training import loop
 from ubert.training.checkpoints.checkpoint import STATE
@@ -79,7 +80,7 @@ def expected(folder: Path, **changed: object) -> list[float]:
 def test_a_node_that_dies_is_replaced_by_one_with_an_empty_disk(
     root: ObjectPath, folder: Path, cluster: Head, tmp_path: Path
 ) -> None:
-    changed = {"steps": 300, "checkpoint_every": 30}
+    changed = {"steps": 300, "checkpoint_every": 30, "dynamics": True}
     there = root / "runs" / "node"
     ray = {"RAY_ADDRESS": cluster.gcs, "RAY_AUTH_MODE": "token"}
     with fresh_node(cluster, tmp_path / "one") as one:
@@ -92,4 +93,8 @@ def test_a_node_that_dies_is_replaced_by_one_with_an_empty_disk(
         assert process.returncode == 0, said
     pull(there, tmp_path / "pulled")
     assert [path.name for path in (tmp_path / "one" / "cache" / "ubert").glob("*.held")]
-    assert losses(tmp_path / "pulled") == pytest.approx(expected(folder, **changed), abs=1e-6)
+    assert losses(tmp_path / "pulled") == pytest.approx(expected(folder, **changed), abs=1e-5)
+    passes = "SELECT record_id, epoch, step FROM dynamics WHERE run = '{}' ORDER BY ALL"
+    (folder / "disk" / "runs").mkdir()
+    (folder / "disk" / "run").rename(folder / "disk" / "runs" / "run")
+    assert sql(root, passes.format("node"), []) == sql(folder / "disk", passes.format("run"), [])

@@ -9,10 +9,12 @@ import pytest
 from object_store import ObjectStore
 from tiny_run import World, losses, make_recipe, make_world
 
-from pipelines.store.storage import ObjectPath
+from pipelines.store.storage import ObjectPath, upload
+from pipelines.store.warehouse import sql
 from pipelines.training import lease
 from pipelines.training.driven_run import StoredRun
-from pipelines.training.remote_run import Mirror, RemoteLog, pull
+from pipelines.training.remote_logs import RemoteLog
+from pipelines.training.remote_run import Mirror, pull
 from ubert.schema.errors import UserError
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
@@ -24,14 +26,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def train(world: World, there: ObjectPath, run: Path, until: int = 8) -> None:
+def train(world: World, there: ObjectPath, run: Path, until: int = 8, **changed: object) -> None:
     """What rank 0 does, from nothing but what the store has, up to a step."""
     pull(there, run)
     reached = checkpoint.latest(run)
-    steps = iter(range((checkpoint.read_state(reached).step if reached else 0) + 1, 9))
-    recipe = make_recipe(world.encoder, name="tiny")
+    done = checkpoint.read_state(reached).step if reached else 0
+    steps = iter(range(done + 1, 9))
+    recipe = make_recipe(world.encoder, name="tiny", **changed)
     with lease.holding(there) as word:
         mirror = Mirror(there, run, word)
+        mirror.restart(done)
         with mirror.following(), suppress(KeyboardInterrupt):
             loop.train(
                 recipe,
@@ -55,6 +59,32 @@ def test_a_fresh_machine_goes_on_with_the_same_losses(remote: ObjectPath, world:
     assert steps == sorted(path.name for path in (other / "checkpoints").iterdir())
     pull(there, one)
     assert losses(one) == losses(other) and checkpoint.latest(one).name == "step-000008"
+
+
+def test_training_dynamics_are_those_of_an_uninterrupted_run(
+    remote: ObjectPath, world: World, tmp_path: Path
+) -> None:
+    query = "SELECT record_id, epoch, step, round(loss, 3) AS loss FROM dynamics ORDER BY ALL"
+    disk = tmp_path / "disk"
+    loop.train(make_recipe(world.encoder, dynamics=True), shards=world.shards, run=disk / "runs" / "tiny")
+    there = remote / "runs" / "tiny"
+    train(world, there, tmp_path / "one" / "tiny", 5, dynamics=True)
+    stale = next((tmp_path / "one" / "tiny" / "dynamics").iterdir())
+    upload(stale, there / "dynamics" / "00000007-1.parquet")  # of a worker that died before the next checkpoint
+    train(world, there, tmp_path / "other" / "tiny", dynamics=True)
+    found = sql(remote, query, [])
+    assert found.num_rows and found == sql(disk, query, [])
+
+
+def test_thresholds_that_were_fitted_later_reach_other_machines(
+    remote: ObjectPath, world: World, tmp_path: Path
+) -> None:
+    there, fitted = remote / "runs" / "tiny", "checkpoints/step-000003/thresholds.json"
+    train(world, there, tmp_path / "one", 3)
+    pull(there, tmp_path / "other")
+    upload(world.encoder / "config.json", there / fitted)
+    pull(there, tmp_path / "other")
+    assert (tmp_path / "other" / fitted).read_bytes() == (world.encoder / "config.json").read_bytes()
 
 
 def test_what_was_not_put_whole_is_not_there(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipelines.specs import (
     write_json_schemas,
 )
 from ubert.schema.errors import UserError
+from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Recipe
 
 OURS = specs_folder(None)
@@ -263,6 +265,18 @@ def test_mixtures_and_recipes_are_found_by_name_and_recipes_by_path(tmp_path: Pa
     with pytest.raises(UserError) as caught:
         recipe("run", tmp_path)
     assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("load", "name"),
+    [
+        (load, path.stem)
+        for load, folder in ((mixture, "mixtures"), (recipe, "recipes"))
+        for path in sorted((OURS / folder).glob("*.yaml"))
+    ],
+)
+def test_each_mixture_and_recipe_of_ours_loads(load: Callable[[str, Path], Mixture | Recipe], name: str) -> None:
+    assert load(name, OURS).name == name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Schema of training dynamics, `runs/<name>/dynamics/*.parquet`: one row per text and step."""
+"""Schema of training dynamics, `runs/<name>/dynamics/<first step>-<rank>.parquet`: one row per text and step."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ SCHEMA = pa.schema(
         pa.field("predicted", pa.int32()),  # index into the record's categories
     ]
 )
+
+
+def file_name(step: int, rank: int) -> str:
+    """Return the name of the part that begins at `step`."""
+    return f"{step:08d}-{rank}.parquet"
+
+
+def first_step(name: str) -> int:
+    """Return the step at which a part begins, by its name."""
+    return int(name.partition("-")[0])

@@ -15,6 +15,7 @@ from ubert.schema.record import SCHEMA_VERSION, Split, Task
 from ubert.schema.yaml_file import Strict, validate
 
 MANIFEST = "manifest.json"
+RECIPE = "recipe.yaml"  # of a run
 FILES = "files.parquet"  # source files of a corpus; there may be as many as records
 ATTEMPT = "attempt.json"  # manifest of a corpus that was not published, because too many rows were rejected
 

@@ -25,7 +25,7 @@ from ubert.encoder.ragged import Longs
 from ubert.loader.loader import Step
 from ubert.loader.shards import Shards
 from ubert.schema.disk import write_whole
-from ubert.schema.dynamics import FOLDER, SCHEMA
+from ubert.schema.dynamics import FOLDER, SCHEMA, file_name, first_step
 from ubert.schema.errors import UserError
 from ubert.structure.batch import Batch, Region
 
@@ -110,7 +110,7 @@ class Passes:
         """
         if not self.rows:
             return
-        path = self.run / FOLDER / f"{self.times[0][0]:08d}-{self.rank}.parquet"
+        path = self.run / FOLDER / file_name(self.times[0][0], self.rank)
         sink = io.BytesIO()
         pq.write_table(self._part(), sink, compression="zstd")
         try:
@@ -177,5 +177,5 @@ def labels_of(tables: Tables, several_N: Flags) -> Labels:
 def remove_after(run: Path, done: int) -> None:
     """Remove the parts of steps after `done`, which are repeated."""
     for path in (run / FOLDER).glob("*.parquet"):
-        if int(path.name.partition("-")[0]) > done:
-            path.unlink()
+        if first_step(path.name) > done:
+            path.unlink(missing_ok=True)  # workers may share the disk

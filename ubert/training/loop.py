@@ -62,7 +62,8 @@ def train(
         resume: resume from a checkpoint, which must exist; `steps` and `epochs` may differ from before.
         measure: evaluates the model, if the recipe has `evaluate_every`.
         leaving: whether this worker's machine is about to be taken away.
-        written: rank 0 calls it when a checkpoint, or the finished run's manifest, is on the disk.
+        written: rank 0 calls it when a checkpoint, or the finished run's manifest, is on the disk. The other ranks
+            call it when their training dynamics are.
 
     Returns:
         The directory of the last checkpoint.
@@ -216,6 +217,9 @@ def save(training: Training) -> None:
     """
     if training.passes:
         training.passes.write()  # before the checkpoint, from which a resumed run starts
+        if training.worker.rank > 0:
+            training.writer.written()
+        _wait(training.group)
     tensors = checkpoint.tensors(training.model, training.optimizer, training.average)
     if training.worker.rank == 0:
         training.writer.save(training.model, training.tokenizer, tensors, training.state)

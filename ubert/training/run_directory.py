@@ -24,6 +24,7 @@ from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
     MANIFEST,
+    RECIPE,
     Ancestor,
     AnyFolder,
     RunManifest,
@@ -291,7 +292,7 @@ def start(run: Path, recipe: Recipe) -> None:
     run.mkdir(parents=True, exist_ok=True)
     (run / MANIFEST).unlink(missing_ok=True)
     text = yaml.safe_dump(recipe.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True)
-    _write(run / "recipe.yaml", text)
+    _write(run / RECIPE, text)
 
 
 def finish(run: Path, state: State, directory: Path) -> None:

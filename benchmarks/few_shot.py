@@ -1,0 +1,77 @@
+"""The mentions of held-out corpora after a few examples: universal-small against heads on plain MiniLM.
+
+Each side gets the same drawn records (`pipelines/probe/shots.py`). Ours is fine-tuned by the settings of `ubert
+probe`. Theirs, `gliner` and the token classifier of `transformers`, start from MiniLM, because pretrained weights
+of gliner can't be had offline. They train for as many processor seconds as ours. All are measured on the first
+records of the test split by sampling key. `pip install gliner==0.2.29` first.
+
+    python benchmarks/few_shot.py [wnut17 restaurant8k mams_absa] [--shots 50] [--seeds 0 1 2] [--limit 300]
+        [--root store] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import learning_gliner
+import learning_heads
+import torch
+from learning import show
+from learning_mentions import in_parts
+
+from pipelines.models.evaluate import read_records
+from pipelines.probe.cell import Cell, training_records, tuned
+from pipelines.probe.probe import MINILM, splits, start
+from pipelines.store.store import Store
+from ubert.evaluation import ner
+from ubert.objectives import Prediction
+from ubert.schema.record import Record
+
+SIDES = {"gliner": in_parts(learning_gliner.train), "head": in_parts(learning_heads.train)}
+
+
+def compare(corpus: str, shots: int, seed: int, limit: int, store: Store) -> None:
+    """Train all sides on one draw of the examples, and print a line for each."""
+    directory, manifest = store.current("corpora", corpus)
+    ours = start("universal-small", store)
+    cell = Cell(*ours, corpus, manifest.fingerprint, *splits(manifest), shots, seed, limit)
+    tested = list(read_records(directory, manifest, cell.test, limit))
+    trained = training_records(cell, store)
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        predictor, done = tuned(cell, store, Path(folder))
+        seconds = time.process_time() - began
+        reached = _span_f1(tested, predictor.predict_records(tested))
+    case = f"{corpus}/{cell.test}, {shots} shots ({done['records']} records), seed {seed}, {seconds:.0f} s"
+    for side, train in SIDES.items():
+        predict = train(trained, MINILM, seconds, seed)
+        show(f"{case}, {side}", reached, _span_f1(tested, predict(tested)), "span_f1", len(tested))
+
+
+def _span_f1(records: Sequence[Record], predictions: Iterable[list[Prediction]]) -> float:
+    return ner.summarise(learning_heads.counted(records, predictions, ner.count))["span_f1"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", nargs="*", default=["wnut17", "restaurant8k", "mams_absa"])
+    parser.add_argument("--shots", type=int, default=50, help="records of each category")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--limit", type=int, default=300, help="records to measure")
+    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--quick", action="store_true", help="one corpus and seed, 5 shots, 50 records")
+    given = parser.parse_args()
+    if given.quick:
+        given.corpora, given.shots, given.seeds, given.limit = given.corpora[:1], 5, given.seeds[:1], 50
+    torch.set_num_threads(1)
+    for corpus in given.corpora:
+        for seed in given.seeds:
+            compare(corpus, given.shots, seed, given.limit, Store(given.root.absolute()))
+
+
+if __name__ == "__main__":
+    main()

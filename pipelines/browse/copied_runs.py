@@ -1,0 +1,41 @@
+"""Copies of the logs of runs in an object store, for pages that read them from a folder."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pipelines.store.storage import ObjectPath, Place, on_disk
+from pipelines.store.store import link
+from pipelines.training.remote_logs import RemoteLog
+from ubert.schema.manifest import MANIFEST, RECIPE
+from ubert.schema.names import is_name
+
+_updating = threading.Lock()
+_logs: dict[ObjectPath, RemoteLog] = {}
+
+
+def runs_on_disk(root: Place) -> Path:
+    """Return a folder of the runs of a store. For an object store, copy their recipes, manifests and logs first.
+
+    Raises:
+        UserError: the object store can't be reached.
+    """
+    if not isinstance(root, ObjectPath):
+        return on_disk(root) / "runs"
+    copies = on_disk(root) / "browse" / "runs"
+    with _updating:
+        for recipe in (root / "runs").glob(f"*/{RECIPE}"):
+            if is_name(recipe.parent.name):
+                _update(recipe.parent, copies / recipe.parent.name)
+    return copies
+
+
+def _update(remote: ObjectPath, folder: Path) -> None:
+    """Copy what a page of the run shows. Logs grow by what they have gained."""
+    link(remote / RECIPE, folder / RECIPE)
+    if (remote / MANIFEST).exists():
+        link(remote / MANIFEST, folder / MANIFEST)
+    else:  # a run that is resumed has none until it ends again
+        (folder / MANIFEST).unlink(missing_ok=True)
+    _logs.setdefault(remote, RemoteLog(remote, folder)).update()
