@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, explained, persistent
-from pipelines.store.store import Store, clean, now
+from pipelines.store.store import Store, now
 from ubert.schema.manifest import MANIFEST, AuditManifest, fingerprint, read_manifest
 
 
@@ -34,5 +34,4 @@ def audited(
             name=name, fingerprint=mark, created=now(), corpora=corpora, parameters=parameters, counts=counts
         )
         store.publish("audits", manifest)
-        clean(directory.parent)
     return manifest

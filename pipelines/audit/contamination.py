@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pipelines.audit.audited import audited
 from pipelines.audit.evidence import CONTAMINATION
-from pipelines.audit.exchange import database, exchange, write_sorted
+from pipelines.audit.exchange import ROWS, database, exchange, write
 from pipelines.audit.ngrams import find_shared
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
@@ -48,15 +48,15 @@ def contamination(
     corpora = {name: manifest.fingerprint for name, (_, manifest) in sorted((trained | held).items())}
     spelled = sorted(f"{corpus}/{split}" for corpus, split in splits)
     parameters = {"n": n, "corpora": sorted(trained), "against": spelled}
-
     manifests = [manifest for _, manifest in (trained | held).values()]
 
     def search(directory: Place) -> dict[str, int]:
         with session(address), exchange(directory, manifests) as between:
             counts = find_shared(between, _parts(held), _parts(trained), splits, n)
             with database() as (connection, _):
-                between.register(connection, "matches")
-                write_sorted(connection, _MATCHES, CONTAMINATION, directory / "matches.parquet")
+                between.load(connection, "matches")
+                rows = connection.sql(_MATCHES).to_arrow_reader(ROWS)
+                write(rows, CONTAMINATION, directory / "matches.parquet")
         return counts
 
     return audited(store, "contamination", corpora, parameters, search)

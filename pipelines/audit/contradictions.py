@@ -22,7 +22,7 @@ from ubert.schema.checks import covered
 from ubert.schema.record import RECORD_SCHEMA, Argument, Event, Record, Span, normal_form
 
 _FIELDS = ("labels", "value", "target", "spans", "relations", "events")
-_SAID = f"SELECT {', '.join(RECORD_SCHEMA.names)}, id FROM alike WHERE repeated"
+_SAID = f"SELECT {', '.join(RECORD_SCHEMA.names)}, id FROM chosen WHERE repeated"
 _ANNOTATIONS = pa.schema([("id", pa.string()), ("annotation", pa.string())])
 _DIFFERING = f"""
 SELECT one.id, {named("one.id")}, {named("keeper.id", "keeper")}, one.task,
@@ -34,7 +34,7 @@ WHERE one.annotation <> keeper.annotation
 
 
 def write_annotations(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the table `annotations` (id, annotation) of the `repeated` records of the table `alike`."""
+    """Create the table `annotations` (id, annotation) of the `repeated` records of the table `chosen`."""
     batches = connection.cursor().sql(_SAID).to_arrow_reader(1_000)
     collect(connection, "annotations", _ANNOTATIONS, map(_annotated, batches))
 

@@ -3,7 +3,7 @@
 The steps continue those of `near.py`:
 
     repeat     a partition of texts   `same`, exact leaks, and `repeated`, texts for the groups that have them
-    look_up    a group of parts       `annotated`, the records of `repeated` and `ends`
+    look_up    a group of parts       `alike`, the records of `repeated` and `ends`
     gather     a partition of texts   `copies` and `contradictions`
 """
 
@@ -28,8 +28,8 @@ _REPEATED = """
 SELECT DISTINCT content_hash, home
 FROM records SEMI JOIN (SELECT content_hash FROM records GROUP BY ALL HAVING count(*) > 1) USING (content_hash)
 """
-_ALIKE = f"""
-CREATE TABLE alike AS
+_CHOSEN = f"""
+CREATE TABLE chosen AS
 SELECT read.*, {ID} AS id, ({ASKED})::VARCHAR AS asked, repeated, near
 FROM read JOIN (
     SELECT content_hash, bool_or(repeated) AS repeated, bool_or(NOT repeated) AS near
@@ -39,11 +39,10 @@ FROM read JOIN (
 """
 _ANNOTATED = """
 SELECT content_hash, id, asked, task::VARCHAR AS task, near, annotation
-FROM alike LEFT JOIN annotations USING (id)
+FROM chosen LEFT JOIN annotations USING (id)
 """
 # Only the group of a text's first record knows that the text is near to another.
 _FIRSTS = """
-CREATE TABLE alike AS FROM annotated;
 CREATE TABLE firsts AS SELECT content_hash, asked, min(id) AS first FROM alike GROUP BY ALL;
 CREATE TABLE near_texts AS SELECT DISTINCT content_hash FROM alike WHERE near;
 """
@@ -80,18 +79,18 @@ def repeat(exchange: Exchange, number: int) -> dict[str, int]:
 
 
 def look_up(exchange: Exchange, number: int, parts: Sequence[Place]) -> dict[str, int]:
-    """Write `annotated`, the similar records of a group of parts, with prompts and annotations."""
+    """Write `alike`, the similar records of a group of parts, with prompts and annotations."""
     with exchange.opened(number, "repeated", "ends") as connection:
         connection.register("read", parquet(parts, RECORD_SCHEMA))
-        connection.execute(_ALIKE)
+        connection.execute(_CHOSEN)
         write_annotations(connection)
-        exchange.write(connection, "annotated", number, _ANNOTATED, exchange.by("content_hash"))
+        exchange.write(connection, "alike", number, _ANNOTATED, exchange.by("content_hash"))
     return {}
 
 
 def gather(exchange: Exchange, number: int) -> dict[str, int]:
-    """Write `copies` and `contradictions` of a partition of `annotated`."""
-    with exchange.opened(number, "annotated") as connection:
+    """Write `copies` and `contradictions` of a partition of `alike`."""
+    with exchange.opened(number, "alike") as connection:
         connection.execute(_FIRSTS)
         exchange.write(connection, "copies", number, _COPIES)
         exchange.write(connection, "contradictions", number, contradictions(connection))

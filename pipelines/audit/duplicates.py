@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipelines.audit.audited import audited
 from pipelines.audit.copies import find_copies
 from pipelines.audit.evidence import CONTRADICTIONS, DUPLICATES, LEAKS
-from pipelines.audit.exchange import Exchange, database, exchange, write, write_sorted
+from pipelines.audit.exchange import ROWS, Exchange, database, exchange, write
 from pipelines.audit.near import find_near
 from pipelines.audit.same import named, place_of
 from pipelines.store.storage import Place, parquet
@@ -68,6 +68,11 @@ QUALIFY row_number() OVER (
 ORDER BY id, other
 """
 _CONTRADICTIONS = f"SELECT {', '.join(CONTRADICTIONS.names)} FROM contradictions ORDER BY id"
+_EVIDENCE = {
+    "matches": (_MATCHED, DUPLICATES),
+    "leaks": (_LEAKS, LEAKS),
+    "contradictions": (_CONTRADICTIONS, CONTRADICTIONS),
+}
 
 
 def duplicates(
@@ -106,21 +111,18 @@ def _write_evidence(exchange: Exchange, directory: Place) -> dict[str, int]:
     with database() as (connection, scratch):
         connection.execute("RESET threads")
         for relation in ("near", "copies", "same", "contradictions"):
-            exchange.register(connection, relation)
+            exchange.load(connection, relation)
         connection.execute(_FIRSTS)
         [(firsts,)] = connection.execute("SELECT count(*) FROM firsts").fetchall()
         write(_stars(connection.sql(_NEAR_FIRSTS).to_arrow_reader(), firsts), _STARS, scratch / "stars.parquet")
         connection.register("stars", parquet([scratch / "stars.parquet"], _STARS))
         connection.execute(_MATCHES)
         kinds = dict(connection.execute("SELECT kind, count(*) FROM matches GROUP BY kind").fetchall())
-        write_sorted(connection, _MATCHED, DUPLICATES, directory / "matches.parquet")
-        return {
-            **{kind: kinds.get(kind, 0) for kind in ("exact", "near")},
-            "leaks": write_sorted(connection, _LEAKS, LEAKS, directory / "leaks.parquet"),
-            "contradictions": write_sorted(
-                connection, _CONTRADICTIONS, CONTRADICTIONS, directory / "contradictions.parquet"
-            ),
-        }
+        counts = {kind: kinds.get(kind, 0) for kind in ("exact", "near")}
+        for name, (query, schema) in _EVIDENCE.items():
+            rows = connection.sql(query).to_arrow_reader(ROWS)
+            counts[name] = write(rows, schema, directory / f"{name}.parquet")
+        return {kind: counts[kind] for kind in ("exact", "near", "leaks", "contradictions")}
 
 
 def _stars(pairs: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:

@@ -1,16 +1,15 @@
 """Spread a search over Ray tasks, which exchange rows through files in the store.
 
-The tasks of a step are numbered, by groups of the corpora's parts or by partitions, which are sets of hashes. A task
-writes its rows of a relation to one file, `<relation>-<number>.parquet`, sorted by the number of the task that reads
-them in a later step. That task reads its own rows from the files of all tasks, and no others. It joins them in its
-own DuckDB, which spills to a temporary folder of its machine. Files are written atomically, so a task can be
-repeated.
+The tasks of a step are numbered. Each works on a group of the corpora's parts, or on a partition, which is a set
+of hashes. A task writes its rows of a relation to one file, `<relation>-<number>.parquet`, sorted by the number of
+the task that reads them in a later step. That task reads only its own rows, from the files of all tasks. It joins
+them in its own DuckDB, which spills to a temporary folder of its machine. Files are written atomically, so a task
+can be repeated.
 """
 
 from __future__ import annotations
 
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,25 +54,23 @@ class Exchange(NamedTuple):
 
     @contextmanager
     def opened(self, number: int, *relations: str) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a DuckDB with a view of each relation: the rows for task `number`.
+        """Yield a DuckDB with a table of each relation: the rows for task `number`.
 
         Raises:
             UserError: the disk of the temporary folder is full.
         """
         with database() as (connection, _):
             for name in relations:
-                self.register(connection, name, f" WHERE reader = {number}")
+                self.load(connection, name, f" WHERE reader = {number}")
             yield connection
 
-    def register(self, connection: duckdb.DuckDBPyConnection, relation: str, where: str = "") -> None:
-        """Add a view of a relation's rows to a connection."""
+    def load(self, connection: duckdb.DuckDBPyConnection, relation: str, where: str = "") -> None:
+        """Create a table of a relation's rows. Without its statistics, DuckDB may join in a bad order."""
         files = sorted(self.folder.glob(f"{relation}-*.parquet"), key=str)
         with parquet_file(files[0]) as first:
             schema = first.schema_arrow
-        connection.register(f"{relation}_files", parquet(files, schema))
-        connection.execute(
-            f"CREATE TEMP VIEW {relation} AS SELECT * EXCLUDE (reader) FROM {relation}_files{where}"
-        )
+        connection.register("files", parquet(files, schema))
+        connection.execute(f"CREATE TABLE {relation} AS SELECT * EXCLUDE (reader) FROM files{where}")
 
     def run(
         self, work: Callable[..., dict[str, int]], jobs: Iterable[tuple[Any, ...]], label: str
@@ -98,9 +95,10 @@ class Exchange(NamedTuple):
 
 @contextmanager
 def exchange(directory: Place, corpora: Iterable[CorpusManifest]) -> Iterator[Exchange]:
-    """Yield an exchange between the tasks of a search through corpora. Its files are removed afterwards."""
+    """Yield an exchange between the tasks of a search through corpora. Its files are removed afterwards. If the
+    process is killed, the next search of the same corpora overwrites and removes them."""
     records = sum(counts.kept for manifest in corpora for counts in manifest.splits)
-    folder = directory / f"{RESIDUE}{uuid.uuid4().hex}"
+    folder = directory / f"{RESIDUE}exchange"
     try:
         yield Exchange(folder, min(MOST, 1 + records // RECORDS))
     finally:
@@ -161,8 +159,3 @@ def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Place) -> 
         if not count:
             writer.write_table(schema.empty_table())
     return count
-
-
-def write_sorted(connection: duckdb.DuckDBPyConnection, query: str, schema: pa.Schema, file: Place) -> int:
-    """Write the rows of an ordered query as evidence. Return their number."""
-    return write(connection.sql(query).to_arrow_reader(ROWS), schema, file)

@@ -151,11 +151,11 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"{home}: another process is writing it; run again when that has ended") from None
-            clean(home)
+            _clean(home)
             try:
                 yield
             finally:
-                clean(home)  # remove the files of workers that died
+                _clean(home)  # remove the files of workers that died
 
     def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> Place:
         """Write the manifest of a directory whose other files are complete, which finishes the directory.
@@ -272,13 +272,7 @@ def link(old: Place, new: Place) -> None:
             shutil.copyfile(str(old), temporary)
 
 
-def clean(home: Place) -> None:
-    """Remove what unfinished jobs left in the directories of a name."""
-    if isinstance(home, ObjectPath):
-        for name in home.sizes():
-            if f"/{RESIDUE}" in name:
-                (home / name).unlink()
-        return
+def _clean(home: Path) -> None:
     for residue in home.glob(f"*/{RESIDUE}*"):
         remove(residue)
 
