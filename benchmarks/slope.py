@@ -4,7 +4,7 @@ Each stage runs as a whole command in its own process, on all processors, with R
 the resident sets of the process and its children, so shared pages count more than once. Ingest reads JSON Lines
 (`ingest_sources.py`); beyond a million rows it reads the same files under other names, from the page cache.
 Duplicates reads the records of `duplicates.py`, and shard tokenises the corpus that ingest made of as many rows.
-`mixture.py` measures the growth for mixtures. With `--processes`, duplicates runs once for each number of Ray's CPUs.
+`mixture.py` measures the growth for mixtures. `--processes` repeats duplicates for each number of Ray's CPUs.
 The head's memory is that of the command's own process.
 
     python benchmarks/slope.py [--ingest 1000000 ...] [--duplicates ...] [--shard ...] [--plot slope.svg] [--quick]
