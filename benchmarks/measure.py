@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -25,11 +26,13 @@ class Cost(NamedTuple):
     Attributes:
         cpu_seconds: processor seconds of all processes together.
         peak: peak of their summed resident memory, in MiB.
+        head: peak of the process's own resident memory, in MiB.
     """
 
     seconds: float
     cpu_seconds: float
     peak: float
+    head: float
 
 
 def report(
@@ -95,19 +98,21 @@ def measured(work: Callable[Given, Result], *arguments: Given.args, **named: Giv
     """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as process:
-        process.submit(time.time).result()  # exclude the start of the interpreter
+        first = process.submit(os.getpid).result()  # exclude the start of the interpreter
         start = time.perf_counter()
         result = process.submit(work, *arguments, **named)
         cpu: dict[int, float] = {}
-        peak = 0.0
+        peak = head = 0.0
         while not result.done():
             resident = 0
             for child in psutil.Process().children(recursive=True):
                 try:
-                    resident += child.memory_info().rss
+                    own = child.memory_info().rss
+                    resident += own
+                    head = max(head, own / 2**20 if child.pid == first else 0.0)
                     cpu[child.pid] = sum(child.cpu_times()[:2])
                 except psutil.NoSuchProcess:
                     continue
             peak = max(peak, resident / 2**20)
             time.sleep(0.05)
-        return Cost(time.perf_counter() - start, sum(cpu.values()), peak), result.result()
+        return Cost(time.perf_counter() - start, sum(cpu.values()), peak, head), result.result()

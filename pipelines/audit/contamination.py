@@ -5,22 +5,19 @@ The evidence has one row for each training record and evaluation split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from pipelines.audit.audited import Found, audited
+from pipelines.audit.audited import audited
 from pipelines.audit.evidence import CONTAMINATION
-from pipelines.audit.ngrams import INDEXED, contaminated, index_of, indexed
-from pipelines.progress import progress
+from pipelines.audit.exchange import ROWS, database, exchange, write
+from pipelines.audit.ngrams import find_shared
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
-from pipelines.tasks import completed, session
+from pipelines.tasks import session
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest, CorpusManifest
+
+_MATCHES = "FROM matches ORDER BY corpus, split, record_id, evaluation_corpus, evaluation_split"
 
 
 def contamination(
@@ -51,20 +48,16 @@ def contamination(
     corpora = {name: manifest.fingerprint for name, (_, manifest) in sorted((trained | held).items())}
     spelled = sorted(f"{corpus}/{split}" for corpus, split in splits)
     parameters = {"n": n, "corpora": sorted(trained), "against": spelled}
+    manifests = [manifest for _, manifest in (trained | held).values()]
 
-    def search() -> Found:
-        import ray
-
-        with session(address):
-            jobs = [(part, splits, n) for part in _parts(held)]
-            rows = pa.concat_tables([INDEXED.empty_table(), *_done(indexed, jobs, "evaluation splits")])
-            rows = rows.sort_by([(name, "ascending") for name in ("corpus", "split", "record_id")])
-            index = ray.put(index_of(rows))
-            hits = [*_done(contaminated, [(part, index, n) for part in _parts(trained)], "training records")]
-        found = _evidence(pa.concat_tables(hits), rows)
-        records = len(pc.unique(found.column("record_id")))
-        counts = {"evaluation_records": len(rows), "matches": len(found), "contaminated_records": records}
-        return {"matches": found}, counts
+    def search(directory: Place) -> dict[str, int]:
+        with session(address), exchange(directory, manifests) as between:
+            counts = find_shared(between, _parts(held), _parts(trained), splits, n)
+            with database() as (connection, _):
+                between.load(connection, "matches")
+                rows = connection.sql(_MATCHES).to_arrow_reader(ROWS)
+                write(rows, CONTAMINATION, directory / "matches.parquet")
+        return counts
 
     return audited(store, "contamination", corpora, parameters, search)
 
@@ -89,26 +82,3 @@ def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str
 
 def _parts(corpora: dict[str, tuple[Place, CorpusManifest]]) -> list[Place]:
     return [directory / part for directory, manifest in corpora.values() for part in manifest.parts]
-
-
-def _done(work: Callable[..., pa.Table], jobs: Sequence[tuple[Any, ...]], label: str) -> Iterator[pa.Table]:
-    for _, outcome in progress(completed(work, jobs), len(jobs), label):
-        if isinstance(outcome, UserError):
-            raise outcome
-        yield outcome
-
-
-def _evidence(hits: pa.Table, evaluation: pa.Table) -> pa.Table:
-    """Return sorted rows of `CONTAMINATION`, with the indices of evaluation records replaced by their ids."""
-    other = evaluation.take(hits.column("evaluation"))
-    share = hits.column("ngrams").to_numpy() / pc.list_value_length(other.column("ngrams")).to_numpy()
-    columns = {
-        **{name: hits.column(name) for name in hits.column_names if name != "evaluation"},
-        "evaluation_id": other.column("record_id"),
-        "evaluation_corpus": other.column("corpus"),
-        "evaluation_split": other.column("split"),
-        "share": pa.array(share.astype(np.float32)),
-    }
-    table = pa.table([columns[name] for name in CONTAMINATION.names], schema=CONTAMINATION)
-    order = ("corpus", "split", "record_id", "evaluation_corpus", "evaluation_split")
-    return table.sort_by([(name, "ascending") for name in order])

@@ -10,55 +10,46 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
-from pipelines.audit.evidence import CONTRADICTIONS
+from pipelines.audit.exchange import collect
+from pipelines.audit.same import named
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.checks import covered
 from ubert.schema.record import RECORD_SCHEMA, Argument, Event, Record, Span, normal_form
 
-_REPEATED = """
-SELECT id, first, records.* FROM records JOIN (
-    SELECT id, first, record_id FROM alike QUALIFY count(*) OVER (PARTITION BY first) > 1
-) USING (record_id)
-"""
-_DIFFERING = """
-SELECT one.record_id, one.corpus, one.split, keeper.record_id, keeper.corpus, keeper.split, here.task,
-       here.annotation, there.annotation
-FROM annotations AS here JOIN annotations AS there ON there.id = here.first
-JOIN numbered AS one ON one.id = here.id JOIN numbered AS keeper ON keeper.id = here.first
-WHERE here.annotation <> there.annotation ORDER BY one.id
-"""
-_ANNOTATIONS = pa.schema(
-    [("id", pa.uint32()), ("first", pa.uint32()), ("task", pa.string()), ("annotation", pa.string())]
-)
-
-
 _FIELDS = ("labels", "value", "target", "spans", "relations", "events")
+_SAID = f"SELECT {', '.join(RECORD_SCHEMA.names)}, id FROM chosen WHERE repeated"
+_ANNOTATIONS = pa.schema([("id", pa.string()), ("annotation", pa.string())])
+_DIFFERING = f"""
+SELECT one.id, {named("one.id")}, {named("keeper.id", "keeper")}, one.task,
+       differs(one.annotation, keeper.annotation) AS differs, one.annotation,
+       keeper.annotation AS keeper_annotation
+FROM alike AS one JOIN firsts USING (content_hash, asked) JOIN alike AS keeper ON keeper.id = firsts.first
+WHERE one.annotation <> keeper.annotation
+"""
 
 
-def contradictions(connection: duckdb.DuckDBPyConnection, scratch: Path) -> pa.Table:
-    """Return the records of the table `alike` whose annotations differ from those of their text's first record."""
-    path = scratch / "annotations.parquet"
-    with pq.ParquetWriter(path, _ANNOTATIONS) as writer:
-        for batch in connection.sql(_REPEATED).to_arrow_reader(1_000):
-            table = pa.Table.from_batches([batch])
-            records = list(batch_to_records(table.select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)))
-            said = [json.dumps(annotation(record), ensure_ascii=False) for record in records]
-            columns = [table.column("id"), table.column("first"), [record.task for record in records], said]
-            writer.write_table(pa.table(columns, schema=_ANNOTATIONS))
-    connection.register("annotations", ds.dataset(path, format="parquet"))
-    rows = connection.sql(_DIFFERING).to_arrow_table()
-    columns = [*rows.columns[:7], pa.array(_differs(rows), pa.string()), *rows.columns[7:]]
-    return pa.table(
-        [column.cast(f.type) for column, f in zip(columns, CONTRADICTIONS, strict=True)], CONTRADICTIONS
-    )
+def write_annotations(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the table `annotations` (id, annotation) of the `repeated` records of the table `chosen`."""
+    batches = connection.cursor().sql(_SAID).to_arrow_reader(1_000)
+    collect(connection, "annotations", _ANNOTATIONS, map(_annotated, batches))
+
+
+def _annotated(batch: pa.RecordBatch) -> pa.Table:
+    records = batch_to_records(pa.Table.from_batches([batch]).select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA))
+    said = [json.dumps(annotation(record), ensure_ascii=False) for record in records]
+    return pa.table([batch.column("id"), pa.array(said, pa.string())], schema=_ANNOTATIONS)
+
+
+def contradictions(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the query for the records of `alike` whose annotations differ from those of the first record of their
+    text and prompt (`firsts`): columns `id`, then those of `CONTRADICTIONS`."""
+    connection.create_function("differs", _differs, ["VARCHAR", "VARCHAR"], "VARCHAR")
+    return _DIFFERING
 
 
 def annotation(record: Record) -> dict[str, Any]:
@@ -115,7 +106,7 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
     return [value for _, value in sorted({repr(value): value for value in values}.items())]
 
 
-def _differs(rows: pa.Table) -> list[str]:
-    """List for each row the fields in which both annotations differ."""
-    pairs = zip(*(map(json.loads, column.to_pylist()) for column in rows.columns[7:]), strict=True)
-    return [", ".join(key for key in _FIELDS if here.get(key) != there.get(key)) for here, there in pairs]
+def _differs(here: str, there: str) -> str:
+    """List the fields in which two annotations differ."""
+    one, other = json.loads(here), json.loads(there)
+    return ", ".join(key for key in _FIELDS if one.get(key) != other.get(key))

@@ -10,87 +10,69 @@ each row of evidence is valid on its own.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
-import duckdb
 import pyarrow as pa
 
-from pipelines.audit.audited import Found, audited
-from pipelines.audit.contradictions import contradictions
-from pipelines.audit.evidence import DUPLICATES, LEAKS
+from pipelines.audit.audited import audited
+from pipelines.audit.copies import find_copies
+from pipelines.audit.evidence import CONTRADICTIONS, DUPLICATES, LEAKS
+from pipelines.audit.exchange import ROWS, Exchange, database, exchange, write
 from pipelines.audit.near import find_near
-from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
-from pipelines.store.storage import Place
+from pipelines.audit.same import named, place_of
+from pipelines.store.storage import Place, parquet
 from pipelines.store.store import Store
-from pipelines.store.warehouse import connect, explained
+from pipelines.tasks import session
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
 
-SECONDS = 24 * 3600.0  # a longer audit is interrupted
-
-# Records are numbered in keeper order. The id of a text is the number of its first record.
-_NUMBERED = f"""
-CREATE TABLE numbered AS
-SELECT row_number() OVER (ORDER BY {KEEPER_ORDER})::UINTEGER AS id,
-       record_id, corpus, split, content_hash, text_hash
-FROM (SELECT record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, content_hash, {TEXT_HASH} AS text_hash
-      FROM records);
-
-CREATE TABLE contents AS
-SELECT content_hash, min(id) AS id, count(*) AS copies FROM numbered GROUP BY content_hash;
-"""
-# Records whose text occurs again, exactly or nearly. `first` is the first record of the same text and prompt.
-_ALIKE = f"""
-CREATE TABLE alike AS
-SELECT id, record_id, text_id, asked, min(id) OVER (PARTITION BY text_id, asked) AS first
-FROM (
-    SELECT id, record_id, text_id, {ASKED} AS asked
-    FROM records JOIN (
-        SELECT numbered.id, record_id, contents.id AS text_id FROM numbered JOIN contents USING (content_hash)
-        WHERE copies > 1 OR contents.id IN (SELECT a FROM near UNION SELECT b FROM near)
-    ) USING (record_id)
-)
+# The first records of near texts, numbered in keeper order, and their pairs.
+_FIRSTS = """
+CREATE TABLE firsts AS
+SELECT content_hash, asked, first, row_number() OVER (ORDER BY first) - 1 AS number
+FROM (SELECT DISTINCT content_hash, asked, first FROM copies WHERE near)
 """
 _NEAR_FIRSTS = """
-WITH firsts AS (SELECT DISTINCT text_id, asked, first FROM alike)
-SELECT least(one.first, other.first), greatest(one.first, other.first) AS later, similarity
-FROM near JOIN firsts AS one ON one.text_id = a
-JOIN firsts AS other ON other.text_id = b AND other.asked = one.asked
-ORDER BY later, similarity DESC, 1
+SELECT least(one.number, other.number) AS earlier, greatest(one.number, other.number) AS later, similarity
+FROM near JOIN firsts AS one ON one.content_hash = a_hash
+JOIN firsts AS other ON other.content_hash = b_hash AND other.asked = one.asked
+ORDER BY later, similarity DESC, earlier
 """
+_STARS = pa.schema([("later", pa.int64()), ("keeper", pa.int64()), ("similarity", pa.float32())])
 _MATCHES = """
-SELECT one.record_id, one.corpus, one.split,
-       keeper.record_id AS keeper_id, keeper.corpus AS keeper_corpus, keeper.split AS keeper_split,
-       if(star.later IS NULL, 'exact', 'near') AS kind, coalesce(star.similarity, 1)::FLOAT AS similarity
-FROM alike LEFT JOIN stars AS star ON star.later = alike.first
-JOIN numbered AS one USING (id) JOIN numbered AS keeper ON keeper.id = coalesce(star.keeper, alike.first)
-WHERE alike.id <> keeper.id ORDER BY one.id
+CREATE TABLE matches AS
+SELECT id, coalesce(keeper, copies.first) AS keeper, if(keeper IS NULL, 'exact', 'near') AS kind,
+       coalesce(similarity, 1)::FLOAT AS similarity
+FROM copies LEFT JOIN (
+    SELECT one.first, other.first AS keeper, similarity
+    FROM stars JOIN firsts AS one ON one.number = later JOIN firsts AS other ON other.number = stars.keeper
+) AS star ON star.first = copies.first
+WHERE id <> coalesce(keeper, copies.first)
 """
+_MATCHED = f"SELECT {named('id')}, {named('keeper', 'keeper')}, kind, similarity FROM matches ORDER BY id"
 # For each record whose text is in an evaluation split that ranks before its own: the nearest record of that split.
 _LEAKS = f"""
-WITH same AS (
-    SELECT text_hash, corpus, split, min(id) AS id FROM numbered WHERE split <> 'train' GROUP BY ALL),
-nearest AS (
-    SELECT text_id, corpus, split, min(id) AS id FROM alike JOIN numbered USING (id)
-    WHERE split <> 'train' GROUP BY ALL),
-pairs AS (SELECT a, b, similarity FROM near UNION ALL SELECT b, a, similarity FROM near),
+WITH nearest AS (
+    SELECT content_hash, min(id) AS other FROM copies WHERE near AND id < '3'
+    GROUP BY content_hash, {place_of("id")}),
+pairs AS (SELECT a_hash, b_hash, similarity FROM near UNION ALL SELECT b_hash, a_hash, similarity FROM near),
 found AS (
-    SELECT numbered.id, same.id AS evaluation, true AS exact, 1 AS similarity
-    FROM numbered JOIN same USING (text_hash)
+    SELECT id, other, true AS exact, similarity FROM same
     UNION ALL
-    SELECT alike.id, nearest.id, false, similarity
-    FROM alike JOIN pairs ON a = alike.text_id JOIN nearest ON nearest.text_id = b)
-SELECT one.record_id, one.corpus, one.split,
-       other.record_id AS evaluation_id, other.corpus AS evaluation_corpus, other.split AS evaluation_split,
-       if(exact, 'exact', 'near') AS kind, similarity::FLOAT AS similarity
-FROM found JOIN numbered AS one USING (id) JOIN numbered AS other ON other.id = evaluation
-WHERE {rank("other.split")} < {rank("one.split")}
+    SELECT id, other, false, similarity
+    FROM copies JOIN pairs ON a_hash = copies.content_hash JOIN nearest ON nearest.content_hash = b_hash)
+SELECT {named("id")}, {named("other", "evaluation")}, if(exact, 'exact', 'near') AS kind, similarity
+FROM found WHERE other[1] < id[1]
 QUALIFY row_number() OVER (
-    PARTITION BY one.id, other.corpus, other.split ORDER BY exact DESC, similarity DESC, other.id) = 1
-ORDER BY one.id, other.id
+    PARTITION BY id, {place_of("other")} ORDER BY exact DESC, similarity DESC, other) = 1
+ORDER BY id, other
 """
+_CONTRADICTIONS = f"SELECT {', '.join(CONTRADICTIONS.names)} FROM contradictions ORDER BY id"
+_EVIDENCE = {
+    "matches": (_MATCHED, DUPLICATES),
+    "leaks": (_LEAKS, LEAKS),
+    "contradictions": (_CONTRADICTIONS, CONTRADICTIONS),
+}
 
 
 def duplicates(
@@ -114,50 +96,48 @@ def duplicates(
     current = {name: store.current("corpora", name) for name in chosen}
     corpora = {name: manifest.fingerprint for name, (_, manifest) in current.items()}
     parts = [place / part for place, manifest in current.values() for part in manifest.parts]
+    manifests = [manifest for _, manifest in current.values()]
 
-    def search() -> Found:
-        with (
-            tempfile.TemporaryDirectory(prefix="ubert-") as folder,
-            connect(store.root, chosen, Path(folder)) as connection,
-            explained(connection, "duplicates", SECONDS),
-        ):
-            counts = _compare(connection, parts, near, Path(folder), address)
-            tables = {
-                "matches": connection.sql(_MATCHES).to_arrow_table().cast(DUPLICATES),
-                "leaks": connection.sql(_LEAKS).to_arrow_table().cast(LEAKS),
-                "contradictions": contradictions(connection, Path(folder)),
-            }
-        kinds = tables["matches"].column("kind").to_pylist()
-        counts |= {kind: kinds.count(kind) for kind in ("exact", "near")}
-        return tables, counts | {name: len(tables[name]) for name in ("leaks", "contradictions")}
+    def search(directory: Place) -> dict[str, int]:
+        with session(address), exchange(directory, manifests) as between:
+            compared = find_near(between, parts, near)
+            return {**find_copies(between, parts), **compared, **_write_evidence(between, directory)}
 
     return audited(store, "duplicates", corpora, {"near": near}, search)
 
 
-def _compare(
-    connection: duckdb.DuckDBPyConnection, parts: list[Place], near: float, scratch: Path, address: str | None
-) -> dict[str, int]:
-    """Create the tables of similar records: `numbered`, `contents`, `near`, `alike` and `stars`."""
-    connection.execute(_NUMBERED)
-    [(records,)] = connection.execute("SELECT count(*) FROM numbered").fetchall()
-    [(texts,)] = connection.execute("SELECT count(*) FROM contents").fetchall()
-    compared = find_near(connection, parts, near, scratch, address)
-    connection.execute(_ALIKE)
-    connection.register("stars", _stars(connection.sql(_NEAR_FIRSTS).to_arrow_reader()))
-    return {"records": records, "texts": texts, **compared}
+def _write_evidence(exchange: Exchange, directory: Place) -> dict[str, int]:
+    """Join what the tasks found to evidence, in a DuckDB on disk, and write it in order. Return its counts."""
+    with database() as (connection, scratch):
+        connection.execute("RESET threads")
+        for relation in ("near", "copies", "same", "contradictions"):
+            exchange.load(connection, relation)
+        connection.execute(_FIRSTS)
+        [(firsts,)] = connection.execute("SELECT count(*) FROM firsts").fetchall()
+        write(_stars(connection.sql(_NEAR_FIRSTS).to_arrow_reader(), firsts), _STARS, scratch / "stars.parquet")
+        connection.register("stars", parquet([scratch / "stars.parquet"], _STARS))
+        connection.execute(_MATCHES)
+        kinds = dict(connection.execute("SELECT kind, count(*) FROM matches GROUP BY kind").fetchall())
+        counts = {kind: kinds.get(kind, 0) for kind in ("exact", "near")}
+        for name, (query, schema) in _EVIDENCE.items():
+            rows = connection.sql(query).to_arrow_reader(ROWS)
+            counts[name] = write(rows, schema, directory / f"{name}.parquet")
+        return {kind: counts[kind] for kind in ("exact", "near", "leaks", "contradictions")}
 
 
-def _stars(pairs: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Return the near duplicates among first records, each with the nearest earlier one that is no duplicate.
+def _stars(pairs: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the near duplicates among `size` first records, each with the nearest earlier one that is no
+    duplicate. One byte for each first record is held in memory.
 
     Args:
         pairs: (earlier, later, similarity), sorted by later and then by descending similarity.
     """
-    found: dict[int, tuple[int, float]] = {}
+    fallen = bytearray(size)
     for batch in pairs:
-        for one, later, similarity in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
-            if later not in found and one not in found:
-                found[later] = one, similarity
-    keepers, similarities = zip(*found.values(), strict=True) if found else ((), ())
-    schema = pa.schema([("later", pa.uint32()), ("keeper", pa.uint32()), ("similarity", pa.float32())])
-    return pa.table([list(found), list(keepers), list(similarities)], schema=schema)
+        found = []
+        for earlier, later, similarity in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
+            if not fallen[later] and not fallen[earlier]:
+                fallen[later] = True
+                found.append((later, earlier, similarity))
+        columns = zip(*found, strict=True) if found else ([], [], [])
+        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, _STARS, strict=True)], _STARS)

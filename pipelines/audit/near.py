@@ -1,64 +1,77 @@
 """Find pairs of near texts. Texts with an equal band of their signatures are candidates, and compared in full.
 
-The input is the table `contents` of a connection (content_hash, id; ids in keeper order). The output is its table
-`near` (a, b, similarity; a < b).
+The steps of the search, each of which writes relations for later ones (`pipelines/audit/exchange.py`):
+
+    sign       a group of parts      bands, and `records` for duplicates.py
+    pair_up    a partition of bands  pairs of candidates, and the texts that are wanted to compare them
+    send       a group of parts      these texts
+    compare    a partition of pairs  near pairs, and `ends`, their texts, for the groups that have them
+
+Each text stands in its bands with the id of its first record (`ID` in same.py), and with `home`, the group of
+parts that has this record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-import duckdb
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
+from duckdb.func import FunctionNullHandling
 
-from pipelines.audit.minhash import CHUNK, band_schema, signatures
+from pipelines.audit.exchange import Exchange, collect, groups
+from pipelines.audit.minhash import band_schema, signatures
+from pipelines.audit.same import ID, TEXT_HASH
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.progress import progress
-from pipelines.store.storage import Place
-from pipelines.tasks import completed
-from ubert.schema.errors import UserError
+from pipelines.store.storage import Place, parquet
+from ubert.schema.record import RECORD_SCHEMA
 
 # Each text is compared with at most this number of texts of the same band, the first in keeper order. If thousands
 # are alike, the keeper is among them, and the work stays linear.
 COMPARED = 64
 
-_NEAR = pa.schema([("a", pa.uint32()), ("b", pa.uint32()), ("similarity", pa.float32())])
-_BUCKETS = """
-CREATE OR REPLACE TABLE buckets AS
-WITH texts AS (SELECT DISTINCT id, {band} AS band FROM signatures JOIN contents USING (content_hash)),
-     shared AS (SELECT band FROM texts GROUP BY band HAVING count(*) > 1)
-SELECT band, id, row_number() OVER (PARTITION BY band ORDER BY id) AS place
-FROM texts SEMI JOIN shared USING (band)
+_BANDS = """
+SELECT generate_subscripts(bands, 1)::UTINYINT AS band, unnest(bands) AS value, content_hash, id, home
+FROM (SELECT content_hash, [{bands}] AS bands FROM signatures)
+JOIN (SELECT content_hash, min(id) AS id, any_value(home) AS home FROM ids GROUP BY ALL) USING (content_hash)
 """
-_CANDIDATES = f"""
-INSERT INTO candidates
-SELECT one.id, other.id FROM buckets AS one JOIN buckets AS other USING (band)
-WHERE one.place <= {COMPARED} AND one.id < other.id
-"""
-_LEFT_OUT = f"SELECT coalesce(sum(greatest(place - 1 - {COMPARED}, 0)), 0)::BIGINT FROM buckets"
-_TEXTS = """
-CREATE TABLE pairs AS SELECT DISTINCT a, b FROM candidates;
+_PAIRS = f"""
 CREATE TABLE texts AS
-SELECT id, any_value(text) AS text, any_value(pair) AS pair FROM records JOIN contents USING (content_hash)
-WHERE id IN (SELECT a FROM pairs UNION SELECT b FROM pairs) GROUP BY id;
+SELECT band, value, content_hash, min(id) AS id, arg_min(home, id) AS home
+FROM bands SEMI JOIN (SELECT band, value FROM bands GROUP BY ALL HAVING count(*) > 1) USING (band, value)
+GROUP BY ALL;
+
+CREATE TABLE places AS
+SELECT *, row_number() OVER (PARTITION BY band, value ORDER BY id) AS place FROM texts;
+
+CREATE TABLE candidates AS
+SELECT DISTINCT one.id AS a, other.id AS b, one.content_hash AS a_hash, other.content_hash AS b_hash,
+       one.home AS a_home, other.home AS b_home
+FROM places AS one JOIN places AS other USING (band, value)
+WHERE one.place <= {COMPARED} AND one.place < other.place
 """
-_PAIRS = """
-SELECT a, b, one.text, one.pair, other.text, other.pair
-FROM pairs JOIN texts AS one ON one.id = a JOIN texts AS other ON other.id = b
+_LEFT_OUT = f"SELECT coalesce(sum(greatest(place - 1 - {COMPARED}, 0)), 0)::BIGINT FROM places"
+_ENDS = (
+    "SELECT DISTINCT unnest([a_hash, b_hash]) AS content_hash, unnest([a_home, b_home]) AS home{more} FROM {pairs}"
+)
+_TEXTS = """
+SELECT content_hash, reader_of_pair, any_value(text) AS text, any_value(pair) AS pair
+FROM records JOIN wanted USING (content_hash) GROUP BY ALL
+"""
+# Similarities are computed once for all rows, before they are filtered.
+_COMPARED = """
+CREATE TABLE pairs AS SELECT DISTINCT * FROM candidates;
+
+CREATE TABLE compared AS
+SELECT pairs.*, similarity(one.text, one.pair, other.text, other.pair) AS similarity
+FROM pairs JOIN texts AS one ON one.content_hash = a_hash JOIN texts AS other ON other.content_hash = b_hash;
+
+CREATE TABLE near AS
+SELECT * REPLACE (similarity::FLOAT AS similarity) FROM compared WHERE similarity >= {threshold}::DOUBLE
 """
 
 
-def find_near(
-    connection: duckdb.DuckDBPyConnection,
-    parts: Sequence[Place],
-    threshold: float,
-    scratch: Path,
-    address: str | None,
-) -> dict[str, int]:
-    """Create `near` from the pairs of `contents` whose Jaccard similarity is at least `threshold`.
+def find_near(exchange: Exchange, parts: Sequence[Place], threshold: float) -> dict[str, int]:
+    """Write the relation `near` (a, b, a_hash, b_hash, a_home, b_home, similarity; a < b): the pairs of texts
+    whose Jaccard similarity is at least `threshold`.
 
     Returns:
         Counts: `candidates`, pairs that were compared in full, and `left_out`, comparisons that were skipped
@@ -67,43 +80,59 @@ def find_near(
     Raises:
         UserError: a part of a corpus cannot be read.
     """
-    bands = band_schema(threshold).names[1:]
-    file = _write_signatures(parts, threshold, scratch / "signatures.parquet", address)
-    connection.register("signatures", ds.dataset(file, format="parquet"))
-    connection.execute("CREATE TABLE candidates (a UINTEGER, b UINTEGER)")
-    left_out = 0
-    for band in progress(bands, len(bands), "bands"):
-        connection.execute(_BUCKETS.format(band=band))
-        connection.execute(_CANDIDATES)
-        left_out += connection.execute(_LEFT_OUT).fetchall()[0][0]
-    connection.execute(_TEXTS)
-    candidates = connection.execute("SELECT count(*) FROM pairs").fetchall()[0][0]
-    chunks = progress(_compared(connection, threshold), -(-candidates // CHUNK), "chunks of pairs")
-    connection.register("verified", pa.Table.from_batches(chunks, _NEAR))
-    connection.execute("CREATE TABLE near AS FROM verified")
-    connection.execute("DROP TABLE texts; DROP TABLE pairs; DROP TABLE candidates; DROP TABLE buckets")
-    return {"candidates": candidates, "left_out": left_out}
+    exchange.run(sign, [(*group, threshold) for group in groups(parts)], "signatures of parts")
+    counts = exchange.run_partitions(pair_up, "partitions of bands")
+    exchange.run(send, groups(parts), "texts of parts")
+    compared = exchange.run_partitions(compare, "partitions of pairs", threshold)
+    return {"candidates": compared["candidates"], "left_out": counts["left_out"]}
 
 
-def _write_signatures(parts: Sequence[Place], threshold: float, path: Path, address: str | None) -> Path:
-    jobs = [(part, threshold) for part in parts]
-    with pq.ParquetWriter(path, band_schema(threshold)) as writer:
-        for _, outcome in progress(completed(signatures, jobs, address), len(jobs), "signatures of parts"):
-            if isinstance(outcome, UserError):
-                raise outcome
-            writer.write_table(outcome)
-    return path
-
-
-def _compared(connection: duckdb.DuckDBPyConnection, threshold: float) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `pairs` that are near enough, in chunks."""
-    for batch in connection.sql(_PAIRS).to_arrow_reader(CHUNK):
-        near = []
-        for a, b, text, pair, other_text, other_pair in zip(*map(pa.Array.to_pylist, batch.columns), strict=True):
-            similarity = jaccard(shingles(text, pair), shingles(other_text, other_pair))
-            if similarity >= threshold:
-                near.append((a, b, similarity))
-        columns = zip(*near, strict=True) if near else ([], [], [])
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, _NEAR, strict=True)], schema=_NEAR
+def sign(exchange: Exchange, number: int, parts: Sequence[Place], threshold: float) -> dict[str, int]:
+    """Write `records`, a row for each record, and `bands`, a row for each band of each text."""
+    with exchange.opened(number) as connection:
+        connection.register("read", parquet(parts, RECORD_SCHEMA))
+        connection.execute(
+            f"CREATE TABLE ids AS SELECT {TEXT_HASH} AS text_hash, content_hash, {ID} AS id, "
+            f"{number}::USMALLINT AS home FROM read"
         )
+        exchange.write(connection, "records", number, "FROM ids", exchange.by("text_hash"))
+        tables = (signatures(part, threshold) for part in parts)
+        collect(connection, "signatures", band_schema(threshold), tables)
+        bands = _BANDS.format(bands=", ".join(band_schema(threshold).names[1:]))
+        exchange.write(connection, "bands", number, bands, exchange.by("value"))
+    return {}
+
+
+def pair_up(exchange: Exchange, number: int) -> dict[str, int]:
+    """Write `candidates`, pairs of texts with an equal band, and `wanted`, their texts."""
+    with exchange.opened(number, "bands") as connection:
+        connection.execute(_PAIRS)
+        # By the later text: a text may be the earlier one of very many pairs.
+        reader = exchange.by("b_hash")
+        exchange.write(connection, "candidates", number, "FROM candidates", reader)
+        ends = _ENDS.format(pairs="candidates", more=f", ({reader})::USMALLINT AS reader_of_pair")
+        exchange.write(connection, "wanted", number, ends, "home")
+        return {"left_out": connection.execute(_LEFT_OUT).fetchall()[0][0]}
+
+
+def send(exchange: Exchange, number: int, parts: Sequence[Place]) -> dict[str, int]:
+    """Write `texts`, those of a group of parts that are wanted."""
+    with exchange.opened(number, "wanted") as connection:
+        connection.register("records", parquet(parts, RECORD_SCHEMA))
+        exchange.write(connection, "texts", number, _TEXTS, "reader_of_pair")
+    return {}
+
+
+def compare(exchange: Exchange, number: int, threshold: float) -> dict[str, int]:
+    """Write `near`, the candidates that are near enough, and `ends`, their texts."""
+    with exchange.opened(number, "candidates", "texts") as connection:
+        words, null = ["VARCHAR"] * 4, FunctionNullHandling.SPECIAL
+        connection.create_function("similarity", _similarity, [*words], "DOUBLE", null_handling=null)
+        connection.execute(_COMPARED.format(threshold=threshold))
+        exchange.write(connection, "near", number, "FROM near")
+        exchange.write(connection, "ends", number, _ENDS.format(pairs="near", more=""), "home")
+        return {"candidates": connection.execute("SELECT count(*) FROM pairs").fetchall()[0][0]}
+
+
+def _similarity(text: str, pair: str | None, other_text: str, other_pair: str | None) -> float:
+    return jaccard(shingles(text, pair), shingles(other_text, other_pair))

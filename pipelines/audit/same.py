@@ -14,6 +14,23 @@ TEXT_HASH = "coalesce(text_hash, content_hash)"
 
 KEEPER_ORDER = f"{rank('split')}, corpus, record_id"
 
+# A record's rank (1, 2 or 3), corpus and id in one string, which is ordered like `KEEPER_ORDER`.
+ID = f"{rank('split::VARCHAR')} || chr(31) || corpus::VARCHAR || chr(31) || record_id"
+
+
+def named(id: str, prefix: str = "") -> str:
+    """Return SQL for the columns of evidence that name the record of a `ID`."""
+    corpus = f"split_part({id}, chr(31), 2)"
+    names = [f"{prefix}_{name}" if prefix else name for name in ("corpus", "split")]
+    record_id = f"{id}[len({corpus}) + 4 :] AS {prefix or 'record'}_id"
+    return f"{record_id}, {corpus} AS {names[0]}, ['test', 'validation', 'train'][{id}[1]::INT] AS {names[1]}"
+
+
+def place_of(id: str) -> str:
+    """Return SQL for the split and corpus of a `ID`, to group by."""
+    return f"split_part({id}, chr(31), 1), split_part({id}, chr(31), 2)"
+
+
 # The hash of a record's prompt: the task and the candidate categories, in any order and case. If there are no
 # categories, or they are the numbers of a scale, the instruction counts too. Duplicates have the same text and the
 # same prompt. So topics and names of one sentence are no duplicates, nor are two and five degrees of one

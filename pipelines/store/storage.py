@@ -8,8 +8,10 @@ environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOI
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -196,6 +198,17 @@ def copy(old: ObjectPath, new: ObjectPath) -> None:
     """Copy an object inside the object store."""
     with explained(new):
         _objects().copy_file(old.key, new.key)
+
+
+def remove(place: Place) -> None:
+    """Remove a file or folder, or the objects below a prefix, if it exists."""
+    if isinstance(place, ObjectPath):
+        with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
+            list(pool.map(lambda name: (place / name).unlink(), place.sizes()))
+    elif (path := Path(str(place))).is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, upload
+from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, remove, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.dynamics import FOLDER as DYNAMICS
 from ubert.schema.errors import UserError
@@ -67,7 +67,7 @@ _COMMANDS: dict[Kind, str] = {
     "shards": "ubert shard",
     "audits": "ubert",
 }
-_TEMPORARY = ".tmp-"
+TEMPORARY = ".tmp-"  # prefix of partial files, and of folders of a job in progress
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def atomic(path: Place) -> Iterator[Path]:
             upload(Path(folder) / path.name, path)
         return
     assert isinstance(path, Path)
-    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
+    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}-{path.name}"
     with _explained(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -285,8 +285,8 @@ def link(old: Place, new: Place) -> None:
 
 
 def _clean(home: Path) -> None:
-    for residue in home.glob(f"*/{_TEMPORARY}*"):
-        residue.unlink(missing_ok=True)
+    for temporary in home.glob(f"*/{TEMPORARY}*"):
+        remove(temporary)
 
 
 def _discard(temporary: Path) -> None:

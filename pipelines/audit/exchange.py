@@ -1,0 +1,161 @@
+"""Spread a search over Ray tasks, which exchange rows through files in the store.
+
+The tasks of a step are numbered. Each works on a group of the corpora's parts, or on a partition, which is a set
+of hashes. A task writes its rows of a relation to one file, `<relation>-<number>.parquet`, sorted by the number of
+the task that reads them in a later step. That task reads only its own rows, from the files of all tasks. It joins
+them in its own DuckDB, which spills to a temporary folder of its machine. Files are written atomically, so a task
+can be repeated.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.progress import progress
+from pipelines.store.storage import Place, parquet, parquet_file, remove
+from pipelines.store.store import TEMPORARY, atomic
+from pipelines.store.warehouse import SPILLING
+from pipelines.tasks import completed
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
+
+RECORDS = 100_000  # records of a partition
+MOST = 512  # partitions or groups; beyond, they get larger
+ROWS = 1 << 15  # rows of a row group, which is the least that a task reads
+
+
+class Exchange(NamedTuple):
+    """The folder of the files of one search, and the number of its partitions."""
+
+    folder: Place
+    partitions: int
+
+    def by(self, column: str) -> str:
+        """Return SQL for the number of the partition of a value."""
+        return f"hash({column}) % {self.partitions}"
+
+    def write(
+        self, connection: duckdb.DuckDBPyConnection, relation: str, number: int, query: str, reader: str = "0"
+    ) -> None:
+        """Write the rows of a query as a relation's rows of task `number`. `reader` is SQL for the number of the
+        task that reads a row."""
+        ordered = f"SELECT ({reader})::USMALLINT AS reader, * FROM ({query}) ORDER BY reader"
+        rows = connection.sql(ordered).to_arrow_reader(ROWS)
+        write(rows, rows.schema, self.folder / f"{relation}-{number}.parquet")
+
+    @contextmanager
+    def opened(self, number: int, *relations: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a DuckDB with a table of each relation: the rows for task `number`.
+
+        Raises:
+            UserError: the disk of the temporary folder is full.
+        """
+        with database() as (connection, _):
+            for name in relations:
+                self.load(connection, name, f" WHERE reader = {number}")
+            yield connection
+
+    def load(self, connection: duckdb.DuckDBPyConnection, relation: str, where: str = "") -> None:
+        """Create a table of a relation's rows. Without its statistics, DuckDB may join in a bad order."""
+        files = sorted(self.folder.glob(f"{relation}-*.parquet"), key=str)
+        with parquet_file(files[0]) as first:
+            schema = first.schema_arrow
+        connection.register("files", parquet(files, schema))
+        connection.execute(f"CREATE TABLE {relation} AS SELECT * EXCLUDE (reader) FROM files{where}")
+
+    def run(
+        self, work: Callable[..., dict[str, int]], jobs: Iterable[tuple[Any, ...]], label: str
+    ) -> Counter[str]:
+        """Run `work(exchange, number, *job)` for each job, and return the sums of the counts that it returns.
+
+        Raises:
+            UserError: a task fails.
+        """
+        numbered = [(self, number, *job) for number, job in enumerate(jobs)]
+        sums = Counter[str]()
+        for _, outcome in progress(completed(work, numbered), len(numbered), label):
+            if isinstance(outcome, UserError):
+                raise outcome
+            sums.update(outcome)
+        return sums
+
+    def run_partitions(self, work: Callable[..., dict[str, int]], label: str, *given: Any) -> Counter[str]:
+        """Run `work(exchange, number, *given)` for each partition; see `run`."""
+        return self.run(work, [given] * self.partitions, label)
+
+
+@contextmanager
+def exchange(directory: Place, corpora: Iterable[CorpusManifest]) -> Iterator[Exchange]:
+    """Yield an exchange between the tasks of a search through corpora. Its files are removed afterwards. If the
+    process is killed, the next search of the same corpora overwrites and removes them."""
+    records = sum(counts.kept for manifest in corpora for counts in manifest.splits)
+    folder = directory / f"{TEMPORARY}exchange"
+    try:
+        yield Exchange(folder, min(MOST, 1 + records // RECORDS))
+    finally:
+        remove(folder)
+
+
+def groups(parts: Sequence[Place]) -> list[tuple[list[Place]]]:
+    """Distribute parts to groups, each of which is the job of one task."""
+    count = max(1, min(MOST, len(parts)))
+    return [(list(parts[i::count]),) for i in range(count)]
+
+
+@contextmanager
+def database() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """Yield a DuckDB with a low memory limit, and the temporary folder that it spills to.
+
+    Raises:
+        UserError: the disk of the folder is full.
+        OSError: a file of a view can't be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="ubert-") as folder, duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit = '{SPILLING}'; SET temp_directory = '{folder}'; SET threads = 1")
+        connection.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
+        try:
+            yield connection, Path(folder)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            raise UserError(
+                f"{folder}: DuckDB can't spill: {' '.join(str(error).split())}; free some disk space there, or "
+                "set TMPDIR to a larger disk on each machine, and run the same command again"
+            ) from None
+        except duckdb.InvalidInputException as error:
+            if "IOError" not in str(error):
+                raise
+            raise OSError(" ".join(str(error).split())) from None  # a file of the store can't be read
+
+
+def collect(
+    connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, tables: Iterable[pa.Table]
+) -> int:
+    """Create a table of the rows of several Arrow tables, one after another. Return their number."""
+    connection.register(f"{name}_batch", schema.empty_table())
+    connection.execute(f"CREATE TABLE {name} AS FROM {name}_batch")
+    count = 0
+    for table in tables:
+        connection.register(f"{name}_batch", table)
+        connection.execute(f"INSERT INTO {name} FROM {name}_batch")
+        count += len(table)
+    return count
+
+
+def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Place) -> int:
+    """Write batches to a Parquet file, atomically, each as a row group. Return the number of rows."""
+    count = 0
+    with atomic(file) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+            count += len(batch)
+        if not count:
+            writer.write_table(schema.empty_table())
+    return count

@@ -1,0 +1,160 @@
+"""Audits spread over tasks: the same bytes for any number of partitions, as brute force, and as after a death."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from near_copies import changed, record, sentence
+from worlds import put_corpus
+
+from pipelines.audit import contamination as contaminating
+from pipelines.audit import duplicates as comparing
+from pipelines.audit import exchange, near
+from pipelines.audit.exchange import Exchange
+from pipelines.audit.ngrams import ngrams
+from pipelines.audit.shingles import jaccard, shingles
+from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
+from ubert.schema.record import Record, normal_form
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
+
+RANKS = ["test", "validation", "train"]
+N = 5
+
+
+def made(seed: int, size: int = 60) -> dict[str, list[Record]]:
+    """Two corpora with equal and near texts, leaks and contradictions."""
+    draw = random.Random(seed)
+    texts = [sentence(draw) for _ in range(size)]
+    texts += [changed(text, draw.randrange(30)) for text in texts[::2]] + texts[::3]
+    corpora: dict[str, list[Record]] = {"a": [], "ab": []}
+    for number, words in enumerate(texts):
+        name, split = draw.choice(["a", "ab"]), draw.choice(RANKS)
+        one = record(name, number, " ".join(words), split=split, labels=[draw.randrange(2)])  # type: ignore[arg-type]
+        corpora[name].append(one)
+    return corpora
+
+
+def audited(root: Path) -> dict[str, Any]:
+    """The evidence, byte for byte, and the manifests without their time."""
+    shutil.rmtree(root / "audits", ignore_errors=True)
+    manifests = [comparing.duplicates(root=root), contaminating.contamination(root=root, n=N)]
+    files = {path.relative_to(root).as_posix(): path for path in root.glob("audits/**/*") if path.is_file()}
+    found = {name: path.read_bytes() for name, path in files.items() if path.suffix == ".parquet"}
+    assert not [name for name in files if ".tmp-" in name]
+    return {**found, "manifests": [one.model_dump(exclude={"created"}) for one in manifests]}
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1_000_000))
+def test_partitions_make_no_difference(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.mktemp("store")
+    corpora = made(seed)
+    records = [one for of_corpus in corpora.values() for one in of_corpus]
+    for name, of_corpus in corpora.items():
+        put_corpus(root, name, of_corpus)
+    results = []
+    for partitions in (1, 2, 7):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exchange, "RECORDS", len(records) // partitions + 1)
+            results.append(audited(root))
+    assert results[0] == results[1] == results[2]
+    rows = sql(root, "SELECT record_id, keeper_id FROM duplicates").to_pylist()
+    assert {row["record_id"]: row["keeper_id"] for row in rows} == brute_force(records)
+    rows = sql(root, "SELECT record_id, evaluation_id, ngrams, records FROM contamination").to_pylist()
+    assert {(*row.values(),) for row in rows} == set(shared(records))
+
+
+def brute_force(records: list[Record]) -> dict[str, str]:
+    """The keeper of each duplicate, from all pairs of texts. All records have the same prompt."""
+    firsts: dict[str, Record] = {}
+    found = {}
+    for one in sorted(records, key=lambda one: (RANKS.index(one.split), one.corpus, one.record_id)):
+        if (first := firsts.setdefault(normal_form(one.text), one)) is not one:
+            found[one.record_id] = first.record_id
+    sets = {one.record_id: shingles(one.text, None) for one in firsts.values()}
+    kept: dict[str, set[str]] = {}
+    stars: dict[str, str] = {}
+    for one, own in sets.items():
+        pairs = [(jaccard(own, other), keeper) for keeper, other in kept.items()]
+        nearest = max(pairs, default=(0, ""), key=lambda pair: pair[0])  # the first of the nearest
+        if nearest[0] >= 0.8:
+            stars[one] = nearest[1]
+        else:
+            kept[one] = own
+    return {one: stars.get(keeper, keeper) for one, keeper in found.items()} | stars
+
+
+def shared(records: list[Record]) -> Iterator[tuple[str, str, int, int]]:
+    """For each training record and evaluation split: the record that shares the most n-grams, their number, and
+    the number of records that share any."""
+    held = [one for one in records if one.split != "train"]
+    held.sort(key=lambda one: (one.corpus, one.split, one.record_id))
+    for one in records:
+        if one.split == "train":
+            own, best, count = set(ngrams(one.text, None, N)), {}, Counter[tuple[str, str]]()
+            for other in held:
+                where = (other.corpus, other.split)
+                if common := len(own & set(ngrams(other.text, None, N))):
+                    count[where] += 1
+                    if where not in best or common > best[where][1]:
+                        best[where] = (other.record_id, common)
+            for where, (other_id, common) in best.items():
+                yield one.record_id, other_id, common, count[where]
+
+
+def put_small(root: Place) -> None:
+    for name, records in made(0, 12).items():
+        put_corpus(root, name, records)
+
+
+def test_a_task_that_dies_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dies after half of its files, and leaves a partial one."""
+    put_small(tmp_path / "whole")
+    put_small(tmp_path / "store")
+    mark = tmp_path / "died"
+    work = near.pair_up
+
+    def dies(between: Exchange, number: int) -> dict[str, int]:
+        counts = work(between, number)
+        if not mark.exists():
+            mark.touch()
+            (Path(str(between.folder)) / ".tmp-partial-near-0.parquet").write_bytes(b"PAR1")
+            os._exit(1)
+        return counts
+
+    monkeypatch.setattr(near, "pair_up", dies)
+    died = audited(tmp_path / "store")
+    assert mark.exists()
+    monkeypatch.undo()
+    assert died == audited(tmp_path / "whole")
+
+
+def test_an_object_store_has_the_same_evidence(
+    remote: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several partitions; nothing of the exchange stays."""
+    monkeypatch.setattr(exchange, "RECORDS", 10)
+    put_small(tmp_path)
+    put_small(remote)
+    audited(tmp_path)
+    found = [comparing.duplicates(root=remote), contaminating.contamination(root=remote, n=N)]
+    for one in found:
+        assert one.fingerprint == Store(tmp_path).current("audits", one.name)[1].fingerprint
+    here = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("audits/*/*/*")}
+    assert {name for name in remote.sizes() if name.startswith("audits/")} == here
+    for view in ("duplicates", "leaks", "contradictions", "contamination"):
+        query = f"SELECT * FROM {view}"
+        assert sql(remote, query).equals(sql(tmp_path, query)), view
+        assert len(sql(remote, query)) > 0
