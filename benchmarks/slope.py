@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -65,7 +66,7 @@ def run_duplicates(folder: Path, records: int, processes: int | None = None) -> 
 
 def find_duplicates(root: Path, processes: int | None) -> None:
     if processes:
-        ray.init(num_cpus=processes, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(num_cpus=processes, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     duplicates(root=root)
 
 
