@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pipelines.store.storage import ObjectPath, Place, on_disk
+from pipelines.store.storage import ObjectPath, Place, on_disk, remove
 from pipelines.store.store import link
 from pipelines.training.remote_logs import RemoteLog
 from ubert.schema.manifest import MANIFEST, RECIPE
@@ -24,18 +24,26 @@ def runs_on_disk(root: Place) -> Path:
     if not isinstance(root, ObjectPath):
         return on_disk(root) / "runs"
     copies = on_disk(root) / "browse" / "runs"
+    found: dict[str, set[str]] = {}
+    for path in (root / "runs").sizes():
+        run, _, name = path.partition("/")
+        found.setdefault(run, set()).add(name)
     with _updating:
-        for recipe in (root / "runs").glob(f"*/{RECIPE}"):
-            if is_name(recipe.parent.name):
-                _update(recipe.parent, copies / recipe.parent.name)
+        for run, names in found.items():
+            if RECIPE in names and is_name(run):
+                _update(root / "runs" / run, copies / run, names)
+        for copy in copies.glob("*"):
+            if RECIPE not in found.get(copy.name, ()):
+                remove(copy)
+                _logs.pop(root / "runs" / copy.name, None)
     return copies
 
 
-def _update(remote: ObjectPath, folder: Path) -> None:
-    """Copy what a page of the run shows. Logs grow by what they have gained."""
+def _update(remote: ObjectPath, folder: Path, names: set[str]) -> None:
+    """Copy what a page of the run shows, of the objects of these names. Logs grow by what they have gained."""
     link(remote / RECIPE, folder / RECIPE)
-    if (remote / MANIFEST).exists():
+    if MANIFEST in names:
         link(remote / MANIFEST, folder / MANIFEST)
     else:  # a run that is resumed has none until it ends again
         (folder / MANIFEST).unlink(missing_ok=True)
-    _logs.setdefault(remote, RemoteLog(remote, folder)).update()
+    _logs.setdefault(remote, RemoteLog(remote, folder)).update(names)

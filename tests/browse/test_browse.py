@@ -343,6 +343,8 @@ def test_runs_of_an_object_store_have_curves_that_grow(root: Path, remote: Objec
             assert ("last 0.004, least 0.004, greatest 4" in page.words) == (end == len(whole))
         assert "<b>" not in read(client, "/runs").words
         assert "no run here" in read(client, "/runs/second", 404).words
+        (there / "recipe.yaml").unlink()
+        assert "no run here" in read(client, "/runs/first", 404).words
 
 
 def test_sql_is_a_table_or_a_sentence(client: TestClient) -> None:
