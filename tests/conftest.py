@@ -25,6 +25,15 @@ settings.register_profile("untimed", deadline=None)  # a busy machine must not f
 settings.load_profile("untimed")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_variables_of_the_user() -> Iterator[None]:
+    """Hide the user's store, mirror and specs, so that no test writes there. Modules read UBERT_DATA before."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("UBERT_DATA", "UBERT_ROOT", "UBERT_SPECS"):
+            patch.delenv(name, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def object_store_socket() -> Iterator[socket.socket]:
     """Bind the object store's port early, before another process can take it."""

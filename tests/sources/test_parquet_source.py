@@ -28,6 +28,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
 Rows = list[RawRow | Reject]
+DATA = Path(os.environ.get("UBERT_DATA", Path(__file__).parents[2] / "../shared/data"))
 FEATURES = Features(
     {
         "text": Value("string"),
@@ -273,7 +274,7 @@ def test_memory_is_that_of_a_batch(tmp_path: Path) -> None:
 
 
 def test_a_real_dataset_has_the_rows_of_its_other_form() -> None:
-    folder = Path(os.environ.get("UBERT_DATA", Path(__file__).parents[2] / "../shared/data")) / "rte"
+    folder = DATA / "rte"
     if not folder.is_dir():
         pytest.skip("no mirror of raw sources with rte (set UBERT_DATA to its folder)")
     form = reader("table")
