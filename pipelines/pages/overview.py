@@ -33,6 +33,8 @@ FIVE_SHOTS = {
     "trec": (0.561, 0.596),
     "pubmedqa": (0.304, 0.369),
 }
+# docs/results.md, "Zero-shot": the mean of eight held-out corpora after these millions of tokens.
+ZERO_SHOT = {0.9: 0.266, 3.4: 0.369, 7.3: 0.419, 11.3: 0.427, 20.0: 0.431, 26.1: 0.457}
 
 
 def pipeline() -> str:
@@ -61,6 +63,27 @@ def comparison() -> str:
 def few_shot() -> str:
     """Draw two bars for each held-out corpus, one for each model to start from."""
     return _bars(STARTS, FIVE_SHOTS, left=150)
+
+
+def zero_shot() -> str:
+    """Draw the mean zero-shot score over the tokens of the training."""
+    left, bottom, across, up = 60, 230, 20, 400  # pixels of a million tokens, and of a score of 1
+
+    def parts() -> Parts:
+        points = [(left + across * tokens, bottom - up * score) for tokens, score in ZERO_SHOT.items()]
+        yield f'<path d="M{left} 20V{bottom}H{left + across * 30}" fill="none" stroke="{INK}"/>'
+        for score in (0.1, 0.2, 0.3, 0.4, 0.5):
+            yield text(left - 10, bottom - up * score + 4, f"{score}", anchor="end")
+        for tokens in (5, 10, 15, 20, 25, 30):
+            yield text(left + across * tokens, bottom + 18, f"{tokens}")
+        yield text(left + across * 15, bottom + 38, "million tokens")
+        line = " ".join(f"{x:g},{y:g}" for x, y in points)
+        yield f'<polyline points="{line}" fill="none" stroke="{BLUE}" stroke-width="2"/>'
+        for (x, y), score in zip(points, ZERO_SHOT.values(), strict=True):
+            yield f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="{BLUE}"/>'
+            yield text(x, y + 20, f"{score:.3f}", anchor="start")
+
+    return picture(left + across * 30 + 30, bottom + 50, parts())
 
 
 def _bars(sides: Sequence[tuple[str, str]], scores: Mapping[str, Sequence[float]], left: int) -> str:

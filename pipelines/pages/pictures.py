@@ -141,6 +141,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "assets/pipeline": overview.pipeline,
     "assets/comparison": overview.comparison,
     "assets/few_shot": overview.few_shot,
+    "assets/zero_shot": overview.zero_shot,
     "concepts/record": record,
     "concepts/corpus": corpus,
     "concepts/mixture": mixture,
