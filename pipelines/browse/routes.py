@@ -208,9 +208,10 @@ def _add_runs(routes: APIRouter, root: Place) -> None:
 
     @routes.get("/runs/{name}")
     def run(request: Request, name: str, other: str = "") -> Response:
-        shown = [training.run(root, one) for one in dict.fromkeys([name, other]) if one]
+        found = training.runs(root)
+        shown = [training.run(found, one) for one in dict.fromkeys([name, other]) if one]
         recipe = (shown[0].folder / RECIPE).read_text(encoding="utf-8", errors="replace")
-        names = [one.name for one in training.runs(root) if one.name != name]
+        names = [one.name for one in found if one.name != name]
         return html(
             request, "run", run=shown[0], other=other, names=names, recipe=recipe, plots=training.plots(shown)
         )

@@ -65,18 +65,18 @@ def runs(root: Place) -> list[Run]:
     return [_run(path.parent) for path in folders if is_name(path.parent.name)]
 
 
-def run(root: Place, name: str) -> Run:
-    """Return one run.
+def run(found: Sequence[Run], name: str) -> Run:
+    """Return the run of a name.
 
     Raises:
+        UserError: the name can't be that of a run.
         AbsentError: there is none of that name.
     """
-    folder = runs_on_disk(root) / checked_name("run", name)
-    if not (folder / RECIPE).exists():
-        raise AbsentError(
-            f"{root}/runs/{name}: no run here; `ubert pretrain {name}` makes it, if there is such a recipe"
-        )
-    return _run(folder)
+    checked_name("run", name)
+    for one in found:
+        if one.name == name:
+            return one
+    raise AbsentError(f"{name}: no run here; `ubert pretrain {name}` makes it, if there is such a recipe")
 
 
 def _run(folder: Path) -> Run:

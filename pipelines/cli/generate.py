@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -45,5 +44,15 @@ def generate(
     inputs, chunk = given_texts(text, pair, source)
     search = Search(beams, longest, length_penalty, no_repeat)
     found = find_checkpoint(checkpoint, root)
-    how = partial(job, precision=precision, verify=verify, chunk=chunk)
-    print_rows(how(found, inputs, instruction=instruction, search=search, best=best))
+    print_rows(
+        job(
+            found,
+            inputs,
+            instruction=instruction,
+            search=search,
+            best=best,
+            precision=precision,
+            verify=verify,
+            chunk=chunk,
+        )
+    )

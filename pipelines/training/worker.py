@@ -21,7 +21,6 @@ from ubert.model.ubert import UbertModel
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
-from ubert.training.dynamics import remove_after
 from ubert.training.step import Worker
 
 
@@ -61,14 +60,12 @@ def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, token: str
     if worker.rank > 0:
         dist.barrier(group)  # rank 0 may have a checkpoint that isn't in the store yet
     download(root, run, recipe)
-    reached = checkpoint.latest(run)
-    done = checkpoint.step_of(reached.name) if reached else 0
-    remove_after(run, done)
     if worker.rank > 0:
         yield partial(push_dynamics, run_in(root, run.name), run)
         return
     mirror = Mirror(run_in(root, run.name), run, token)
-    mirror.restart(done)
+    reached = checkpoint.latest(run)
+    mirror.restart(checkpoint.step_of(reached.name) if reached else 0)
     if group:
         dist.barrier(group)
     with mirror.following():

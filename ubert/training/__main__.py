@@ -46,7 +46,8 @@ def main() -> int:
         with run_directory.driving(run) if worker.rank == 0 else nullcontext():
             checkpoint = loop.train(recipe, shards=shards, run=run, worker=worker, resume=given.resume)
         if worker.rank == 0:
-            print(f"{run.name} was finished already: " * (was_finished and not given.resume) + str(checkpoint))
+            finished = f"{run.name} was finished already: " if was_finished and not given.resume else ""
+            print(f"{finished}{checkpoint}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -124,8 +124,8 @@ def set_up(
         if reached := run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume):
             step = reached.step
         run_directory.start(run, recipe)
-        remove_after(run, max(step, 0))
     step = parallel.gathered([step], group)[0][0]  # machines may see different files on a network disk
+    remove_after(run, max(step, 0))
     began = checkpoint.directory_of(run, step) if step >= 0 else None
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
