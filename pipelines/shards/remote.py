@@ -20,13 +20,16 @@ from blake3 import blake3
 from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
 from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import read_json, write_json
+from ubert.loader.blocks import Blocks
 from ubert.loader.files import Files, every_file
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
+from ubert.schema.specs.recipe import MOST_BLOCKS, Recipe
 
 THREADS = 8  # prefetching threads
 ATTEMPTS = 3  # downloads of a file whose hash differs from the manifest
 POLL, POLL_AHEAD = 0.02, 0.2  # seconds between checks for free space, or for a file that another process fetches
+ORDER = 8  # bytes of a row in an order that isn't made yet
 PATIENCE = 600.0  # seconds that a step waits for free space
 
 
@@ -79,19 +82,35 @@ class RemoteShards:
         self._sizes = self.directory.sizes()
         return [self.path(ShardFile(path=name, rows=0, tokens=0, blake3=hashes[name])) for name in names]
 
-    def check_room(self) -> None:
-        """Check that the shard set fits into the cache, because a step may need any of its rows.
+    def check_room(self, recipe: Recipe) -> None:
+        """Check that the cache holds what training needs at a time.
 
         Raises:
-            UserError: it doesn't fit; the message has the size that is needed.
+            UserError: it doesn't; the message has the size that is needed, and how many blocks need less.
         """
-        names = {file.path for file in every_file(self.manifest)}
-        needed = sum(size for name, size in self._sizes.items() if name in names or name.startswith("order-"))
-        if needed > self._cache.bound:
+        needed, bound = self._needed(recipe, recipe.shuffle_blocks), self._cache.bound
+        if needed > bound:
+            most = min(MOST_BLOCKS, len(self.manifest.shards))
+            fits = (blocks for blocks in range(2, most + 1) if self._needed(recipe, blocks) <= bound)
+            blocks = next(fits, None) if recipe.batches != "cycle" else None
             raise UserError(
-                f"--cache {self._cache.bound:,} bytes: the shards of {self.manifest.mixture} have {needed:,}, and "
-                "a step needs rows of any of them; give a larger --cache, or train on a smaller mixture"
+                f"--cache {bound:,} bytes: the shards of {self.manifest.mixture} need {needed:,} at a time with "
+                f"shuffle_blocks: {recipe.shuffle_blocks}; give a larger --cache, or "
+                + (f"set shuffle_blocks: {blocks} in the recipe" if blocks else "train on a smaller mixture")
             )
+
+    def _needed(self, recipe: Recipe, wanted: int) -> int:
+        """Return how many bytes training needs at a time: the current and the next block of each objective, a
+        shard of an earlier block whose records are named, and all files that aren't shards."""
+        shards = [self._sizes.get(file.path, 0) for file in self.manifest.shards]
+        names = {file.path for file in every_file(self.manifest)} - {file.path for file in self.manifest.shards}
+        beside = sum(size for name, size in self._sizes.items() if name in names)
+        orders = sum(size for name, size in self._sizes.items() if name.startswith("order-"))
+        beside += orders or ORDER * self.manifest.draws.rows * len(recipe.objectives)
+        blocks = Blocks(self.manifest, wanted)
+        of_block = [sum(shards[number] for number in blocks.own(block)) for block in range(blocks.count)]
+        others = sum(of_block) - 2 * len(recipe.objectives) * max(of_block) - max(shards)
+        return beside + sum(shards) - max(0, others)
 
     def _make(
         self, listed: ObjectPath, names: Sequence[str], make: Callable[[Sequence[Path]], None]

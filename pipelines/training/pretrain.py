@@ -97,7 +97,7 @@ def _pretrain(
     directory = store.directory("shards", shards.name, shards.fingerprint)
     files = shard_files(directory, cache)
     if isinstance(files, RemoteShards):
-        files.check_room()
+        files.check_room(recipe)
     work = {
         "recipe": recipe.model_dump(),
         "shards": str(directory),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from handmade import make_shards, ner, question, sentiment
 from object_store import ObjectStore
@@ -41,17 +43,23 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[object]]:
     return steps(here)
 
 
+MANY = {"people": [ner(i, i % 30) for i in range(1150)], "reviews": [sentiment(i, 5) for i in range(60)]}
+BLOCKS = RECIPE.model_copy(update={"shuffle_blocks": 6, "epochs": 2})
+
+
 def files(there: ObjectPath, cache: Path, bound: int = BOUND) -> RemoteShards:
     return RemoteShards(there, DiskCache(cache, bound))
 
 
-def steps(shards: Path | Files, start: int = 0, rank: int = 0, world: int = 1) -> list[list[object]]:
-    """What is in the steps of an epoch, as one can compare it."""
+def steps(
+    shards: Path | Files, start: int = 0, rank: int = 0, world: int = 1, recipe: Recipe = RECIPE
+) -> list[list[object]]:
+    """What is in the steps of a run, as one can compare it."""
 
     def plain(step: Step) -> list[object]:
         return [step.records, step.examples, *(batch.ids_BL.tolist() for batch in step.batches)]
 
-    loader = Loader(open_shards(shards), RECIPE, Special(101, 102, 0, 1, True), 512, rank, world)
+    loader = Loader(open_shards(shards), recipe, Special(101, 102, 0, 1, True), 512, rank, world)
     return [plain(step) for step in loader.iterate(start)]
 
 
@@ -102,8 +110,68 @@ def test_shards_are_read_in_order_through_a_cache_that_holds_few(there: ObjectPa
         found += [few.record_id(columns.first + i) for i in range(len(columns))]
         assert bytes_in_cache(tmp_path / "few") <= bound
     assert found == ids
-    with pytest.raises(UserError, match=r"--cache .* bytes: the shards of made have [\d,]+"):
-        files(there, tmp_path / "few", bound).check_room()
+
+
+def test_blocks_train_through_a_cache_that_is_smaller_than_the_shards(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cold, warm, resumed, and with two workers that share the cache, which keeps to its limit. The error names
+    the number of blocks."""
+    monkeypatch.setattr("pipelines.shards.remote.PATIENCE", 30.0)
+    there = make_shards(ObjectPath(f"bucket/{tmp_path.name}"), MANY, max_tokens=48)
+    here = make_shards(tmp_path / "here", MANY, max_tokens=48)
+    expected = steps(here, recipe=BLOCKS)
+    steps(files(there, tmp_path / "first"), recipe=BLOCKS)  # makes the order
+    whole = sum(size for name, size in there.sizes().items() if not name.startswith(("lost", MANIFEST)))
+    files(there, tmp_path / "cache", whole).check_room(RECIPE)
+    with pytest.raises(
+        UserError, match=r"need [\d,]+ at a time with shuffle_blocks: 1; .* or set shuffle_blocks: \d"
+    ):
+        files(there, tmp_path / "cache", whole - 1).check_room(RECIPE)
+    bound = files(there, tmp_path / "cache")._needed(BLOCKS, BLOCKS.shuffle_blocks)
+    assert bound < 0.6 * whole
+    with pytest.raises(UserError, match=r"shuffle_blocks: 6; .* or set shuffle_blocks: (7|8|9|1\d)"):
+        files(there, tmp_path / "cache", bound - 1).check_room(BLOCKS)
+    files(there, tmp_path / "cache", bound).check_room(BLOCKS)
+
+    most = 0
+
+    def watched(method: str, path: str) -> None:
+        nonlocal most
+        most = max(most, bytes_in_cache(tmp_path / "cache"))
+
+    asked: list[str] = []
+    with object_store.failing(watched):
+        assert steps(files(there, tmp_path / "cache", bound), recipe=BLOCKS) == expected
+    with object_store.failing(lambda method, path: asked.append(path)):
+        assert steps(files(there, tmp_path / "cache", bound), recipe=BLOCKS, start=30) == expected[30:]
+    assert [path for path in asked if "/shard-" in path], "the cache does not hold all"
+    with ThreadPoolExecutor() as both:
+        jobs = [
+            both.submit(steps, files(there, tmp_path / "cache", bound), 0, rank, 2, BLOCKS) for rank in range(2)
+        ]
+        halves = [job.result() for job in jobs]
+    for step, parts in zip(expected, zip(*halves, strict=True), strict=True):
+        assert sorted([*parts[0][0], *parts[1][0]]) == sorted(step[0])
+    assert 0 < most <= bound and bytes_in_cache(tmp_path / "cache") <= bound
+
+
+def test_names_of_records_of_earlier_blocks_need_no_more_room(object_store: ObjectStore, tmp_path: Path) -> None:
+    """The loss of texts is written long after their block has ended."""
+    there = make_shards(ObjectPath(f"bucket/{tmp_path.name}"), MANY, max_tokens=48)
+    shards = open_shards(files(there, tmp_path / "cache"))
+    rows = np.arange(len(shards))
+    expected, _ = shards.ids_and_tasks(rows)
+    Loader(shards, BLOCKS, Special(101, 102, 0, 1, True), 512)  # makes the order
+    bound = files(there, tmp_path / "cache")._needed(BLOCKS, BLOCKS.shuffle_blocks)
+    few = open_shards(files(there, tmp_path / "few", bound))
+    loader = Loader(few, BLOCKS, Special(101, 102, 0, 1, True), 512)
+    training = loader.iterate()
+    next(training)
+    found, _ = few.ids_and_tasks(rows)
+    training.close()
+    assert found.equals(expected)
+    assert bytes_in_cache(tmp_path / "few") <= bound
 
 
 def test_what_was_only_fetched_ahead_gives_way_to_what_a_step_waits_for(

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ubert.encoder.ragged import Longs
+from ubert.loader.blocks import Blocks
 from ubert.loader.shards import Columns, Shards
 from ubert.loader.sizes import SizesOf, Wanted, sizes_of, tasks_of
 from ubert.objectives.spexbert import DECODE
@@ -30,6 +31,7 @@ from ubert.spexbert.pointer import Phrases
 
 _BITS = 24  # bits of the number of sequences, and of the length, in a key
 _LARGEST = (1 << _BITS) - 1
+_MOST = 1 << 63 - 2 * _BITS  # groups
 CHUNK = 1 << 20  # rows processed together
 NARROW = 0.96  # shortest length in a bucket, relative to its longest; keeps padding small
 
@@ -38,13 +40,15 @@ class Index(NamedTuple):
     """`row_M`: the row of each copy, bucket by bucket; copies of one row are adjacent.
 
     Bucket k is row_M[start_K[k] : start_K[k + 1]]; a pack has at most `most_K` of its copies. `phase_K` is
-    its phase. `group_K` is the number of its task or corpus if the recipe separates these, otherwise 0.
+    its phase, `block_K` its block of shards. `group_K` is the number of its task or corpus if the recipe separates
+    these, otherwise 0.
     """
 
     row_M: npt.NDArray[np.unsignedinteger]
     start_K: Longs
     most_K: Longs
     phase_K: Longs
+    block_K: Longs
     group_K: Longs
 
 
@@ -62,9 +66,10 @@ def index(
             none; a single row is larger than a batch or a forward pass may be, or than the encoder takes; or the
             order can't be written beside the shards.
     """
-    tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe.batches)
+    tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe)
     inputs = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
-    name = fingerprint(*inputs, objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks)
+    trained = objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks
+    name = fingerprint(*inputs, *trained, *[recipe.shuffle_blocks][: recipe.shuffle_blocks > 1])
     wanted = Wanted(shards, objective, tasks)
 
     def make(halves: Sequence[Path]) -> None:
@@ -85,22 +90,37 @@ def index(
     total_E = np.append(0, np.cumsum(count_E))
     _check(shards, recipe, key_E, row_M, total_E)
     first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
-    phase_K, group_K = np.divmod(key_E[first_E] >> 2 * _BITS, len(groups.names))
-    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, group_K)
+    section_K, group_K = np.divmod(key_E[first_E] >> 2 * _BITS, len(groups.names))
+    return Index(
+        row_M, total_E[np.append(first_E, len(key_E))], most_K, *np.divmod(section_K, groups.blocks.count), group_K
+    )
 
 
 class _Groups(NamedTuple):
-    """Groups of rows that never share a batch: by task, by corpus, or a single group. The group's number is
-    part of a key."""
+    """Groups of rows that never share a batch: by phase, by block of shards, and by task or corpus if the recipe
+    separates these. The group's number is part of a key."""
 
     by: Batches
     names: list[str]
+    blocks: Blocks
 
     @classmethod
-    def make(cls, shards: Shards, by: Batches) -> _Groups:
-        if by == "cycle":
-            return cls(by, sorted({alignment.corpus for alignment in shards.manifest.alignment}))
-        return cls(by, list(TASKS) if by == "by_task" else ["all"])
+    def make(cls, shards: Shards, recipe: Recipe) -> _Groups:
+        """Return the groups of a recipe.
+
+        Raises:
+            UserError: there are more groups than a key has numbers for.
+        """
+        corpora = sorted({alignment.corpus for alignment in shards.manifest.alignment})
+        names: dict[Batches, list[str]] = {"mixed": ["all"], "by_task": [*TASKS], "cycle": corpora}
+        made = cls(recipe.batches, names[recipe.batches], Blocks(shards.manifest, recipe.shuffle_blocks))
+        if (count := shards.manifest.phases * made.blocks.count * len(made.names)) > _MOST:
+            raise UserError(
+                f"recipe {recipe.name}: {shards.manifest.phases} phases of {made.blocks.count} shuffle_blocks of "
+                f"{len(made.names)} tasks or corpora are {count:,} groups, expected at most {_MOST:,}; lower "
+                "shuffle_blocks, or take batches: mixed"
+            )
+        return made
 
     def of(self, file: Columns, row_R: Longs) -> Longs:
         if self.by == "mixed":
@@ -176,16 +196,19 @@ def _keyed(
 ) -> Iterator[tuple[Longs, Longs, Longs]]:
     """Yield the wanted rows that are drawn, their keys and their copies, one part of a shard at a time.
 
-    A key sorts by phase, group, number of sequences and length; the larger ones come first.
+    A key sorts by phase, block, group, number of sequences and length; the larger ones come first.
     """
     for file in shards.files:
         for start, phase in product(range(0, len(file), CHUNK), range(file.copies.shape[1])):
-            copies_R = file.copies[start : start + CHUNK, phase]
-            drawn_R = wanted(file, start + np.flatnonzero(copies_R))
-            length_R, pieces_R = sizes(file, drawn_R)
-            size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
-            group_R = phase * len(groups.names) + groups.of(file, drawn_R)
-            yield file.first + drawn_R, (group_R << 2 * _BITS) + size_R, copies_R[drawn_R - start].astype(np.int64)
+            of_phase_R = file.copies[start : start + CHUNK, phase].astype(np.int64)
+            row_R = file.first + start + np.arange(len(of_phase_R))
+            for block, copies_R in groups.blocks.copies(file.shard, row_R, of_phase_R):
+                drawn_R = wanted(file, start + np.flatnonzero(copies_R))
+                length_R, pieces_R = sizes(file, drawn_R)
+                size_R = (_LARGEST - pieces_R << _BITS) + _LARGEST - length_R
+                section = phase * groups.blocks.count + block
+                group_R = section * len(groups.names) + groups.of(file, drawn_R)
+                yield file.first + drawn_R, (group_R << 2 * _BITS) + size_R, copies_R[drawn_R - start]
 
 
 def _sizes(key_E: Longs) -> tuple[Longs, Longs]:

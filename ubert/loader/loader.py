@@ -24,6 +24,7 @@ from ubert.loader.objective_schedule import ObjectiveSchedule
 from ubert.loader.plan import CLOZES, MASKS, Plan
 from ubert.loader.prompts import Prompts
 from ubert.loader.shards import Shards
+from ubert.loader.window import Window
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe, Trained
 from ubert.spanbert.masked_lm import MaskedBatch, masked_batch
@@ -138,29 +139,24 @@ class Loader:
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
         """Yield the steps from `start` to the end of the run. A thread prepares them ahead."""
-        self.shards.ahead(self._shards_needed(start))
+        steps = range(start, self.total_steps)
+        window = Window(self.shards, self.plans, self.schedule, self.share, steps, self.steps_per_epoch)
+
+        def made(i: int) -> Step:
+            window.enter(i)
+            return self.step(i)
+
         thread = ThreadPoolExecutor(1, "loader")
-        ahead = deque(thread.submit(self.step, i) for i in range(start, min(start + AHEAD, self.total_steps)))
+        ahead = deque(thread.submit(made, i) for i in range(start, min(start + AHEAD, self.total_steps)))
         try:
             for i in range(start + AHEAD, self.total_steps + AHEAD):
                 step = ahead.popleft().result()
                 if i < self.total_steps:
-                    ahead.append(thread.submit(self.step, i))
+                    ahead.append(thread.submit(made, i))
                 yield step
         finally:
             thread.shutdown(cancel_futures=True)
-            self.shards.ahead(())
-
-    def _shards_needed(self, start: int) -> Iterator[int]:
-        """Yield the shard numbers in the order in which the steps from `start` on first need them."""
-        seen: set[int] = set()
-        for i in range(start, min(start + self.steps_per_epoch, self.total_steps)):
-            objective, own_step = self.schedule(i)
-            plan = self.plans[objective]
-            for copies in self.share(plan.packs(own_step)):
-                new = set(self.shards.shards_of(plan.row_M[copies].astype(np.int64)).tolist()) - seen
-                yield from sorted(new)
-                seen |= new
+            window.close()
 
     def _batches(self, row_R: Longs, copy_R: Longs, own_step: int) -> Iterator[Batch]:
         """Yield micro-batches of this rank's rows of a pack, in order."""
@@ -250,8 +246,8 @@ def _check_workers(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
     if (fewest := min(plan.fewest for plan in plans)) < world:
         raise UserError(
             f"recipe {recipe.name}: the smallest phase of mixture {recipe.mixture} (with batches: by_task, the "
-            f"smallest task of one; with cycle, the smallest corpus) has {fewest} texts, fewer than the {world} "
-            "workers; use fewer, or give it more draws"
+            f"smallest task of one; with cycle, the smallest corpus; with shuffle_blocks, of a block) has "
+            f"{fewest} texts, fewer than the {world} workers; use fewer, or give it more draws"
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(

@@ -123,6 +123,7 @@ class Prompt(NamedTuple):
 class Columns:
     """Columns of one record batch of a shard, memory-mapped. Its R rows start at row `first` of all rows."""
 
+    shard: int
     first: int
     record_id: tuple[Ids, Bytes]
     copies: Ids  # [R, phases]
@@ -180,6 +181,7 @@ class Shards:
         # the shard of each record batch
         self._shard_B = np.searchsorted(ends, self._firsts, side="right")
         self._open: dict[int, Columns] = {}
+        self._kept: set[int] | None = None  # numbers of shards that stay open; None: all
         self._opening = threading.Lock()
         [prompts] = _read(source.path(manifest.prompts), PROMPT_SCHEMA)
         self.instruction_P: Ids = prompts.column("instruction").to_numpy()
@@ -196,18 +198,26 @@ class Shards:
     def files(self) -> Iterator[Columns]:
         """All rows in order, with only a few shards open at a time."""
         shards = self.manifest.shards
-        for batch, number in enumerate(self._shard_B.tolist()):
-            if batch == 0 or number != self._shard_B[batch - 1]:
-                self.keep(range(number, number + SCAN_AHEAD))
-                self.source.ahead(islice(shards, number, number + SCAN_AHEAD))
-            yield self._columns(batch)
+        try:
+            for batch, number in enumerate(self._shard_B.tolist()):
+                if batch == 0 or number != self._shard_B[batch - 1]:
+                    self.keep(range(number, number + SCAN_AHEAD))
+                    self.source.ahead(islice(shards, number, number + SCAN_AHEAD))
+                yield self._columns(batch)
+        finally:
+            self._kept = None
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Close all shards but these."""
-        kept, shards = set(numbers), self.manifest.shards
+        """Close all shards but these. Of other shards that are opened later, only one stays open at a time."""
         with self._opening:
-            self._open = {batch: one for batch, one in self._open.items() if self._shard_B[batch] in kept}
-            self.source.keep(shards[number] for number in kept if number < len(shards))
+            self._kept = set(numbers)
+            self._close(self._kept)
+
+    def _close(self, kept: set[int]) -> None:
+        """Close all shards but these. Arrays of closed shards stay valid."""
+        shards = self.manifest.shards
+        self._open = {batch: one for batch, one in self._open.items() if self._shard_B[batch] in kept}
+        self.source.keep(shards[number] for number in kept if number < len(shards))
 
     def ahead(self, numbers: Iterable[int]) -> None:
         """Prefetch shards in the order in which their rows will be read."""
@@ -223,10 +233,12 @@ class Shards:
             return found
         number = int(self._shard_B[batch])
         with self._opening:
+            if self._kept is not None and number not in self._kept:
+                self._close(self._kept | {number})
             batches = _read(self.source.path(self.manifest.shards[number]), SHARD_SCHEMA)
             first = int(np.searchsorted(self._shard_B, number))
             for i, one in enumerate(batches, first):
-                self._open[i] = _columns(one, self._draws[i], int(self._firsts[i]))
+                self._open[i] = _columns(one, self._draws[i], number, int(self._firsts[i]))
             return self._open[batch]
 
     def example(self, row: int) -> Example:
@@ -333,9 +345,10 @@ def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
     return [file.get_batch(i) for i in range(file.num_record_batches)]
 
 
-def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, first: int) -> Columns:
+def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, shard: int, first: int) -> Columns:
     _, offsets, data = batch.column("record_id").buffers()
     return Columns(
+        shard=shard,
         first=first,
         record_id=(np.frombuffer(offsets, np.int32), np.frombuffer(data, np.uint8)),
         copies=draws.column("copies").flatten().to_numpy().reshape(len(draws), -1),

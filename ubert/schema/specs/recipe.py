@@ -22,6 +22,7 @@ Overlap = Literal["highest", "longest", "nested"]
 """Which of two mentions that share a token stay: the one with the better score, the longer one, or both."""
 INITIAL_BIAS = -4.0
 SHARE = 0.001  # to which shares of batches are exact
+MOST_BLOCKS = 1024
 
 
 class Evaluation(Described):
@@ -153,6 +154,9 @@ class Recipe(Described):
     batches: Batches = "mixed"
     """What a batch holds. mixed: any tasks. by_task: one task. cycle: one corpus; the corpora alternate, and an
     epoch is one of the largest."""
+    shuffle_blocks: int = Field(default=1, gt=0, le=MOST_BLOCKS)
+    """The number of blocks of shards that an epoch goes through, one after another, each shuffled by itself. For
+    shards in an object store that exceed the cache of a machine, which then needs about three blocks at a time."""
     tokens_per_step: int = Field(default=8192, gt=0)
     """Most padded tokens of one forward pass on one worker."""
     steps: int | None = Field(default=None, gt=0)
@@ -246,6 +250,15 @@ class Recipe(Described):
     def _one_length(self) -> Recipe:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("expected exactly one of `steps` and `epochs`")
+        return self
+
+    @model_validator(mode="after")
+    def _blocks(self) -> Recipe:
+        if self.shuffle_blocks > 1 and self.batches == "cycle":
+            raise ValueError(
+                "shuffle_blocks: with batches: cycle each corpus has its own epochs, which need any shard; leave "
+                "it out, or take batches: mixed"
+            )
         return self
 
     @model_validator(mode="after")
