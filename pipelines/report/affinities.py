@@ -19,24 +19,33 @@ class Cell(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A row of cells for each corpus, and a column for each source that was added to it."""
+    """A row of cells for each corpus, and a column for each source that was added to it. `groups` are clusters of
+    sources that help one another."""
 
     added: list[str]
     rows: dict[str, list[Cell]]
+    groups: list[list[str]]
 
 
 def matrices(rows: Sequence[dict[str, Any]]) -> dict[str, Matrix]:
-    """Return the matrix of each mixture. Sources of a cluster are neighbours, as rows are sorted by cluster."""
+    """Return the matrix of each mixture. Sources of a cluster are neighbours, as `rows` are sorted by cluster, and
+    corpora have the order of their sources."""
     found: dict[str, Matrix] = {}
     for name in dict.fromkeys(row["mixture"] for row in rows):
         mine = {(row["corpus"], row["added"]): row for row in rows if row["mixture"] == name}
+        groups: dict[int, list[str]] = {}
+        for source, number in dict.fromkeys((row["added"], row["cluster"]) for row in mine.values()):
+            groups.setdefault(number, []).append(source)
         most = max(abs(row["change"]) for row in mine.values()) or 1.0
-        added = list(dict.fromkeys(source for _, source in mine))
-        corpora = sorted({corpus for corpus, _ in mine})
+        added = [source for group in groups.values() for source in group]
+        order = [source.partition("/")[0] for source in added]
+        measured = sorted({corpus for corpus, _ in mine})
+        corpora = sorted(measured, key=lambda one: order.index(one) if one in order else len(order))
         cells = {
             at: Cell(row["change"], round(100 * abs(row["change"]) / most), row["seeds"])
             for at, row in mine.items()
         }
         none = Cell(None, 0, 0)
-        found[name] = Matrix(added, {one: [cells.get((one, source), none) for source in added] for one in corpora})
+        of_corpora = {one: [cells.get((one, source), none) for source in added] for one in corpora}
+        found[name] = Matrix(added, of_corpora, [*groups.values()])
     return found

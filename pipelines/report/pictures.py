@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from rich.cells import cell_len
 
 from pipelines.report.visible import fitted
@@ -116,7 +116,10 @@ def ranges(names: Sequence[str], quantiles: Sequence[Sequence[int]]) -> str:
         axes.hlines(rows, p25, p75, color=BLUE, linewidth=5)
         axes.plot(p50, rows, "o", color=ORANGE, markersize=4.5, markeredgecolor="white", markeredgewidth=0.6)
         axes.set_xscale("log")
+        # within two decades, powers of ten alone would be too few
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(p95) < 100 * min(p5) else (1,)))
         axes.xaxis.set_major_formatter(_short)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_yticks(rows, labels=labels)
         axes.set_ylim(len(names) - 0.4, -0.6)
 

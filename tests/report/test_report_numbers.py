@@ -174,6 +174,7 @@ def test_pictures_are_xml_that_names_nothing_outside_and_are_the_same_each_time(
             bars(["nothing"], {"times": [0]}),
             histogram([1, 0, 1_000_000], [0, 10, 20, 30]),
             ranges(names[:2], [[1, 2, 3, 4, 5], [10, 10, 10, 10, 10]]),
+            ranges(["less than a decade"], [[28, 33, 40, 45, 52]]),
         ]
 
     made = pictures()

@@ -291,9 +291,11 @@ def test_a_run_that_dies_is_counted(root: Path, encoder: Path, local_ray: None) 
 
 def test_the_report_shows_what_helps_what(root: Path) -> None:
     same = {"mixture": "mixed", "fingerprint": "0", "steps": 9, "loss_alone": 1.0}
+    clusters = {"reviews/train": 0, "people/train": 1}
     rows = [
         same
-        | {"corpus": corpus, "added": added, "cluster": 0, "seed": seed, "loss_with": 1 + change, "change": change}
+        | {"corpus": corpus, "added": added, "cluster": clusters[added], "seed": seed}
+        | {"loss_with": 1 + change, "change": change}
         for corpus, added, seed, change in (
             ("people", "reviews/train", 0, -0.3),
             ("people", "reviews/train", 1, -0.1),
@@ -306,3 +308,6 @@ def test_the_report_shows_what_helps_what(root: Path) -> None:
     assert re.search(r'falls" style="--strength: 60.0%" title="mean of 2 seeds">-20.0 %', page)
     assert re.search(r'rises" style="--strength: 30.0%" title="mean of 1 seed">\+10.0 %', page)
     assert page.count('<td class="n">\n') >= 2  # a source is not added to itself
+    assert "help one another: reviews/train; people/train." in page
+    in_order = 'reviews<wbr>/<wbr>train<th.*people<wbr>/<wbr>train</tr>.*row">reviews.*row">people'
+    assert re.search(in_order, page, re.DOTALL), "rows and columns have one order, by cluster"
