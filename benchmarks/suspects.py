@@ -5,7 +5,7 @@ as in `ubert suspects`. Theirs ranks records by their mean loss in one run with 
 gives the share of errors in all records. Everything runs in this process, on one thread.
 
     python benchmarks/suspects.py [--seeds 0 1 2] [--corpora sample_reviews ...] [--records 1000] [--folds 5]
-        [--steps N] [--encoder NAME] [--quick]
+        [--steps N] [--start MODEL] [--encoder NAME] [--quick]
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pipelines.specs import dataset_spec, file_options, specs_folder
 from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import ranked
 from pipelines.suspects.fold import fold_of, prediction_rows, trained
-from pipelines.suspects.suspects import DEFAULT, contradicted
+from pipelines.suspects.start import DEFAULT, START, starting_from
+from pipelines.suspects.suspects import contradicted
 from pipelines.training.short_run import shards_of
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
@@ -103,14 +104,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="of each run, in place of the default recipe's epochs")
-    parser.add_argument("--encoder", default=DEFAULT.encoder)
+    parser.add_argument("--start", default=START, help="a model of the package")
+    parser.add_argument("--encoder", help="start from this encoder instead")
     parser.add_argument("--quick", action="store_true", help="one corpus and seed, 2 folds of few steps")
     given = parser.parse_args()
     if given.quick:
         given.seeds, given.corpora, given.records, given.folds, given.steps = [0], ["sample_reviews"], 100, 2, 4
     torch.set_num_threads(1)
     length = {"steps": given.steps, "epochs": None} if given.steps else {}
-    recipe = Recipe(**DEFAULT.model_dump() | {"encoder": given.encoder, **length})
+    start = DEFAULT.model_copy(update={"encoder": given.encoder}) if given.encoder else starting_from(given.start)
+    recipe = Recipe(**start.model_dump() | length)
     for seed in given.seeds:
         for name in given.corpora:
             compare(name, seed, given.records, recipe, given.folds)

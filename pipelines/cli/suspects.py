@@ -38,10 +38,9 @@ def suspects(
     from pipelines.specs import recipe as load_recipe
     from pipelines.specs import specs_folder
     from pipelines.store.warehouse import sql
-    from pipelines.suspects.suspects import DEFAULT
     from pipelines.suspects.suspects import suspects as job
 
-    given = load_recipe(recipe, specs_folder(specs)) if recipe else DEFAULT
+    given = load_recipe(recipe, specs_folder(specs)) if recipe else None
     made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)
     if count or as_json:
         columns = "rank, record_id, kind, said, predicted, round(confidence, 3) AS confidence, flagged"

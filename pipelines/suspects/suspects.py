@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.models.evaluate import read_records
-from pipelines.probe.cell import RATES
 from pipelines.progress import progress
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, parquet
@@ -20,23 +19,16 @@ from pipelines.suspects.fold import PREDICTIONS, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
 from pipelines.suspects.passes import fingerprint_of, suspicious_passes
+from pipelines.suspects.start import default_recipe, seen_by
 from pipelines.tasks import completed
-from pipelines.training.short_run import short, weights_of_encoder
+from pipelines.training.short_run import short, weights_of, weights_of_encoder
+from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
 
-DEFAULT = Recipe(
-    name="suspects",
-    mixture="suspects",
-    epochs=3,
-    tokens_per_batch=1024,
-    packs_per_batch=1,
-    max_tokens=256,
-    **RATES,
-)
-# Fields of a recipe that are replaced, because a fold trains on its own data from the encoder.
+# Fields of a recipe that are replaced, because a fold trains on its own data.
 _OWN: dict[str, Any] = {"name": "suspects", "description": "", "mixture": "suspects", "replay": None}
 
 
@@ -44,7 +36,7 @@ def suspects(
     corpus: str,
     *,
     root: Place,
-    recipe: Recipe = DEFAULT,
+    recipe: Recipe | None = None,
     folds: int = 5,
     run: str | None = None,
     address: str | None = None,
@@ -54,7 +46,8 @@ def suspects(
     Finished folds in the store are reused.
 
     Args:
-        recipe: the training of each fold's model.
+        recipe: the training of each fold's model; default: a short one that starts from `START`, or from the
+            encoder if `START` has seen the corpus.
         run: a finished or unfinished run with `dynamics`, which are used instead of folds.
 
     Raises:
@@ -69,7 +62,7 @@ def suspects(
         return _kept(store, manifest, f"run {run}", version, lambda: suspicious_passes(store, manifest, run))
     if manifest.task in LABEL_TASKS:
         check_installed()
-    every = folds_of(manifest, recipe, folds)
+    every = folds_of(manifest, recipe or default_recipe(manifest), folds)
     left = [(fold, store.root) for fold in every if not place_of(store, fold).exists()]
     for _, outcome in progress(completed(run_fold, left, address), len(left), "folds"):
         if isinstance(outcome, UserError):
@@ -100,14 +93,27 @@ def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]
     """Return the folds of a corpus.
 
     Raises:
-        UserError: the recipe trains another objective than structure tables, or starts from another run.
+        UserError: the recipe trains another objective than structure tables. Or it starts from a run, or from a
+            model that was trained on the corpus.
     """
-    if recipe.objectives != {"structure": 1.0} or recipe.ancestor or recipe.continue_from:
+    model = recipe.ancestor
+    if (
+        recipe.objectives != {"structure": 1.0}
+        or recipe.continue_from
+        or (model and model not in pretrained.names())
+    ):
         raise UserError(
-            f"recipe {recipe.name}: folds are trained on structure tables from the encoder; give a recipe without "
-            "`objectives`, `from` and `continue_from`"
+            f"recipe {recipe.name}: folds are trained on structure tables, from the encoder or a model that comes "
+            f"with ubert ({', '.join(pretrained.names())}); give a recipe without `objectives` and "
+            "`continue_from`, and without another `from`"
         )
-    settings, mark = short(recipe, **_OWN).model_dump(mode="json"), weights_of_encoder(recipe.encoder)
+    if model and (seen := seen_by(model, manifest)):
+        raise UserError(
+            f"recipe {recipe.name}: {model} was trained on {', '.join(seen)}, so it may have learnt what it is to "
+            f"judge in corpus {manifest.name}; leave out `from`"
+        )
+    settings = short(recipe, **_OWN).model_dump(mode="json")
+    mark = weights_of(pretrained.FOLDER / model) if model else weights_of_encoder(recipe.encoder)
     return [Fold(manifest.name, manifest.fingerprint, settings, mark, number, folds) for number in range(folds)]
 
 

@@ -25,7 +25,8 @@ from pipelines.suspects.evidence import ranked
 from pipelines.suspects.fold import Fold, fold_of, place_of, run_fold
 from pipelines.suspects.labels import suspicious_labels
 from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
-from pipelines.suspects.suspects import DEFAULT, folds_of, suspects
+from pipelines.suspects.start import DEFAULT, default_recipe, starting_from
+from pipelines.suspects.suspects import folds_of, suspects
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
@@ -192,6 +193,23 @@ def test_records_of_one_text_share_a_fold() -> None:
     one = REVIEWS[3]
     again = replace(one, record_id="other/train/9", text=one.text.upper())
     assert fold_of(one, 5) == fold_of(again, 5) and {fold_of(each, 5) for each in REVIEWS} == set(range(5))
+
+
+def test_folds_start_from_the_model_of_the_package_unless_it_has_seen_the_corpus(root: Path) -> None:
+    manifest = Store(root).current("corpora", "reviews")[1]
+    known = [
+        manifest.model_copy(update={"name": "sst"}),
+        manifest.model_copy(update={"dataset": "sst"}),
+        manifest.model_copy(update={"twins": ["sst"]}),
+    ]
+    assert default_recipe(manifest).ancestor == "universal-small"
+    assert [default_recipe(one).ancestor for one in known] == [None, None, None]
+    [first, second] = [folds_of(manifest, recipe, 2)[0] for recipe in (default_recipe(manifest), DEFAULT)]
+    assert first.key != second.key
+    with pytest.raises(UserError, match=r"universal-small was trained on sst, sst_fine.* leave out `from`"):
+        folds_of(known[0], default_recipe(manifest), 2)
+    with pytest.raises(UserError, match=r"a model that comes with ubert \(universal-small\)"):
+        folds_of(manifest, starting_from("my-run"), 2)
 
 
 def put_passes(root: Path, run: str, believed: dict[str, float]) -> None:
