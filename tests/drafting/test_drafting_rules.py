@@ -102,3 +102,54 @@ def test_templates_and_tagged_copies_are_no_second_text(tmp_path: Path) -> None:
         rows.append({"case": text, "tagged": tagged, "case_templ": template, "label": ["good", "bad"][n % 2]})
     spec = drafted(tmp_path, rows)
     assert (spec.task, spec.map.text) == ("classification", ["case"])
+
+
+def test_a_label_for_each_sentence_marks_that_sentence(tmp_path: Path) -> None:
+    rows = [
+        {
+            "sentences": [sentence(RNG) for _ in range(4)],
+            "labels": RNG.sample(["aim", "method", "result", "aim"], 4),
+        }
+        for _ in range(60)
+    ]
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.tokens) == ("ner", "sentences")
+    assert {*spec.categories.entity} == {"aim", "method", "result"}
+
+
+def test_phrases_of_a_word_or_two_are_texts(tmp_path: Path) -> None:
+    rows = [{"text": f"{RNG.choice(NOUNS)} {n}", "label": RNG.choice(["good", "bad"])} for n in range(120)]
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.label) == ("classification", ["text"], "label")
+
+
+def test_answers_may_have_places_and_one_list_for_each_reader(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for n in range(60):
+        text = f"On day {n} of a long journey, {sentence(RNG)}, and nobody went back for it."
+        noun = next(noun for noun in NOUNS if noun in text)
+        at = text.index(noun)
+        place = {"start": at, "end": at + len(noun), "string": noun}
+        rows.append(
+            {"question_text": f"What was left on day {n}?", "paragraph": text, "reader_answers": [[place]]}
+        )
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.question) == ("qa", ["paragraph"], "question_text")
+
+
+def test_whether_a_question_has_an_answer_is_no_label(tmp_path: Path) -> None:
+    asked: list[dict[str, Any]] = []
+    text = " ".join(f"On day {n}, {sentence(RNG)}." for n in range(60))
+    for n in range(60):
+        at = text.index(f"On day {n},")
+        answers = [] if n % 3 == 0 else [{"text": f"On day {n}", "answer_start": at}]
+        asked.append(
+            {"question": f"When was it {n}?", "id": str(n), "answers": answers, "is_impossible": n % 3 == 0}
+        )
+    unanswered = [{"question": one["question"], "id": one["id"]} for one in asked]
+    paths = []
+    for split, questions in (("train", asked), ("test", unanswered)):
+        data = {"data": [{"title": "Days", "paragraphs": [{"context": text, "qas": questions}]}]}
+        paths.append(put(mirror(tmp_path), f"{split}.json", json.dumps(data, indent=1)))
+    spec = spec_of(tmp_path, *paths)
+    assert (spec.task, spec.map.unanswerable) == ("qa", "is_impossible")

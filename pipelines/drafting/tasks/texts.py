@@ -12,6 +12,7 @@ from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.choices import OPTIONS, choices
 from pipelines.drafting.tasks.fields import Field
 from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.places import bases, below, place_of
 
 Fields = dict[str, Field]
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
@@ -42,6 +43,11 @@ def texts_of(fields: Fields) -> list[Field]:
     found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
     found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, NO_TEXT)]
     found = [f for f in found if not all(_TAGGED.fullmatch(w) for value in f.values[:20] for w in value.split())]
+    if not found:  # texts of a word or two
+        named = [
+            f for f in fields.values() if f.flat and f.all(str) and f.rows == f.of and hint(f.name, TEXT) > 0.5
+        ]
+        found = [f for f in named if all(any(map(str.isalpha, value)) for value in f.values)]
     return sorted(found, key=lambda f: (-(hint(f.name, TEXT) + 0.4 * f.flat + min(f.length, 300) / 1000),))
 
 
@@ -58,7 +64,7 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
             not field.is_label
             or field.is_number
             or field.rows < 0.3 * field.of
-            or hint(field.name, "id idx split source url pmid")
+            or hint(field.name, "id idx split source url pmid is_impossible")
         ):
             continue  # a field may be missing in some rows, because a split may have no labels
         named = hint(field.name, LABEL)
@@ -210,7 +216,9 @@ def _word_of(text: Field, fields: Fields) -> Field | None:
 def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     """Guess questions that are answered by words of a text."""
     questions = [
-        f for f in fields.values() if f.flat and f.all(str) and hint(f.name, "question query_text query") >= 0.4
+        f
+        for f in fields.values()
+        if f.flat and f.all(str) and hint(f.name, "question question_text query_text query") >= 0.4
     ]
     contexts = [text for text in texts if text.flat and text not in questions and text.length > 60]
     for question in questions[:1]:
@@ -235,6 +243,9 @@ def _answer(fields: Fields, answers: Field) -> Any:
         return {"each": f"{path}.text.{{answer}}", "words": ".", "start": f"/{path}.answer_start.{{answer}}"}
     if answers.words:
         return {"each": f"{path}[]", "words": "."}
+    for inner in (f"{path}[]", f"{path}[][]"):
+        if inner in bases(fields) and "start" in (place := place_of(below(fields, inner))):
+            return {"each": inner, **place}
     return None
 
 
