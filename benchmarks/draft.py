@@ -180,8 +180,9 @@ def _chosen(path: str, split: str, ours: dict[str, str], splits: set[str], spec:
     """Return the choice by which a spec gives a file another split than its name says, or an empty string."""
     if path not in ours:
         return ""
-    if any("documents" in entry.options and entry.path == path for entry in spec.files):
-        return f"{CHOICE}the spec divides a file"
+    entries = [entry for entry in spec.files if entry.path == path]
+    if len(entries) > 1:  # by the number of documents, or by something that the data says
+        return f"{CHOICE}the spec divides a file" if all("documents" in entry.options for entry in entries) else ""
     if not split_of(path)[1]:
         return f"{CHOICE}no name says that a file is {split}"
     alone = split == "train" and "train" not in splits

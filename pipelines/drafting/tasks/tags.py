@@ -68,7 +68,7 @@ def _sentences(fields: Fields) -> Iterator[Guess]:
                 number = {"each": f"{path}.{{sentence}}", "start": "{sentence}", "end": "{sentence}"}
                 spans = {**number, "label": f"/{other}.{{sentence}}"}
                 mapping = {"tokens": path, "spans": spans, "offsets": {"unit": "token", "end": "inclusive"}}
-                yield Guess("ner", mapping, 0.93, (f"{other} labels each sentence of {path}",))
+                yield Guess("ner", mapping, 0.87, (f"{other} labels each sentence of {path}",))
 
 
 def _chunked(fields: Fields) -> Iterator[Guess]:

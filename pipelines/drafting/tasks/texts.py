@@ -160,7 +160,8 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                 and len({w for v in words for w in v}) <= max(3, len(words) / 2)
             ):
                 why = f"{field.path} is a list of one or more of few labels"
-                yield Guess("multilabel", _m(texts[0].path, field), 0.5 + 0.4 * named, (why,))
+                score = 0.5 + (0.3 if _is_parallel(fields, field) else 0.4) * named
+                yield Guess("multilabel", _m(texts[0].path, field), score, (why,))
         elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
             if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
                 why = f"{field.path} leads to one or more of few labels"
@@ -179,6 +180,13 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     score = 0.6 + 0.37 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
                     break
+
+
+def _is_parallel(fields: Fields, field: Field) -> bool:
+    """Tell whether a list has an item for each item of another list, as labels of sentences do."""
+    sizes = [*map(len, field.values)]
+    others = [other for other in fields.values() if other.words and other.path != field.path]
+    return max(sizes) > 1 and any([*map(len, other.values)] == sizes for other in others)
 
 
 def _are_short(parts: set[str]) -> bool:
