@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import copytree
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +30,7 @@ from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from pipelines.training.remote_logs import LogPieces
 from ubert.schema.errors import UserError
+from ubert.schema.manifest import MANIFEST
 from ubert.training.logs.log import JSONL
 
 HERE = "http://127.0.0.1"
@@ -312,6 +314,18 @@ def test_a_mixture_shows_its_composition_and_what_it_drops(client: TestClient, r
     assert page.elements.count("svg") == 2 * len(manifest.sources)
     share = next(one.draws for one in manifest.sources if one.corpus == "numbers")
     assert f"{share}.0 %" in page.words
+
+
+def test_a_mixture_counts_the_suspects_that_it_drops(root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "store"
+    copytree(root, copy)
+    directory, manifest = Store(copy).current("mixtures", "both")
+    first = manifest.sources[0].model_copy(update={"dropped_suspects": 777})
+    changed = manifest.model_copy(update={"sources": [first, *manifest.sources[1:]]})
+    (directory / MANIFEST).write_text(changed.model_dump_json(), encoding="utf-8")
+    with client_of(copy) as client:
+        page = client.get("/browse/mixtures/both").text
+    assert ">777<" in page and f"{first.dropped:,} dropped" in page
 
 
 def test_runs_have_curves(client: TestClient) -> None:

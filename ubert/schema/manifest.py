@@ -114,6 +114,11 @@ class RealisedSource(Strict):
     phases: list[int]
     categories: list[DrawnCategory] = Field(default_factory=list)
 
+    @property
+    def dropped(self) -> int:
+        """Number of records that match but are dropped."""
+        return self.dropped_leaks + self.dropped_duplicates + self.dropped_held_out + self.dropped_suspects
+
 
 class MixtureManifest(Manifest):
     """`mixtures/<name>/<fingerprint>/manifest.json`.
@@ -131,10 +136,7 @@ class MixtureManifest(Manifest):
     @property
     def dropped(self) -> int:
         """Number of records that match but are dropped; `dropped.parquet` lists them with the reason."""
-        return sum(
-            source.dropped_leaks + source.dropped_duplicates + source.dropped_held_out + source.dropped_suspects
-            for source in self.sources
-        )
+        return sum(source.dropped for source in self.sources)
 
     @property
     def phases(self) -> int:
