@@ -85,7 +85,7 @@ def test_losses_are_those_of_a_folder(
     stores: tuple[ObjectPath, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote, disk = stores
-    with pytest.raises(UserError, match=r"--cache 1,000 bytes: the shards of tiny have [\d,]+"):
+    with pytest.raises(UserError, match=r"--cache 1,000 bytes: the shards of tiny need [\d,]+"):
         pretrain(remote, tmp_path / "small", monkeypatch, cache=1000)
     with pytest.raises(GoneError):
         pretrain(remote, tmp_path / "one", monkeypatch, steps=5)
