@@ -75,14 +75,8 @@ def main() -> None:
     chosen = list(cases.items())[: 12 if given.quick else None]
     for number, (files, specs) in enumerate(chosen, 1):
         results.append(_case(given.data, files, specs))
-        seconds, causes = round(time.monotonic() - started), results[-1].causes
-        line = {
-            "number": number,
-            "of": len(chosen),
-            "seconds": seconds,
-            "case": results[-1].specs,
-            "causes": causes,
-        }
+        line: dict[str, Any] = {"number": number, "of": len(chosen), "seconds": round(time.monotonic() - started)}
+        line |= {"case": results[-1].specs, "causes": results[-1].causes}
         print(json.dumps(line, ensure_ascii=False), file=sys.stderr, flush=True)
     _report(results, time.monotonic() - started)
 
@@ -120,9 +114,8 @@ def _case(data: Path, files: frozenset[str], specs: list[DatasetSpec]) -> Result
     try:
         made = draft([Path(file) for file in sorted(files)], data=data)
     except UserError as error:
-        return Result(
-            dataset, names, dict.fromkeys(PARTS, False), False, dict.fromkeys(PARTS, f"no draft: {error}"[:200])
-        )
+        causes = dict.fromkeys(PARTS, f"no draft: {error}"[:200])
+        return Result(dataset, names, dict.fromkeys(PARTS, False), False, causes)
     theirs = [(spec, dict(_records(spec, data / spec.folder))) for spec in specs]
     compared = [_compared(made, made.best.trial, *both, data) for both in theirs]
     best = min(compared, key=lambda causes: sum(map(bool, causes.values())))

@@ -69,7 +69,8 @@ def index(
     tasks, groups = tasks_of(recipe, objective), _Groups.make(shards, recipe)
     inputs = shards.manifest.fingerprint, recipe.layout, recipe.categories_per_piece, most_tokens, recipe.batches
     trained = objective, sorted(tasks), sorted(recipe.objectives), recipe.pseudo_masks
-    name = fingerprint(*inputs, *trained, *[recipe.shuffle_blocks][: recipe.shuffle_blocks > 1])
+    blocks = [recipe.shuffle_blocks] if recipe.shuffle_blocks > 1 else []  # orders without blocks keep their names
+    name = fingerprint(*inputs, *trained, *blocks)
     wanted = Wanted(shards, objective, tasks)
 
     def make(halves: Sequence[Path]) -> None:
@@ -91,9 +92,8 @@ def index(
     _check(shards, recipe, key_E, row_M, total_E)
     first_E, most_K = _cut(key_E, count_E, recipe.tokens_per_batch // recipe.packs_per_batch)
     section_K, group_K = np.divmod(key_E[first_E] >> 2 * _BITS, len(groups.names))
-    return Index(
-        row_M, total_E[np.append(first_E, len(key_E))], most_K, *np.divmod(section_K, groups.blocks.count), group_K
-    )
+    phase_K, block_K = np.divmod(section_K, groups.blocks.count)
+    return Index(row_M, total_E[np.append(first_E, len(key_E))], most_K, phase_K, block_K, group_K)
 
 
 class _Groups(NamedTuple):
