@@ -89,8 +89,7 @@ def dropped(
         with connect(store.root, held) as others:
             never = held_out(connection, others, mixture, matching)
     if mixture.suspects != "keep":
-        for corpus in dict.fromkeys(leaf.corpus for leaf in mixture.leaves if leaf.split == "train"):
-            _check_suspects(store, mixture, corpus)
+        _check_suspects(store, mixture)
     if mixture.evidence == "audited":
         for audit in ("duplicates", "contamination"):
             audit_of_all(store, audit)
@@ -117,19 +116,29 @@ def dropped(
     return pa.concat_tables([never, rows.filter(pc.invert(first))])
 
 
-def _check_suspects(store: Store, mixture: Mixture, corpus: str) -> None:
-    """Check that suspects were computed for the current version of a corpus, if its task can have any.
+def _check_suspects(store: Store, mixture: Mixture) -> None:
+    """Check that suspects were computed for the current version of each corpus whose task can have any.
 
     Raises:
-        UserError: `ubert suspects` never ran for the corpus, or ran for another version of it.
+        UserError: no corpus has such a task; `ubert suspects` never ran for one, or ran for another version.
     """
-    manifest, audit = store.current("corpora", corpus)[1], f"{SUSPECTS_OF}{corpus}"
-    known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
-    if manifest.task in SUSPECT_TASKS and known.get(corpus) != manifest.fingerprint:
+    said = f"mixture {mixture.name}: suspects: {mixture.suspects}"
+    learned = dict.fromkeys(leaf.corpus for leaf in mixture.leaves if leaf.split == "train")
+    manifests = [store.current("corpora", corpus)[1] for corpus in learned]
+    checked = [manifest for manifest in manifests if manifest.task in SUSPECT_TASKS]
+    if not checked:
         raise UserError(
-            f"mixture {mixture.name}: suspects: {mixture.suspects}: those of {corpus} as it is now are not known; "
-            f"run `ubert suspects {corpus}`, or say `suspects: keep`"
+            f"{said}: `ubert suspects` checks the train splits of {', '.join(SUSPECT_TASKS)}, and no source is "
+            "one; remove `suspects`"
         )
+    for manifest in checked:
+        audit = f"{SUSPECTS_OF}{manifest.name}"
+        known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
+        if known.get(manifest.name) != manifest.fingerprint:
+            raise UserError(
+                f"{said}: those of {manifest.name} as it is now are not known; run `ubert suspects "
+                f"{manifest.name}`, or say `suspects: keep`"
+            )
 
 
 def counts(rows: pa.Table) -> Counter[tuple[str, str, str]]:

@@ -287,6 +287,13 @@ def test_a_mixture_refuses_suspects_of_another_state(known: Path) -> None:
         mix(wanted, root=known)
 
 
+def test_a_mixture_refuses_to_drop_suspects_where_none_can_be(known: Path) -> None:
+    put_corpus(known, "scores", [replace(one, task="regression") for one in REVIEWS])
+    wanted = Mixture(name="shop", sources=[{"corpus": "scores"}], suspects="drop")  # type: ignore[list-item]
+    with pytest.raises(UserError, match=r"mixture shop: suspects: drop: .* no source is one; remove `suspects`"):
+        mix(wanted, root=known)
+
+
 def test_the_report_shows_what_both_say(known: Path) -> None:
     page = html(known)
     assert "reviews: 3 annotations, 3 flagged" in page and "opinion number 2" in page

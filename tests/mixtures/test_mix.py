@@ -328,6 +328,7 @@ def test_mixtures_are_named_in_yaml_and_never_hold_themselves(tmp_path: Path) ->
         ({"phases": [{"share": 0.5}, {"share": 0.2}]}, "0.5 [+] 0.2 don't sum to 1"),
         ({"phases": [{"share": 1, "weights": {"c": 1}}]}, "phases.0.weights: c is none of the sources big/train"),
         ({"phases": [{"share": 1, "weights": {"big": -1}}]}, "big: -1.0 is not a weight"),
+        ({"suspects": 1}, "1 validation error .*\n.*\n  Value error, expected drop, keep, or the share to keep"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: dict[str, Any], message: str) -> None:

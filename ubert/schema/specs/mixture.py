@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from ubert.schema.record import Split
 from ubert.schema.specs.dataset import NAME, Described
+
+
+def _one_sentence(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Raise one error for a value, where pydantic has one for each type it could have had."""
+    try:
+        return check(given)
+    except ValidationError:
+        raise ValueError("expected drop, keep, or the share to keep, above 0 and below 1") from None
+
+
+Suspects = Annotated[Literal["drop", "keep"] | Annotated[float, Field(gt=0, lt=1)], WrapValidator(_one_sentence)]
 
 
 class MixtureSource(Described):
@@ -96,7 +107,7 @@ class Mixture(Described):
     """What becomes of records whose text is in an evaluation split of any corpus. refuse: an error."""
     duplicates: Literal["drop", "keep"] = "drop"
     """What becomes of records that repeat another one of the mixture."""
-    suspects: Literal["drop", "keep"] | Annotated[float, Field(gt=0, lt=1)] = "keep"
+    suspects: Suspects = "keep"
     """Whether to draw records that `ubert suspects` flagged as wrong. A number keeps that share of them."""
     evidence: Literal["exact", "audited"] = "exact"
     """Which texts are the same. exact: they differ in case, width and white space at most. audited: also those
