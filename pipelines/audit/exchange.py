@@ -4,12 +4,13 @@ The tasks of a step are numbered. Each works on a group of the corpora's parts, 
 of hashes. A task writes its rows of a relation to one file, `<relation>-<number>.parquet`, sorted by the number of
 the task that reads them in a later step. That task reads only its own rows, from the files of all tasks. It joins
 them in its own DuckDB, which spills to a temporary folder of its machine. Files are written atomically, so a task
-can be repeated.
+can be repeated. Each search has a folder of its own: an object store has no lock that keeps a second one out.
 """
 
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.progress import progress
-from pipelines.store.storage import Place, parquet, parquet_file, remove
+from pipelines.store.storage import ObjectPath, Place, parquet, parquet_file, remove
 from pipelines.store.store import TEMPORARY, atomic
 from pipelines.store.warehouse import SPILLING
 from pipelines.tasks import completed
@@ -31,6 +32,8 @@ from ubert.schema.manifest import CorpusManifest
 RECORDS = 100_000  # records of a partition
 MOST = 512  # partitions or groups; beyond, they get larger
 ROWS = 1 << 15  # rows of a row group, which is the least that a task reads
+ABANDONED = 86_400.0  # a search that has written nothing for so many seconds was killed
+_FOLDER = f"{TEMPORARY}exchange-"
 
 
 class Exchange(NamedTuple):
@@ -95,14 +98,32 @@ class Exchange(NamedTuple):
 
 @contextmanager
 def exchange(directory: Place, corpora: Iterable[CorpusManifest]) -> Iterator[Exchange]:
-    """Yield an exchange between the tasks of a search through corpora. Its files are removed afterwards. If the
-    process is killed, the next search of the same corpora overwrites and removes them."""
+    """Yield an exchange between the tasks of a search through corpora.
+
+    Args:
+        directory: of the audit. The files are removed afterwards. If the process is killed, a later search of any
+            version of this audit removes them.
+    """
+    if isinstance(directory, ObjectPath):  # on disk, `working_on` has removed them
+        _remove_abandoned(directory.parent)
     records = sum(counts.kept for manifest in corpora for counts in manifest.splits)
-    folder = directory / f"{TEMPORARY}exchange"
+    folder = directory / f"{_FOLDER}{uuid.uuid4().hex}"
     try:
         yield Exchange(folder, min(MOST, 1 + records // RECORDS))
     finally:
         remove(folder)
+
+
+def _remove_abandoned(home: ObjectPath) -> None:
+    """Remove the folders of killed searches below the directories of an audit's versions."""
+    youngest: dict[ObjectPath, float] = {}
+    for name, age in home.ages().items():
+        folder = (home / name).parent
+        if folder.name.startswith(_FOLDER):
+            youngest[folder] = min(age, youngest.get(folder, age))
+    for folder, age in youngest.items():
+        if age > ABANDONED:
+            remove(folder)
 
 
 def groups(parts: Sequence[Place]) -> list[tuple[list[Place]]]:

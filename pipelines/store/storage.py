@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported late, so that commands that read nothing start fas
     import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
-    from pyarrow.fs import S3FileSystem
+    from pyarrow.fs import FileInfo, S3FileSystem
 
 Result = TypeVar("Result")
 SCHEME = "s3://"
@@ -100,11 +100,19 @@ class ObjectPath:
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all objects below this prefix in bytes, by name, with one listing."""
+        return {name: info.size for name, info in self._listed().items()}
+
+    def ages(self) -> dict[str, float]:
+        """Return the seconds since all objects below this prefix were written, by name, with one listing."""
+        now = time.time()
+        return {name: now - info.mtime.timestamp() for name, info in self._listed().items()}
+
+    def _listed(self) -> dict[str, FileInfo]:
         from pyarrow.fs import FileSelector
 
         with explained(self):
             found = _objects().get_file_info(FileSelector(self.key, allow_not_found=True, recursive=True))
-        return {info.path.removeprefix(f"{self.key}/"): info.size for info in found if info.is_file}
+        return {info.path.removeprefix(f"{self.key}/"): info for info in found if info.is_file}
 
     def unlink(self) -> None:
         """Remove the object, if it exists."""

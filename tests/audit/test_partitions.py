@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from near_copies import changed, record, sentence
+from object_store import ObjectStore
 from worlds import put_corpus
 
 from pipelines.audit import contamination as contaminating
@@ -139,6 +140,36 @@ def test_a_task_that_dies_is_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
     assert mark.exists()
     monkeypatch.undo()
     assert died == audited(tmp_path / "whole")
+
+
+def test_two_searches_at_the_same_time_share_no_files(remote: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store has no lock. The other search begins and ends in the middle of this one."""
+    put_small(remote)
+    work, others = comparing.find_copies, []
+
+    def late(between: Exchange, parts: Sequence[Place]) -> dict[str, int]:
+        monkeypatch.undo()
+        others.append(comparing.duplicates(root=remote))
+        return work(between, parts)
+
+    monkeypatch.setattr(comparing, "find_copies", late)
+    found = comparing.duplicates(root=remote)
+    assert [other.counts for other in others] == [found.counts]
+    assert not [name for name in remote.sizes() if ".tmp-" in name]
+
+
+def test_files_of_a_killed_search_are_removed_by_a_later_one(
+    remote: ObjectPath, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But only after a day: the other search may be alive."""
+    put_small(remote)
+    left = remote / "audits/duplicates/0123456789abcdef/.tmp-exchange-1/bands-0.parquet"
+    object_store.put(left.key, b"PAR1")
+    comparing.duplicates(root=remote)
+    assert left.exists()
+    monkeypatch.setattr(exchange, "ABANDONED", -1.0)
+    comparing.duplicates(root=remote, near=0.9)
+    assert not left.exists()
 
 
 def test_an_object_store_has_the_same_evidence(
