@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pipelines.audit.audited import audited
 from pipelines.audit.evidence import CONTAMINATION
 from pipelines.audit.exchange import ROWS, database, exchange, write
-from pipelines.audit.ngrams import find_shared
+from pipelines.audit.shared_ngrams import find_shared
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from pipelines.tasks import session
