@@ -35,8 +35,9 @@ from batches_theirs import consumed, dense, map_style, streaming, tokenised
 from measure import report, seconds
 from transformers import AutoTokenizer
 
-from pipelines.shards.files import Unit, write
+from pipelines.shards.files import write
 from pipelines.shards.shard import run_unit
+from pipelines.shards.unit import Unit
 from ubert.loader.loader import Loader
 from ubert.loader.shards import Shards, open_shards
 from ubert.model.tokenizer import encoder_path, load_tokenizer

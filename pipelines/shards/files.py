@@ -1,9 +1,9 @@
-"""Write the files of shards: the rows of each part, and the mixture's copies, prompts and categories."""
+"""Write the files of a mixture's shards: copies, prompts and categories. `unit.py` writes the shards."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,57 +13,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from blake3 import blake3
 
-from pipelines.shards.rows import LOST_SCHEMA, Rows, lists
-from pipelines.store.storage import ObjectPath, Place, arrow, explained
+from pipelines.shards.rows import LOST_SCHEMA, lists
+from pipelines.shards.unit import Unit, checksum, listed, summed
+from pipelines.store.storage import Place, arrow, explained
 from pipelines.store.store import atomic, on_this_disk
 from ubert.encoder.ragged import Ids
 from ubert.inference.questions import INSTRUCTIONS
-from ubert.loader.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, SHARD_SCHEMA, draws_schema
+from ubert.loader.shards import CATEGORY_SCHEMA, PROMPT_SCHEMA, draws_schema
 from ubert.model.tokenizer import Tokenizer
 from ubert.schema.manifest import Alignment, ShardFile
 from ubert.schema.record import Task
 
-BATCH_ROWS, BATCH_TOKENS = 200_000, 16_000_000  # limits of a record batch; the tokens are 64 MB of ids
 CATEGORY_TOKENS = 64  # limit of a category name, question or instruction; longer ones are cut and counted
 COUNTED = ("records", "rows", "tokens", "cut", "spans", "exact", "widened", "narrowed", "links")
-
-
-@dataclass(slots=True, frozen=True, eq=False)
-class Unit:
-    """One part of a corpus to tokenise into files called `name`.
-
-    If `whole` is true, all records are tokenised, otherwise only those that are drawn. `copies_RF` is the number
-    of copies of each record of the part in each phase of an epoch.
-    """
-
-    corpus: str
-    part: Place
-    directory: Place
-    name: str
-    whole: bool
-    copies_RF: Ids
-
-    @property
-    def drawn(self) -> npt.NDArray[np.bool_]:
-        """Return a mask [R] of the records that are drawn."""
-        return np.asarray(self.copies_RF.any(axis=1))
-
-    @property
-    def shard(self) -> Place:
-        """Return the file of the unit's rows. It is written last, atomically: if it exists, the unit is done."""
-        return self.directory / f"shard-{self.name}.arrow"
-
-    @property
-    def lost(self) -> Place:
-        """Return the file of annotations and text that the records lost."""
-        return self.directory / f"lost-{self.name}.parquet"
-
-    @property
-    def files(self) -> tuple[Place, Place]:
-        """Return all files of the unit, in the order in which they are written."""
-        return self.lost, self.shard
 
 
 Paraphrases = Mapping[str, Sequence[str]]
@@ -109,20 +72,6 @@ class Numbers:
         return self.prompts.setdefault((first, tuple(rest)), len(self.prompts))
 
 
-def write_unit(unit: Unit, rows: Rows, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write the files of one unit.
-
-    Raises:
-        UserError: the store can't be written.
-    """
-    joined = list(_joined(batches))
-    with atomic(unit.lost) as path:
-        pq.write_table(pa.Table.from_batches([rows.lost_spans()]), path, compression="zstd")
-    with atomic(unit.shard) as path, pa.ipc.new_file(str(path), SHARD_SCHEMA) as file:
-        for batch in joined:
-            file.write_batch(rows.with_prompts(batch))
-
-
 def write(
     units: Sequence[Unit], tokenizer: Tokenizer, directory: Place, paraphrases: Paraphrases
 ) -> dict[str, Any]:
@@ -143,9 +92,10 @@ def write(
             for unit in units:
                 lost = _lost_by_drawn(unit)
                 losses.write_table(lost)
-                with on_this_disk(unit.shard) as shard:
-                    alignment.setdefault(unit.corpus, []).append(_aligned(unit, shard, lost, numbers, draws))
-                    shards.append(described(shard, unit.shard.name))
+                with on_this_disk(unit.summary) as summary:
+                    summarised = pa.ipc.open_file(pa.memory_map(str(summary)))
+                    alignment.setdefault(unit.corpus, []).append(_aligned(unit, summarised, lost, numbers, draws))
+                    shards.append(listed(unit, summarised))
         drawn = described(path, "draws.arrow")
     numbers.rephrase(paraphrases)
     categories = _categories(numbers, tokenizer)
@@ -163,38 +113,8 @@ def described(path: Path, name: str) -> ShardFile:
     """Return the manifest's entry for an Arrow file of that name."""
     file = pa.ipc.open_file(pa.memory_map(str(path)))
     batches = [file.get_batch(i) for i in range(file.num_record_batches)]
-    return ShardFile(
-        path=name, rows=sum(map(len, batches)), tokens=sum(map(_tokens, batches)), blake3=checksum(path)
-    )
-
-
-def checksum(path: Place) -> str:
-    if isinstance(path, ObjectPath):
-        hashed = blake3()
-        for block in path.blocks():
-            hashed.update(block)
-        return hashed.hexdigest()
-    return blake3(max_threads=blake3.AUTO).update_mmap(str(path)).hexdigest()
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Merge batches up to `BATCH_ROWS` rows and `BATCH_TOKENS` tokens."""
-    waiting: list[pa.RecordBatch] = []
-    rows = tokens = 0
-    for batch in batches:
-        size = _tokens(batch)
-        if waiting and (rows + len(batch) > BATCH_ROWS or tokens + size > BATCH_TOKENS):
-            yield from _one(waiting)
-            waiting, rows, tokens = [], 0, 0
-        waiting.append(batch)
-        rows, tokens = rows + len(batch), tokens + size
-    yield from _one(waiting)
-
-
-def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    filled = [batch for batch in batches if len(batch)]
-    table = pa.Table.from_batches(filled).unify_dictionaries() if filled else None
-    return [] if table is None else table.combine_chunks().to_batches()
+    tokens = sum(len(batch.column("ids").flatten()) for batch in batches if "ids" in batch.schema.names)
+    return ShardFile(path=name, rows=sum(map(len, batches)), tokens=tokens, blake3=checksum(path))
 
 
 def _lost_by_drawn(unit: Unit) -> pa.Table:
@@ -204,14 +124,18 @@ def _lost_by_drawn(unit: Unit) -> pa.Table:
     return lost.filter(pa.array(unit.drawn[lost.column("record").to_numpy()]))
 
 
-def _aligned(unit: Unit, path: Path, lost: pa.Table, numbers: Numbers, draws: pa.RecordBatchWriter) -> Alignment:
-    """Write the draws of a unit whose shard is at `path`. Return how the annotations of its drawn records align
-    with tokens."""
-    shard = pa.ipc.open_file(pa.memory_map(str(path)))
+def _aligned(
+    unit: Unit,
+    summary: pa.ipc.RecordBatchFileReader,
+    lost: pa.Table,
+    numbers: Numbers,
+    draws: pa.RecordBatchWriter,
+) -> Alignment:
+    """Write the draws of a unit. Return how the annotations of its drawn records align with tokens."""
     kept, rows, tokens = np.zeros(4, np.int64), 0, 0
     number_P: Ids | None = None
-    for i in range(shard.num_record_batches):
-        batch = shard.get_batch(i)
+    for i in range(summary.num_record_batches):
+        batch = summary.get_batch(i)
         copies_RF = unit.copies_RF[batch.column("record").to_numpy()]
         prompt = batch.column("prompt")
         if number_P is None:  # the dictionary is the same in all batches
@@ -222,7 +146,7 @@ def _aligned(unit: Unit, path: Path, lost: pa.Table, numbers: Numbers, draws: pa
         draws.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         drawn = batch.filter(pa.array(copies_RF.any(axis=1)))
         kept += drawn.column("kept").flatten().to_numpy().reshape(-1, 4).sum(axis=0)
-        rows, tokens = rows + len(drawn), tokens + _tokens(drawn)
+        rows, tokens = rows + len(drawn), tokens + summed(drawn)
     of, reason = (lost.column(name).to_pylist() for name in ("of", "reason"))
     reasons, of_links = (
         Counter(why for what, why in zip(of, reason, strict=True) if what == wanted) for wanted in ("span", "link")
@@ -288,8 +212,3 @@ def _write(batch: pa.RecordBatch, path: Place) -> ShardFile:
         with pa.ipc.new_file(str(temporary), batch.schema) as file:
             file.write_batch(batch)
         return described(temporary, path.name)
-
-
-def _tokens(batch: pa.RecordBatch) -> int:
-    ids = ("text_ids", "pair_ids", "target_ids", "ids")
-    return sum(len(batch.column(name).flatten()) for name in batch.schema.names if name in ids)

@@ -25,8 +25,9 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from pipelines.shards.files import Paraphrases, Unit, checksum, write, write_unit
+from pipelines.shards.files import Paraphrases, write
 from pipelines.shards.rows import Rows
+from pipelines.shards.unit import Unit, checksum, write_unit
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, arrow, explained, parquet_file, persistent
 from pipelines.store.store import Store, link, now

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.shards.files import Unit, write, write_unit
+from pipelines.shards.files import write
 from pipelines.shards.rows import Rows
+from pipelines.shards.unit import Unit, write_unit
 from pipelines.store.store import now
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import WEIGHTS

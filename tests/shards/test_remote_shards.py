@@ -122,7 +122,7 @@ def test_blocks_train_through_a_cache_that_is_smaller_than_the_shards(
     here = make_shards(tmp_path / "here", MANY, max_tokens=48)
     expected = steps(here, recipe=BLOCKS)
     steps(files(there, tmp_path / "first"), recipe=BLOCKS)  # makes the order
-    whole = sum(size for name, size in there.sizes().items() if not name.startswith(("lost", MANIFEST)))
+    whole = sum(size for name, size in there.sizes().items() if not name.startswith(("lost", "summary", MANIFEST)))
     files(there, tmp_path / "cache", whole).check_room(RECIPE)
     with pytest.raises(
         UserError, match=r"need [\d,]+ at a time with shuffle_blocks: 1; .* or set shuffle_blocks: \d"
@@ -208,6 +208,18 @@ def test_a_damaged_object_is_one_sentence_whose_cure_works(
     again = make_shards(root, {"reviews": CORPORA["reviews"]}, max_tokens=48)
     assert again == there and b"".join((there / name).blocks()) == content
     assert opened.record_id(0) == "reviews/train/0"
+
+
+def test_no_shard_is_read_again_to_write_the_files_of_the_mixture(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    asked: list[tuple[str, str]] = []
+    with object_store.failing(lambda method, path: asked.append((method, path))):
+        there = make_shards(ObjectPath(f"bucket/{tmp_path.name}"), CORPORA, max_tokens=48)
+    of_shards = [method for method, path in asked if "/shard-" in path]
+    assert of_shards and "GET" not in of_shards
+    here = make_shards(tmp_path / "here", CORPORA, max_tokens=48)
+    assert files(there, tmp_path / "cache").manifest.shards == open_shards(here).manifest.shards
 
 
 def test_shards_that_are_in_the_store_are_copied_there(object_store: ObjectStore, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_the_same_bytes_from_ray_workers_and_after_a_kill(tmp_path: Path) -> Non
 def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_shards(make_shards(tmp_path / "one", CORPORA))
     monkeypatch.setattr("pipelines.shards.shard.CHUNK", 30)
-    monkeypatch.setattr("pipelines.shards.files.BATCH_ROWS", 60)
+    monkeypatch.setattr("pipelines.shards.unit.BATCH_ROWS", 60)
     several = open_shards(make_shards(tmp_path / "two", CORPORA))
     assert len([*one.files]) == len(one.manifest.shards) == len(several.manifest.shards) < len([*several.files])
     assert one.manifest.alignment == several.manifest.alignment
