@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,34 +43,34 @@ MIB = 1 << 20
 HERE = Path(__file__)
 
 
-def generate(directory: Path, rows: int) -> None:
-    """Write shards of `rows` rows with ten categories each."""
+def generate(directory: Path, rows: int, of_shard: int = ROWS) -> None:
+    """Write shards of `rows` rows with ten categories each, `of_shard` in a shard."""
     random = np.random.default_rng(0)
-    length_R = np.clip(random.normal(60, 15, ROWS), 8, 200).astype(np.int64)
+    length_R = np.clip(random.normal(60, 15, of_shard), 8, 200).astype(np.int64)
     words = pa.array([{"instruction": "i", "names": ["c"] * 10, "kinds": ["entity"] * 10}], PROMPT_WORDS)
-    zero_R = pa.array(np.zeros(ROWS, np.int32))
-    cells = pa.FixedSizeListArray.from_arrays(pa.array(np.tile([1, 2, 3], ROWS).astype(np.int32)), 3)
+    zero_R = pa.array(np.zeros(of_shard, np.int32))
+    cells = pa.FixedSizeListArray.from_arrays(pa.array(np.tile([1, 2, 3], of_shard).astype(np.int32)), 3)
     width = SHARD_SCHEMA.types[-1].list_size  # alignment counts of a record
     columns = [
-        pa.array([f"generated/train/{i}" for i in range(ROWS)]),
+        pa.array([f"generated/train/{i}" for i in range(of_shard)]),
         pa.DictionaryArray.from_arrays(zero_R, pa.array(["generated"])),
-        pa.DictionaryArray.from_arrays(pa.array(np.full(ROWS, TASKS.index("ner"), np.int32)), pa.array(TASKS)),
-        pa.array(np.arange(ROWS, dtype=np.int32)),
+        pa.DictionaryArray.from_arrays(pa.array(np.full(of_shard, TASKS.index("ner"), np.int32)), pa.array(TASKS)),
+        pa.array(np.arange(of_shard, dtype=np.int32)),
         pa.DictionaryArray.from_arrays(zero_R, words),
         _lists(length_R, random.integers(1_000, 20_000, int(length_R.sum()))),
-        _lists(np.zeros(ROWS, np.int64), np.empty(0)),
-        _lists(np.zeros(ROWS, np.int64), np.empty(0)),
+        _lists(np.zeros(of_shard, np.int64), np.empty(0)),
+        _lists(np.zeros(of_shard, np.int64), np.empty(0)),
         zero_R,
-        _lists(np.zeros(ROWS, np.int64), np.empty(0)),
-        pa.ListArray.from_arrays(pa.array(np.arange(ROWS + 1, dtype=np.int32)), cells),
-        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(width * ROWS, np.int32)), width),
+        _lists(np.zeros(of_shard, np.int64), np.empty(0)),
+        pa.ListArray.from_arrays(pa.array(np.arange(of_shard + 1, dtype=np.int32)), cells),
+        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(width * of_shard, np.int32)), width),
     ]
-    count = rows // ROWS
+    count = rows // of_shard
     names = [f"shard-{i:05}.arrow" for i in range(count)]
     _write(directory / names[0], [pa.RecordBatch.from_arrays(columns, schema=SHARD_SCHEMA)])
     for name in names[1:]:
         os.link(directory / names[0], directory / name)
-    once = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(ROWS, np.int32)), type=pa.list_(pa.int32(), 1))
+    once = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(of_shard, np.int32)), type=pa.list_(pa.int32(), 1))
     draws = pa.RecordBatch.from_arrays([once, zero_R], schema=draws_schema(1))
     _write(directory / "draws.arrow", [draws] * count)
     prompt = [pa.array([0], pa.int32()), _lists(np.array([10]), np.arange(1, 11))]
@@ -79,6 +80,7 @@ def generate(directory: Path, rows: int) -> None:
         pa.array(["entity"] * 11),
         _lists(np.full(11, 2), np.arange(22)),
         zero_R.slice(0, 11),
+        _lists(np.zeros(11, np.int64), np.empty(0)),
     ]
     _write(directory / "categories.arrow", [pa.RecordBatch.from_arrays(word, schema=CATEGORY_SCHEMA)])
     tokens = int(length_R.sum())
@@ -92,7 +94,7 @@ def generate(directory: Path, rows: int) -> None:
         tokenizer="",
         max_tokens=256,
         phases=1,
-        shards=[ShardFile(path=name, rows=ROWS, tokens=tokens, blake3="") for name in names],
+        shards=[ShardFile(path=name, rows=of_shard, tokens=tokens, blake3="") for name in names],
         draws=ShardFile(path="draws.arrow", rows=rows, tokens=0, blake3=""),
         categories=ShardFile(path="categories.arrow", rows=11, tokens=22, blake3=""),
         prompts=ShardFile(path="prompts.arrow", rows=1, tokens=0, blake3=""),
@@ -146,10 +148,8 @@ def measured(side: str, argument: Path | int) -> tuple[float, float]:
     return seconds, grown
 
 
-def main() -> None:
-    """Run one side in this process, and print its seconds and MiB."""
-    side, argument = sys.argv[1:]
-    work = partial(ours, Path(argument)) if side == "ours" else partial(theirs, int(argument))
+def cost_of(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of `work`, and by how many MiB the memory of this process grew at most."""
     own, done = psutil.Process(), threading.Event()
     taken = [own.memory_full_info().uss]
 
@@ -165,7 +165,14 @@ def main() -> None:
     taken.append(own.memory_full_info().uss)
     done.set()
     watcher.join()
-    print(json.dumps([seconds, (max(taken) - taken[0]) / MIB]))
+    return seconds, (max(taken) - taken[0]) / MIB
+
+
+def main() -> None:
+    """Run one side in this process, and print its seconds and MiB."""
+    side, argument = sys.argv[1:]
+    work = partial(ours, Path(argument)) if side == "ours" else partial(theirs, int(argument))
+    print(json.dumps(cost_of(work)))
 
 
 if __name__ == "__main__":
