@@ -12,6 +12,7 @@ import argparse
 import heapq
 import json
 import math
+from collections import deque
 from dataclasses import asdict, dataclass, fields, replace
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ def simulate(given: Given, ahead: bool = True, seed: int = 0) -> Found:
     if given.bytes > given.cache:
         raise ValueError(f"{given.bytes:g} bytes of shards don't fit into a cache of {given.cache:g}")
     shards = max(1, round(given.bytes / given.shard))
-    there_at = _fetched(given, shards)
+    there_at = _fetched(given, shards, seed)
     need = _needed(given, shards, seed)
     now = there_at[-1] if not ahead else there_at[need[0] - 1]
     first, stall = now, 0.0
@@ -88,15 +89,28 @@ def simulate(given: Given, ahead: bool = True, seed: int = 0) -> Found:
     return Found(first, stall, stall / (now - first), requests, requests * REQUEST + waited)
 
 
-def _fetched(given: Given, shards: int) -> list[float]:
-    """Return the arrival time of each shard in fetching order; threads share the bandwidth."""
+def _fetched(given: Given, shards: int, seed: int) -> list[float]:
+    """Return the arrival time of each shard in fetching order. Each thread waits for its requests, and then
+    transfers a shard. Transfers share the bandwidth equally. Latencies vary by half, so that threads don't wait at
+    the same time."""
     waits = given.latency * (1 + math.ceil(given.shard / BLOCK))
-    free, line, ends = [0.0] * THREADS, 0.0, []
-    for _ in range(shards):
-        start = heapq.heappop(free) + waits
-        line = max(line, start) + given.shard / given.bandwidth  # transfers are serialised
-        heapq.heappush(free, line)
-        ends.append(line)
+    drawn = np.random.default_rng(seed)
+    begins = [waits * drawn.uniform(0.5, 1.5) for _ in range(min(THREADS, shards))]  # when transfers begin
+    heapq.heapify(begins)
+    now = served = 0.0  # `served`: the bytes that a transfer which never ends would have got
+    transfers: deque[float] = deque()  # the value of `served` at which each ends
+    ends: list[float] = []
+    while len(ends) < shards:
+        end = now + (transfers[0] - served) * len(transfers) / given.bandwidth if transfers else math.inf
+        if begins and begins[0] <= end:
+            served += (begins[0] - now) * given.bandwidth / max(1, len(transfers))
+            now = heapq.heappop(begins)
+            transfers.append(served + given.shard)
+            continue
+        now, served = end, transfers.popleft()
+        ends.append(now)
+        if len(ends) + len(begins) + len(transfers) < shards:
+            heapq.heappush(begins, now + waits * drawn.uniform(0.5, 1.5))
     return ends
 
 
