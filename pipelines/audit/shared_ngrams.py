@@ -120,7 +120,7 @@ def compare(exchange: Exchange, number: int, parts: Sequence[Place], n: int) -> 
         connection.execute(_SORTED)
         records = connection.sql("SELECT * FROM records ORDER BY number").to_arrow_table()
         found = index_of(connection.sql(_INDEX).to_arrow_table(), records)
-        wanted = connection.sql("SELECT DISTINCT record FROM wanted").fetchnumpy()["record"]
+        wanted = connection.sql("SELECT DISTINCT record FROM wanted ORDER BY record").fetchnumpy()["record"]
         tables = (_evidence(hits, records) for hits in contaminated(parts, wanted, found, n))
         matches = collect(connection, "matches", CONTAMINATION, tables)
         exchange.write(connection, "matches", number, "FROM matches")
@@ -155,10 +155,11 @@ def _hashed(parts: Sequence[Place], n: int) -> Iterator[pa.Table]:
 def contaminated(
     parts: Sequence[Place], wanted: npt.NDArray[np.uint32], index: Index, n: int
 ) -> Iterator[pa.Table]:
-    """Yield rows of `_HITS` for the wanted records of parts."""
+    """Yield rows of `_HITS` for the wanted records of parts, given in ascending order."""
     number = 0
     for batch in _batches(parts) if len(wanted) else ():
-        chosen = batch.filter(pa.array(np.isin(np.arange(number, number + len(batch)), wanted)))
+        first, last = np.searchsorted(wanted, [number, number + len(batch)])
+        chosen = batch.take(pa.array(wanted[first:last] - number))
         number += len(batch)
         rows = [
             (record_id, corpus, split, *hit)
