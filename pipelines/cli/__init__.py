@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from pipelines.cli import (  # noqa: F401  (their commands)
-    cluster,
-    corpora,
-    drafting,
-    generate,
-    mixtures,
-    models,
-    probe,
-    suspects,
-    tuning,
-    use,
-)
-from pipelines.cli.shared import app, with_plain_errors
-
-
-@app.callback(epilog="`ubert COMMAND --help` shows the options of a command and an example.")
-def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
-    """Turn labelled text datasets into one corpus and one model."""
+import signal
 
 
 def main() -> None:
+    """Run the command. During the imports, Ctrl-C ends it at once: an exception would come with a traceback."""
+    at_interrupt = signal.getsignal(signal.SIGINT)
+    if at_interrupt is signal.default_int_handler:  # else it is ignored: the command runs in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from pipelines.cli.commands import app
+    from pipelines.cli.shared import with_plain_errors
+
+    signal.signal(signal.SIGINT, at_interrupt)
     with_plain_errors(app)

@@ -15,7 +15,7 @@ from tiny_run import make_encoder
 from typer.testing import CliRunner
 from worlds import put_corpus
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.mixtures.mix import composition, mix
 from pipelines.report.page import html
 from pipelines.store.store import Store

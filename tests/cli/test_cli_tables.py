@@ -32,7 +32,7 @@ import pipelines.training.pretrain
 import pipelines.tuning.affinity
 import pipelines.tuning.page
 import pipelines.tuning.tune
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.cli.stages import STAGES
 from pipelines.samples.generate import generate_files
 from pipelines.training import compare

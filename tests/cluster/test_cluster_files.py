@@ -19,7 +19,7 @@ from ray_head import REPO, environment
 from typer.testing import CliRunner
 from waiting import HANGS
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.serving import replicas
 
 CLUSTER = REPO / "cluster"

@@ -10,7 +10,7 @@ from ray_head import Head, free_ports
 from test_jobs import dataset, write_rows
 from typer.testing import CliRunner
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.ingest.ingest import with_sources
 from ubert.schema.errors import UserError
 

@@ -15,7 +15,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from typer.testing import CliRunner
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.drafting import sample
 from pipelines.drafting.check import differences
 from pipelines.drafting.draft import draft

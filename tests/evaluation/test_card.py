@@ -10,7 +10,7 @@ from tiny_run import make_encoder
 from typer.testing import CliRunner
 from worlds import put_corpus
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.mixtures.mix import mix
 from pipelines.models.card import model_card
 from pipelines.probe import cell as cells

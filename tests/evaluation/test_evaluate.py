@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from waiting import HANGS
 
 import ubert
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.models.evaluate import evaluate
 from pipelines.models.find import find_checkpoint
 from pipelines.models.inputs import plain_lines, read_inputs

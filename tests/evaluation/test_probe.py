@@ -16,7 +16,7 @@ from tiny_run import make_encoder
 from typer.testing import CliRunner
 from worlds import put_corpus
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, place_of, run_cell, steps_of, training_records
 from pipelines.probe.probe import probe, splits, start

@@ -12,7 +12,7 @@ from tiny_checkpoint import liking, write_checkpoint
 from typer.testing import CliRunner
 
 import ubert
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.models.generate import generate as generate_job
 from pipelines.models.inputs import Input
 from ubert.inference.generation import generate

@@ -14,7 +14,7 @@ import pytest
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.models import predict as predict_module
 from pipelines.models.inputs import read_inputs
 from pipelines.models.json_lines import resumable, utf8_line

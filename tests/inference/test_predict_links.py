@@ -13,7 +13,7 @@ from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
 import ubert
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.models.predict import event_types, overlap_policies, relation_types
 from ubert.inference import scoring
 from ubert.inference.predictor import Predictor

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from web import Web, serving
 from worlds import World, numbers
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.ingest.ingest import ingest
 from pipelines.mirror import STAGING, fill, resume
 from pipelines.mirror.fetch import fetch

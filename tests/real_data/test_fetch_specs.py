@@ -19,7 +19,7 @@ from test_real_datasets import COUNTS, SPECS, folder_of
 from typer.testing import CliRunner
 from web import Web, serving
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.ingest.ingest import ingest
 from pipelines.mirror import fill, resume
 from pipelines.mirror.http import VIA

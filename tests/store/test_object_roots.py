@@ -19,7 +19,7 @@ from worlds import World, corpus, numbers, put_corpus
 
 from pipelines.audit.contamination import contamination
 from pipelines.audit.duplicates import duplicates
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.pages.catalogue import markdown
 from pipelines.report.page import html
 from pipelines.store.storage import ObjectPath, Place, on_disk

@@ -14,7 +14,7 @@ from tiny_run import make_encoder, make_recipe
 from typer.testing import CliRunner
 
 import ubert
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.models.find import find_checkpoint
 from ubert.model import pretrained
 from ubert.schema.errors import UserError

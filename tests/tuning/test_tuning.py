@@ -17,7 +17,7 @@ from tiny_run import make_encoder, make_recipe
 from typer.testing import CliRunner
 from worlds import put_corpus
 
-from pipelines.cli import app
+from pipelines.cli.commands import app
 from pipelines.report.page import html
 from pipelines.specs import mixture as load_mixture
 from pipelines.store.store import Store
