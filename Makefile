@@ -16,7 +16,7 @@ help:
 	@echo "make test         set up, then all tests but the slow ones"
 	@echo "make test-slow    the slow tests"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
-	@echo "make mutation     small changes to some modules, which their tests should see"
+	@echo "make mutation     small changes to the code, which its tests should notice, MUTANTS=200"
 	@echo "make chaos        kills, full disks and failing object stores, MINUTES=20"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
@@ -64,11 +64,11 @@ fuzz: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	PYTHONPATH=. $(BIN)/python tests/fuzzing/fuzz.py --seconds $(or $(SECONDS),600)
 
-# What `[tool.mutmut]` of pyproject.toml names; prints the changes that no test sees, and `mutmut show NAME` one of them.
+# Records which lines each test runs, and then tries mutants that KEY draws.
 mutation: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mutation]'
-	$(BIN)/mutmut run
-	$(BIN)/mutmut results
+	PYTHONPATH=. $(BIN)/python tests/mutation/record.py
+	PYTHONPATH=. $(BIN)/python tests/mutation/sample.py --mutants $(or $(MUTANTS),200) --key $(or $(KEY),0)
 
 chaos: setup
 	PYTHONPATH=.:tests/helpers $(BIN)/python tests/chaos/chaos.py --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
