@@ -206,6 +206,8 @@ def test_offsets_into_a_larger_document_are_moved_by_the_one_shift_that_fits() -
     record = kept("ner", fields, {"text": TEXT, "m": [[1030, "Ann"], [1040, "Acme"]]})
     assert [span.start for span in record.spans] == [30, 40]  # the second Ann, as only there is Acme 10 further on
     assert isinstance(run("ner", fields, {"text": TEXT, "m": [[1030, "Ann"]]})[0], Reject)
+    for start in range(9):  # three shifts fit
+        assert isinstance(run("ner", fields, {"text": "na na na", "m": [[start, "na"]]})[0], Reject)
 
 
 def test_relations_may_hold_their_mentions() -> None:

@@ -219,7 +219,8 @@ def test_a_mixture_may_ask_for_licences(root: Path) -> None:
     assert mix(mixture("topics", licences=["commercial"]), root=root).sources[0].records == 4
     with pytest.raises(UserError) as refused:
         mix(mixture("topics", "more", "names", licences=["commercial"]), root=root)
-    [line, other] = str(refused.value).splitlines()
+    [line, other] = lines = str(refused.value).splitlines()
+    assert all(each.startswith("mixture ") and each.endswith(" and ingest it again") for each in lines)
     assert "the licence of more is 'not stated (GLUE)' (unstated)" in line
     assert "`licences` asks for commercial" in line
     assert "`licence_class` in the spec of more" in line

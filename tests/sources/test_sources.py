@@ -375,7 +375,9 @@ def test_no_line_end_is_part_of_a_mention(read: Read, end: str) -> None:
     assert [span["text"] for span in row.content["standoff"]["spans"]] == ["a", "b"]
 
 
-@pytest.mark.parametrize("line", ["T1\tX 0\ta", "T1\tX a b\ta", "R1", "E1\tX:T1 T2", "X1\tfoo", "*"])
+@pytest.mark.parametrize(
+    "line", ["T1\tX 0\ta", "T1\tX  0 1\ta", "T1\tX a b\ta", "R1", "E1\tX:T1 T2", "X1\tfoo", "*"]
+)
 def test_a_bad_annotation_line_rejects_its_document_and_is_named(read: Read, line: str) -> None:
     (reject,) = read("brat", ("d.txt", b"a b"), ("d.ann", b"\n" + line.encode()))
     assert (reject.path, reject.reason) == ("d.txt", "bad annotation")

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import ATTEMPT, MANIFEST, CorpusManifest
+from ubert.schema.manifest import ATTEMPT, MANIFEST, SCHEMA_VERSION, CorpusManifest, read_manifest
 
 
 def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifest:
@@ -77,6 +77,15 @@ def test_what_another_version_made_counts_until_this_one_made_something(tmp_path
     store.publish("corpora", manifest("cc", "2026-01-03").model_copy(update={"schema_version": 1}), ATTEMPT)
     assert store.attempt("toy") is None
     assert store.again("corpora", manifest("bb", "2026-01-01")).created == "2026-01-01"
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", f'{{"schema_version": {SCHEMA_VERSION}}}'])
+def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    path = Store(tmp_path).publish("corpora", manifest("aa", "2026-01-02")) / MANIFEST
+    path.write_text(text)
+    with pytest.raises(UserError) as refused:
+        read_manifest(CorpusManifest, path.parent)
+    assert str(refused.value).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize(
