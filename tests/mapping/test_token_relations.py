@@ -36,6 +36,15 @@ def test_a_token_stands_for_its_mention_and_may_have_several_relations() -> None
     assert relations(MAP, ROW) == [("Ada Berg", "lives in", "Oslo"), ("Ada Berg", "born in", "Bergen")]
 
 
+@pytest.mark.parametrize("token", [0, 1])
+@pytest.mark.parametrize("number", [0, 1])
+def test_any_token_of_a_mention_stands_for_it(token: int, number: int) -> None:
+    row = {**ROW, "labels": [["N"]] * 6, "heads": [[0]] * 6}
+    row["labels"][token], row["heads"][token] = ["Live_In"], [3]
+    row["labels"][5], row["heads"][5] = ["Born_In"], [number]
+    assert relations(MAP, row) == [("Ada Berg", "lives in", "Oslo"), ("Bergen", "born in", "Ada Berg")]
+
+
 def test_numbers_may_lead_to_heads_and_count_from_one() -> None:
     turned = {**MAP["token_relations"], "lead_to": "head", "first": 1}
     row = {**ROW, "heads": [[1], [4, 6], [3], [4], [5], [6]]}

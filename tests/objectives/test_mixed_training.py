@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
+from waiting import HANGS
 
 from pipelines.models.evaluate import evaluate
 from ubert.encoder import attention
@@ -499,7 +500,7 @@ def test_two_workers_equal_one(
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join(HANGS)
         assert worker.exitcode == 0
     assert losses(both) == pytest.approx(losses(alone), abs=1e-4)
     assert_equal(both, alone, 1e-4)
