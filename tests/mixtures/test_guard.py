@@ -233,6 +233,11 @@ def test_a_mixture_may_ask_for_licences(root: Path) -> None:
     assert [tuple(row.values()) for row in view.to_pylist()] == [("more", "unstated"), ("topics", "permissive")]
 
 
+def test_suspects_that_are_not_known_name_the_command_that_finds_them(root: Path) -> None:
+    with pytest.raises(UserError, match="^mixture m: suspects: drop: those of topics .* run `ubert suspects topics`"):
+        mix(mixture("topics", suspects="drop"), root=root)
+
+
 pairs_ = st.sampled_from([None, None, "Why?", "Which?"])
 splits_ = st.sampled_from(["train", "train", "test", "validation"])
 rows_ = st.tuples(st.sampled_from(["a", "b", "c"]), splits_, st.integers(0, 5), st.booleans(), pairs_)

@@ -78,6 +78,11 @@ def test_special_ids_of_both_families(byte_level: Path) -> None:
     assert other.special == (0, 1, 2, other.vocabulary - 1, False)
 
 
+def test_an_encoder_without_a_mask_token_cannot_be_trained_on_masked_words(byte_level: Path) -> None:
+    with pytest.raises(UserError, match=r"^the encoder's tokenizer has no mask token \("):
+        load_tokenizer(str(byte_level)).for_masking()
+
+
 @pytest.mark.parametrize("family", ["words", "bytes"])
 def test_saved_and_loaded_is_the_same(family: str, byte_level: Path, tmp_path: Path) -> None:
     tokenizer = MINILM if family == "words" else load_tokenizer(str(byte_level))

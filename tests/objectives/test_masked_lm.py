@@ -12,7 +12,8 @@ from tiny_run import make_encoder
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, BertConfig
+from transformers.models.bert.modeling_bert import BertOnlyMLMHead
 
 from ubert.inference.masked_text import _blocks
 from ubert.inference.predictor import Predictor
@@ -40,6 +41,19 @@ def texts(*lengths: int) -> list[Masked]:
     return [
         masked(np.resize(pool, n).astype(np.int32), WORDS, Masking(share=0.3), 1, n, pool=pool) for n in lengths
     ]
+
+
+def test_the_head_of_a_masked_word_is_berts() -> None:
+    config = BertConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, num_attention_heads=2)
+    theirs = BertOnlyMLMHead(config).predictions
+    ours = MaskedHead(WIDTH, VOCABULARY, WIDTH)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter)
+    ours.own[0].load_state_dict(theirs.transform.dense.state_dict())
+    ours.own[2].load_state_dict(theirs.transform.LayerNorm.state_dict())
+    ours.bias_V.data = theirs.decoder.bias.data
+    hidden_MD = torch.randn(5, WIDTH)
+    torch.testing.assert_close(ours.from_own(hidden_MD, theirs.decoder.weight), theirs(hidden_MD))
 
 
 def full_losses(head: MaskedHead, hidden_BLD: Tensor, words_VD: Tensor, batch: MaskedBatch) -> Tensor:
