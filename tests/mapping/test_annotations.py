@@ -197,6 +197,14 @@ def test_words_may_differ_in_case_and_space_where_the_spec_says_so() -> None:
     assert words(kept("ner", {**fields, "offsets": {"compare": "folded"}}, content)) == ["Acme Inc"]
 
 
+@pytest.mark.parametrize(("count", "others"), [(1, ""), (2, "; 1 more like it"), (3, "; 2 more like it")])
+def test_a_refusal_counts_the_other_misplaced_mentions(count: int, others: str) -> None:
+    fields = {"text": "text", "spans": {"each": "m[]", "start": "0", "words": "1", "as": "P"}}
+    reject, misplaced = run("ner", fields, {"text": TEXT, "m": [[0, "Zed"]] * count})
+    assert isinstance(reject, Reject) and len(misplaced) == count
+    assert reject.detail == f"mention 0 says 'Zed', the text at 0 'Ann'{others}"
+
+
 def test_offsets_into_a_larger_document_are_moved_by_the_one_shift_that_fits() -> None:
     fields = {
         "text": "text",

@@ -2,8 +2,8 @@
 
 mutmut lists every small change of every function in MODULES: another operator, number, string or argument, and so
 on. The key draws some of them. Each is made in a copy of the tree. Then the tests that run the changed statement
-(see `record.py`) follow, the quickest first, until one fails: the mutant is caught. A mutant that no test catches
-within SECONDS of tests survives. `--again FILE` tries the survivors of an earlier sample once more.
+(see `record.py`) follow, the quickest first, until one fails: the mutant is caught. If none of those that take
+`--seconds` of processor time does, it survives. `--again FILE` tries the survivors of an earlier sample once more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from nearest import Nearest
 from record import FOLDER
 
 MODULES = ("ubert", "pipelines/mapping", "pipelines/sources", "pipelines/mixtures")
-SECONDS = 10.0  # processor time of the tests of a mutant, as recorded
 HOUR = 3600.0
 WAYS = ("caught", "survived", "not reached")
 
@@ -34,6 +33,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("--mutants", type=int, default=200)
     arguments.add_argument("--key", default="0")
+    arguments.add_argument("--seconds", type=float, default=20.0, help="of tests for each mutant, as recorded")
     arguments.add_argument("--again", type=Path, help="outcomes of an earlier sample")
     given = arguments.parse_args()
     if given.again:
@@ -48,7 +48,7 @@ def main() -> None:
         nearest, copy = Nearest(), Copy(Path(folder))
         outcomes = []
         for number, mutant in enumerate(mutants, 1):
-            way, test = tried(mutant, nearest, copy)
+            way, test = tried(mutant, nearest, copy, given.seconds)
             outcomes.append({"way": way, "test": test, "mutant": asdict(mutant)})
             print(f"{number}/{len(mutants)} {mutant.path}:{mutant.line}: {way} {test}", flush=True)
             lines.write(json.dumps(outcomes[-1]) + "\n")
@@ -59,7 +59,7 @@ def main() -> None:
         raise SystemExit(f"{failing} fails without a mutant, too: what it caught does not count")
 
 
-def tried(mutant: Mutant, nearest: Nearest, copy: Copy) -> tuple[str, str]:
+def tried(mutant: Mutant, nearest: Nearest, copy: Copy, seconds: float) -> tuple[str, str]:
     """Return what became of a mutant, and the test that caught it."""
     lines = Path(mutant.path).read_text(encoding="utf-8").splitlines(keepends=True)
     if (at := mutant.place(lines)) is None:
@@ -69,7 +69,7 @@ def tried(mutant: Mutant, nearest: Nearest, copy: Copy) -> tuple[str, str]:
     tests = [
         test
         for test, until in zip(reaching, accumulate(map(nearest.seconds.__getitem__, reaching)), strict=True)
-        if until <= SECONDS or test == reaching[0]
+        if until <= seconds or test == reaching[0]
     ]
     if not tests:
         return "not reached", ""

@@ -1,0 +1,21 @@
+"""Paths of specs: where they begin, and what they lead to."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.mapping.paths import Scope, value, values
+
+ROW = {"of": {"the": "row"}, "people": [{"name": "Ann", "of": {"the": "item"}}, {"name": "Bob"}]}
+
+
+def found(path: str, item: object) -> list[object]:
+    return [scope.item for scope in values(path)(Scope(item, ROW, {}))]
+
+
+@pytest.mark.parametrize("path", ["people[]", "people[].name", "of", "of.the", "of{key}"])
+def test_a_path_with_a_slash_begins_at_the_row_and_any_other_at_the_item(path: str) -> None:
+    of_row = found(path, ROW)
+    assert of_row and found(f"/{path}", ROW["people"][0]) == of_row
+    assert value("of.the")(Scope(ROW["people"][0], ROW, {})) == "item"
+    assert value("/of.the")(Scope(ROW["people"][0], ROW, {})) == "row"
