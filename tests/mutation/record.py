@@ -18,8 +18,8 @@ from coverage import Coverage
 FOLDER = Path("build/mutation")
 LINES, SECONDS = FOLDER / "lines", FOLDER / "seconds.json"
 TESTS = (
-    *("evaluation", "hostile", "inference", "ingest", "loader", "mapping", "mixtures", "model", "objectives"),
-    *("schema", "shards", "sources", "store", "structure", "training"),
+    *("cli", "evaluation", "hostile", "inference", "ingest", "loader", "mapping", "mixtures", "model"),
+    *("objectives", "schema", "shards", "sources", "store", "structure", "training"),
 )
 
 
