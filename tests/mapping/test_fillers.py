@@ -115,5 +115,5 @@ def test_standoff_gives_its_fillers_and_may_not_have_relations() -> None:
     ],
 )
 def test_fillers_are_for_events_of_task_ner(task: str, given: Any, fillers: str | None, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValidationError, match=f"Value error, {message}"):
         spec_of(task, given, {**CATEGORIES, "fillers": fillers})
