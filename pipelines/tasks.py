@@ -16,7 +16,7 @@ from ubert.schema.errors import UserError
 
 Result = TypeVar("Result")
 ASK_EVERY = 1.0  # seconds between queries of the cluster's number of CPUs
-TOO_SLOW = "timed out during startup"
+TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # the raylet, and the head
 
 
 class DiedError(UserError):
@@ -118,11 +118,11 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     except ConnectionError as error:
         raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
     except Exception as error:
-        if TOO_SLOW not in str(error):  # Ray raises it as a plain `Exception`
+        if not any(words in str(error) for words in TOO_SLOW):  # Ray raises them as plain exceptions
             raise
         raise UserError(
-            "Ray did not start within half a minute, most likely as this machine is busy; run the same command "
-            "again when it is less so"
+            "Ray did not start within half a minute, because this machine is busy or one of Ray's processes was "
+            "killed; run the same command again when the machine is less busy"
         ) from None
     except SystemExit:  # from Ray's handler of SIGTERM
         raise KeyboardInterrupt from None

@@ -102,14 +102,15 @@ def test_code_that_is_imported_counts_as_code(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_ray_that_does_not_start_in_time_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_a_ray_that_does_not_start_in_time_is_one_sentence(name: str, tmp_path: Path) -> None:
     command = "from pipelines.cli.shared import with_plain_errors; from pipelines.tasks import completed; "
     command += "with_plain_errors(lambda: list(completed(abs, [(-1,)])))"
     with subprocess.Popen(
         [sys.executable, "-c", command], env=environment(tmp_path), stderr=subprocess.PIPE, text=True
     ) as running:
-        wait_for(lambda: below(running.pid, "raylet"), running)
-        [node] = below(running.pid, "raylet")
+        wait_for(lambda: below(running.pid, name), running)
+        [node] = below(running.pid, name)
         node.suspend()  # as a machine does that is too busy
         _, err = running.communicate(timeout=HANGS)
     assert running.returncode == 1

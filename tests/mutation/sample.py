@@ -18,6 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attempts import Copy
 from mutants import Mutant, draw
 from nearest import Nearest
@@ -25,6 +26,7 @@ from record import FOLDER
 
 MODULES = ("ubert", "pipelines/mapping", "pipelines/sources", "pipelines/mixtures")
 HOUR = 3600.0
+NOT_FOUND = f"exit code {pytest.ExitCode.USAGE_ERROR.value}"  # also if a test's module cannot be imported
 WAYS = ("caught", "survived", "not reached")
 
 
@@ -74,7 +76,10 @@ def tried(mutant: Mutant, nearest: Nearest, copy: Copy, seconds: float) -> tuple
     if not tests:
         return "not reached", ""
     text = "".join((*lines[:at], mutant.after, *lines[end:]))
-    test = copy.attempt(mutant.path, text, tests, 30 + 5 * sum(map(nearest.seconds.__getitem__, tests)))
+    limit = 30 + 5 * sum(map(nearest.seconds.__getitem__, tests))
+    test = copy.attempt(mutant.path, text, tests, limit)
+    if test == NOT_FOUND and copy.run(tests, limit) == NOT_FOUND:
+        raise SystemExit("a test of the recording is gone; record again")
     return ("caught", test) if test else ("survived", f"{len(tests)} of {len(reaching)} tests")
 
 
