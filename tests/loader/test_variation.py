@@ -95,10 +95,12 @@ def test_names_and_instructions_come_in_other_words(shards: Shards) -> None:
     assert asked == {"the ner of a text", "who and where", INSTRUCTIONS["ner"]}
 
 
-def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards) -> None:
-    changes = {"prompts": {"shuffle": True, "drop": 0.9, "rename": 0.5}}
-    plain = Loader(shards, recipe(epochs=1), SPECIAL, 512)
-    vary = Loader(shards, recipe(epochs=1, **changes), SPECIAL, 512)
+@pytest.mark.parametrize("tokens", [1024, 96])  # many rows in a batch, or one
+def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards, tokens: int) -> None:
+    budget = {"epochs": 1, "tokens_per_batch": tokens, "tokens_per_step": tokens // 2}
+    changes = {**budget, "prompts": {"shuffle": True, "drop": 0.9, "rename": 0.5}}
+    plain = Loader(shards, recipe(**budget), SPECIAL, 512)
+    vary = Loader(shards, recipe(**changes), SPECIAL, 512)
     gold, tables = [], []
     for loader in (plain, vary):
         batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
@@ -108,7 +110,7 @@ def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards) 
     assert gold[0] == gold[1] and tables[1] < tables[0]
     one, other = (
         vary.step(1).batches[0],
-        Loader(shards, recipe(epochs=1, **changes), SPECIAL, 512).step(1).batches[0],
+        Loader(shards, recipe(**changes), SPECIAL, 512).step(1).batches[0],
     )
     assert isinstance(one, Batch) and isinstance(other, Batch) and same(one, other)
 
