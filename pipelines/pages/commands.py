@@ -8,7 +8,7 @@ import typer
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 
-from pipelines.cli.shared import app
+from pipelines.cli.commands import app
 
 _HEAD = """# Commands
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import cli
-from pipelines.cli.shared import app
+from pipelines.cli.commands import app
 
 NAMES = {
     "above": "../../../tmp",

@@ -19,7 +19,7 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
-from pipelines.cli.models import app
+from pipelines.cli.commands import app
 from ubert.model import onnx
 from ubert.model.onnx import export
 from ubert.model.ubert import Shape, UbertModel

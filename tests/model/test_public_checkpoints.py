@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
 
 import ubert
-from pipelines.cli.models import app
+from pipelines.cli.commands import app
 from ubert.inference.predictor import Predictor
 from ubert.inference.scoring import score
 from ubert.model.public import convert, read
