@@ -6,7 +6,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from pipelines.sources.parsing.csv import records
@@ -29,6 +29,8 @@ def tables(text: str) -> Iterator[Proposal]:
         return
     quoted = text.count('"') >= 2
     for sign, word in SEPARATORS.items():
+        if sign != "\t" and _are_tabbed(lines):  # the other signs are within columns
+            break
         having = sum(sign in line for line in lines) / len(lines)
         if having < (0.3 if quoted else 0.9):
             continue
@@ -36,10 +38,40 @@ def tables(text: str) -> Iterator[Proposal]:
         stray = 0
         if quoted:
             rows["csv"], stray = _csv_rows(lines, sign)
-        plain_first = sign == "\t" and (stray or not _closes_fields(lines, sign))
+        plain_first = stray or (sign == "\t" and not _closes_fields(lines, sign))
         for place, quoting in enumerate(sorted(rows, reverse=bool(plain_first))):
             yield from _table(rows[quoting], sign, quoting, word, 0.01 * place)
+    yield from _ragged(lines)
+    yield from _repeated_sign(lines)
     yield from _labelled_lines(lines)
+
+
+def _are_tabbed(lines: list[str]) -> bool:
+    """Tell whether nearly all lines have the same number of tabs."""
+    tabs, count = Counter(line.count("\t") for line in lines).most_common(1)[0]
+    return tabs > 0 and count >= 0.97 * len(lines)
+
+
+def _ragged(lines: list[str]) -> Iterator[Proposal]:
+    """Detect lines of a text and a varying number of annotations after it, all parted by tabs."""
+    rows = [line.split("\t") for line in lines if "\t" in line]
+    widths = Counter(map(len, rows))
+    if len(rows) < 0.97 * len(lines) or not 2 < len(widths) or widths.most_common(1)[0][1] >= 0.9 * len(rows):
+        return
+    columns = names_of([row[: min(widths)] for row in rows])
+    if "text" in columns[:-1]:
+        options = {"columns": [*columns[:-1], "rest"], "rest": True}
+        yield options, 0.6, f"tabs part {min(widths)} to {max(widths)} columns of each line"
+
+
+def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
+    """Detect a separator of several equal signs, which stands once in each line: `text####label`."""
+    for sign in dict.fromkeys(re.findall(r"(?:([^\w\s\"'.-])\1+)", lines[0])):
+        for repeated in {match[0] for match in re.finditer(f"{re.escape(sign)}{{2,}}", lines[0])}:
+            rows = [line.split(repeated) for line in lines]
+            if sum(len(row) == 2 and all(row) for row in rows) >= 0.97 * len(rows):
+                options = {"separator": repeated, "columns": names_of([row for row in rows if len(row) == 2])}
+                yield options, 0.85, f"{repeated} parts 2 columns in each line"
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
@@ -82,8 +114,27 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
         options["columns"] = options.get("columns", whole[0])
         options["optional_columns"] = [f"optional{number}" for number in range(1, optional + 1)]
     score = 0.9 * share - less - (0.05 if sign in ";|" else 0) - (0.15 if width == 2 and sign == "," else 0)
-    why = f"{word} part {width} columns in {share:.0%} of the lines"
-    yield options, score, f"{why}; {reason}"
+    why = f"{word} part {width} columns in {share:.0%} of the lines; {reason}"
+    if not optional and (found := located(whole[1:] if header else whole)):
+        yield from _with_mentions(options, whole, found, score, why)
+    yield options, score, why
+
+
+def _with_mentions(
+    options: dict[str, Any], rows: Rows, found: list[tuple[int, int, int]], score: float, why: str
+) -> Iterator[Proposal]:
+    """Name the columns of mentions. Lines that are equal in all others are about one text: make them one row."""
+    columns = list(options.get("columns", rows[0]))
+    if not options.get("header"):
+        for number, places in enumerate(found, 1):
+            for at, ending in zip(places, ("", "_start", "_end"), strict=True):
+                columns[at] = f"mention{number}{ending}"
+        options["columns"] = columns
+    taken = {at for places in found for at in places}
+    shared = [column for at, column in enumerate(columns) if at not in taken]
+    texts = {tuple(value for at, value in enumerate(row) if at not in taken) for row in rows}
+    if len(texts) < len(rows):
+        yield {**options, "group": shared}, score + 0.01, f"{why}; lines with one text list its mentions"
 
 
 def header_of(rows: Rows) -> tuple[bool, str]:
@@ -110,6 +161,28 @@ def header_of(rows: Rows) -> tuple[bool, str]:
 
 def _is_number(value: str) -> bool:
     return bool(re.fullmatch(r"\s*-?\d+([.,]\d+)?(e-?\d+)?\s*", value))
+
+
+def located(rows: Rows) -> list[tuple[int, int, int]]:
+    """Return columns of words that another column contains, with the two columns of their start and end."""
+    columns = list(zip(*rows, strict=True))
+    numbers = [at for at, column in enumerate(columns) if all(re.fullmatch(r"\d{1,9}", value) for value in column)]
+    found = []
+    for start, end in pairwise(numbers):
+        if end != start + 1:
+            continue
+        sizes = [int(b) - int(a) for a, b in zip(columns[start], columns[end], strict=True)]
+        for words in [at for at in range(start - 1, -1, -1) if at not in numbers]:
+            fit = sum(size == len(word) for size, word in zip(sizes, columns[words], strict=True))
+            if fit >= 0.95 * len(sizes) and any(_holds(other, columns[words]) for other in columns):
+                found.append((words, start, end))
+                break
+    return found
+
+
+def _holds(texts: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    both = list(zip(texts, words, strict=True))
+    return sum(len(word) < len(text) and word in text for text, word in both) >= 0.95 * len(both)
 
 
 def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:

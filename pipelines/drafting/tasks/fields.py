@@ -102,6 +102,10 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
     if depth > DEEPEST:
         return
     if isinstance(node, list):
+        if {list, str} <= {*map(type, node)}:  # each position has its own meaning: [words, id, [[start, end]]]
+            for i, part in enumerate(node[:8]):
+                yield from _walk(part, f"{path}.{i}", open_paths, depth + 1)
+            return
         if any(isinstance(item, list) and any(isinstance(part, str | int) for part in item) for item in node[:5]):
             for item in node:
                 yield f"{path}[]", item

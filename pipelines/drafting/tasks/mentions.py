@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.drafting.tasks.events import events
 from pipelines.drafting.tasks.fields import Field
 from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.marked import marked_mentions
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
 from pipelines.drafting.tasks.tags import glue, tagged
 from pipelines.drafting.tasks.texts import texts_of
@@ -27,7 +28,8 @@ def mentions(fields: Fields) -> Iterator[Guess]:
     bodies = _bodies(fields)
     for place, (body, unit) in enumerate(bodies[:2]):
         nested = "tokens" in body and isinstance(fields[body["tokens"]].values[0][0], list)
-        for guess in (*_spans(fields, body), *events(fields, body), *_clusters(fields, body)):
+        found = (marked_mentions, _spans, events, _clusters)
+        for guess in (guess for guesses in found for guess in guesses(fields, body)):
             offsets = {**guess.map.get("offsets", {}), "unit": unit}
             mapping = guess.map if nested else _without_sentence(guess.map)
             yield guess._replace(map={**mapping, "offsets": offsets}, score=guess.score - 0.05 * place)
@@ -115,12 +117,16 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
 
 
 def _relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None, sure: float) -> Iterator[Guess]:
-    for base in bases(fields):
-        if base == of or not base.endswith("[]"):
+    text = fields[body.get("text") or body["tokens"]]
+    texts = "\n".join(text.values) if text.all(str) and not own else ""
+    for base in (*bases(fields), ""):
+        if (base == of and base) or not (base.endswith("[]") or base == ""):
             continue
         inside = below(fields, base)
         for head, tail in ENDS:
-            ends = [_end(inside, name) for name in (head, tail)]
+            ends = [_end(inside, name, texts) for name in (head, tail)]
+            if base == "" and not all(isinstance(end, dict) for end in ends):
+                continue  # a row has no ids of mentions
             if ends[0] is None or ends[1] is None:
                 continue
             named = [end for end in ends if isinstance(end, str)]
@@ -134,15 +140,15 @@ def _relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None, 
                 given = {**spans, "each": each, "id": "{entity}"}
             if len(named) == 2 and not spans:
                 continue
-            relations: Map = {"each": optional(fields, base), **kind, "head": ends[0], "tail": ends[1]}
+            relations: Map = {"each": optional(fields, base) or ".", **kind, "head": ends[0], "tail": ends[1]}
             mapping = {**body, **({"spans": given} if named else {}), "relations": relations}
-            why = (f"each of {base} joins a {head} and a {tail}",)
+            why = (f"each {f'of {base}' if base else 'row'} joins a {head} and a {tail}",)
             yield Guess("relation", mapping, 0.88 + 0.05 * bool(label), why)
             break
 
 
-def _end(inside: Fields, name: str) -> Any:
-    """Return the end of a relation: an id, or an inline mention."""
+def _end(inside: Fields, name: str, texts: str) -> Any:
+    """Return the end of a relation: an id, or an inline mention. Words are in most cases somewhere in `texts`."""
     own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
     if own and (place := place_of(own)):
         label = label_of(own, {*place.values()})
@@ -151,7 +157,8 @@ def _end(inside: Fields, name: str) -> Any:
     field = inside.get(name)
     if field is None or not field.all(str, int):
         return None
-    if field.all(str) and sum(" " in value for value in field.values) > 0.1 * len(field.values):
+    spaced = field.all(str) and sum(" " in value for value in field.values) > 0.1 * len(field.values)
+    if spaced or (field.all(str) and sum(value in texts for value in field.values) > 0.8 * len(field.values)):
         kind = inside.get(f"{name}_type")
         return {"words": name, **({"label": f"{name}_type"} if kind else {"as": "mention"})}
     return name

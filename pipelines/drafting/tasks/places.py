@@ -35,7 +35,7 @@ def below(fields: dict[str, Field], base: str) -> dict[str, Field]:
 def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
     """Return the part of a `map` that locates a mention; empty if there is none. `prefix` is the prefix of
     its fields' names, such as `trigger_`."""
-    numbers = {path: field for path, field in inside.items() if _is_whole(field)}
+    numbers = {path: field for path, field in inside.items() if is_whole(field)}
     start = _best(numbers, START, prefix)
     end = _best({path: field for path, field in numbers.items() if path != start}, END, prefix)
     words = _words(inside, prefix)
@@ -58,7 +58,7 @@ def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> s
     few = {
         path: field
         for path, field in inside.items()
-        if path not in taken and field.all(str, int, bool) and not _is_whole(field) and _is_few(field)
+        if path not in taken and field.all(str, int, bool) and not is_whole(field) and _is_few(field)
     }
     strings = [path for path in inside if path.isdigit() and path not in taken and inside[path].all(str)]
     if len(strings) == 1 and {"0", "1"} < {*inside} and not few:
@@ -89,7 +89,7 @@ def _best(fields: dict[str, Field], words: str, prefix: str = "") -> str | None:
 
 
 def _words(inside: dict[str, Field], prefix: str) -> dict[str, str]:
-    texts = {path: field for path, field in inside.items() if field.all(str) and not _is_whole(field)}
+    texts = {path: field for path, field in inside.items() if field.all(str) and not is_whole(field)}
     best = _best(texts, WORDS, prefix)
     if not best and prefix.strip("_") in texts:
         best = prefix.strip("_")
@@ -103,7 +103,7 @@ def _sentence(numbers: dict[str, Field]) -> dict[str, str]:
     return {"sentence": named[0]} if named else {}
 
 
-def _is_whole(field: Field) -> bool:
+def is_whole(field: Field) -> bool:
     return field.all(int) or (field.all(str) and all(re.fullmatch(r"-?\d{1,9}", v) for v in field.values))
 
 
@@ -120,8 +120,10 @@ def _ascend(start: Field, end: Field) -> bool:
 
 
 def _pair(field: Field, path: str) -> dict[str, str] | None:
-    """Map a list that is [start, end], or a list of token indices."""
+    """Map a list that is [start, end], or a list of token indices; of a list of such lists, its first."""
     lists = field.values
+    if lists and all(isinstance(v, list) and v and all(isinstance(i, list) for i in v) for v in lists):
+        lists, path = [v[0] for v in lists], f"{path}.0"
     if not all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in lists) or not lists:
         return None
     if all(len(v) == 2 and v[0] <= v[1] for v in lists) and any(v[1] - v[0] != 1 for v in lists):

@@ -20,7 +20,7 @@ LABEL = (
     "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
     "rating stars decision relation classification value type is"
 )
-NO_TEXT = "id idx url link path file date template templ"
+NO_TEXT = "id idx url link path file date template templ rest"
 VALUE = "score label value similarity complexity valence intensity rating relatedness gold v"
 PAIRS = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence0", "sentence1"), ("question1", "question2"),
@@ -36,19 +36,31 @@ WRITTEN = (
 
 
 _TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a word with its tag, as in Oslo/B
+_PAIRED = re.compile(r"\S*[=/|]\S+")  # a word with something beside it, as in Oslo=PLACE
 
 
 def texts_of(fields: Fields) -> list[Field]:
     """Return the fields that may be the text, likeliest first."""
     found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
     found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, NO_TEXT)]
-    found = [f for f in found if not all(_TAGGED.fullmatch(w) for value in f.values[:20] for w in value.split())]
+    found = [f for f in found if not _are_annotated(f.values[:20]) and (f.distinct > 1 or len(f.values) < 8)]
     if not found:  # texts of a word or two
         named = [
             f for f in fields.values() if f.flat and f.all(str) and f.rows == f.of and hint(f.name, TEXT) > 0.5
         ]
         found = [f for f in named if all(any(map(str.isalpha, value)) for value in f.values)]
-    return sorted(found, key=lambda f: (-(hint(f.name, TEXT) + 0.4 * f.flat + min(f.length, 300) / 1000),))
+    return sorted(found, key=lambda f: -(_named_text(f.name) + 0.4 * f.flat + min(f.length, 300) / 1000))
+
+
+def _are_annotated(values: list[str]) -> bool:
+    """Tell whether each word is a tag, or has something beside it."""
+    words = [word for value in values for word in value.split()]
+    return any(all(map(form.fullmatch, words)) for form in (_TAGGED, _PAIRED))
+
+
+def _named_text(name: str) -> float:
+    """Return how well a name fits a text. Columns that are named by their content, as text2 is, are all alike."""
+    return hint("text" if re.fullmatch(r"text\d+", name) else name, TEXT)
 
 
 def _is_list_of_texts(field: Field) -> bool:
@@ -274,6 +286,6 @@ def _written(texts: list[Field]) -> Iterator[Guess]:
         why = (f"{target.path} may be written from {text.path}",)
         yield Guess("seq2seq", {"text": text.path, "target": target.path}, 0.6, why)
     plain = [text for text in texts if text.flat]
-    if len(plain) >= 2 and not named:
+    if len(plain) == 2 and not named:
         why = (f"{plain[1].path} may be written from {plain[0].path}",)
         yield Guess("seq2seq", {"text": plain[0].path, "target": plain[1].path}, 0.2, why)

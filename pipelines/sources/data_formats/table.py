@@ -19,8 +19,8 @@ from ubert.schema.record import Reject
 class Options(FormatOptions):
     """Columns of a table."""
 
-    separator: str = Field(default="\t", min_length=1, max_length=1)
-    """The character that parts the columns; a tab by default."""
+    separator: str = Field(default="\t", min_length=1)
+    """What parts the columns; a tab by default. With `quoting: csv` it is one character."""
     header: bool = False
     """The first line names the columns."""
     columns: list[str] | None = Field(default=None, min_length=1)
@@ -48,6 +48,8 @@ class Options(FormatOptions):
             raise ValueError("a column is named twice")
         if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
             raise ValueError("`rest` needs `columns`, and leaves no room for `quoting: csv` or `optional_columns`")
+        if self.quoting == "csv" and len(self.separator) > 1:
+            raise ValueError(f"separator: expected one character with `quoting: csv`, got {self.separator!r}")
         if self.only is not None and self.only[0] >= self.only[1]:
             raise ValueError("only: expected the first row to take, and a later one to stop before")
         return self

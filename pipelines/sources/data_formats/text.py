@@ -28,6 +28,8 @@ class Options(FormatOptions):
     `?` any character, `[!=]` any but `=`."""
     unwrap: bool = False
     """A line end within a paragraph is a space, unless the next line is indented, as verse is."""
+    constants: dict[str, str] = Field(default_factory=dict)
+    """Further fields, the same in every row of the file, such as the label that its folder stands for."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
@@ -35,6 +37,8 @@ class Options(FormatOptions):
             raise ValueError("`record: section` and `headings` need each other")
         if self.unwrap and self.record == "line":
             raise ValueError("`unwrap` is of no use where a record is a line")
+        if "text" in self.constants:
+            raise ValueError("constants: `text` is the field of the text; name it otherwise")
         return self
 
 
@@ -56,7 +60,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 
 
 def _row(piece: Slice, options: Options, first: int, text: str) -> RawRow:
-    content = {"text": _WRAP.sub(" ", text) if options.unwrap else text}
+    content = {"text": _WRAP.sub(" ", text) if options.unwrap else text, **options.constants}
     return RawRow(first, f"{piece.path}:{first}", content)
 
 
