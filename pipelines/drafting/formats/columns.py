@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pipelines.drafting.names import beginning
@@ -33,8 +34,18 @@ def conll(text: str) -> Iterator[Proposal]:
         comments = _comments(others, rows)
         if comments is None:
             continue
+        if header := _header(rows):
+            comments, rows = [*comments, header + sign] if sign else [*comments, header], rows[1:]
         yield from _proposal(list(zip(*rows, strict=True)), separator, comments, blank, filled)
         return
+
+
+def _header(rows: list[list[str]]) -> str:
+    """Return the first value of the first row, if it names columns: one has tags in all rows but this one."""
+    first, *below = rows
+    tags = [at for at in range(len(first)) if _is_tags(tuple(row[at] for row in below))]
+    named = [at for at in tags if not TAG.fullmatch(first[at])]
+    return first[0] if named and not any(row[0].startswith(first[0]) for row in below) else ""
 
 
 def _comments(others: list[str], rows: list[list[str]]) -> list[str] | None:
@@ -79,9 +90,10 @@ def _proposal(
     if not tags:
         few = [i for i, c in enumerate(columns) if i != tokens and len(set(c)) <= 60 and len(set(c)) < len(c) / 4]
         few = [i for i in few if len(set(columns[i])) > 1]
-        if not few:
+        if not few and not _counts(columns[0]):
             return
-        names[few[-1]] = "tag"
+        if few:
+            names[few[-1]] = "tag"
     for i, column in enumerate(columns):
         if names[i] == "_" and _is_word_like(column):
             names[i] = f"column{i + 1}"
@@ -93,9 +105,15 @@ def _proposal(
     why = f"blank lines part runs of lines of {len(names)} columns"
     yield (
         options,
-        (0.97 if tags else 0.6),
+        0.97 if tags else 0.6 if "tag" in names else 0.4,
         f"{why}, {'of which some hold tags such as B-...' if tags else 'few tags'}",
     )
+
+
+def _counts(column: tuple[str, ...]) -> bool:
+    """Tell whether a column numbers the tokens of a sentence or a document."""
+    steps = [int(after) - int(before) for before, after in pairwise(column) if before.isdigit() and after.isdigit()]
+    return len(steps) > 0.9 * len(column) and steps.count(1) > 0.8 * len(steps)
 
 
 def _is_tags(column: tuple[str, ...]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pipelines.drafting.formats.columns import TAG
@@ -31,6 +32,7 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
         if not beside or path in tags:
             continue
         body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
+        beside = _layers({p: tags[p] for p in beside})
         scheme, why = scheme_of([listed for p in beside for listed in tags[p]])
         mapping: Map = {**body, "tags": beside[0] if len(beside) == 1 else beside}
         if scheme != "BIO":
@@ -41,6 +43,26 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
             yield Guess("ner", one, 0.8, (f"{beside[0]} tags each of {path}", why))
         return
     yield from _bare_tags(fields, lists)
+
+
+def _layers(tags: dict[str, list[list[str]]]) -> list[str]:
+    """Return the columns of tags without those that only name the mentions of another one in other words."""
+    places = {path: {at for at, _ in _firsts(found)} for path, found in tags.items()}
+    kinds = {path: len({kind for _, kind in _firsts(found)}) for path, found in tags.items()}
+    fine = sorted(tags, key=lambda path: (-len(places[path]), -kinds[path]))
+    kept: list[str] = []
+    for path in fine:
+        if not any(len(places[path] & places[other]) > 0.9 * len(places[path]) for other in kept):
+            kept.append(path)
+    return [path for path in tags if path in kept]
+
+
+def _firsts(found: list[list[str]]) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield the place and the label of each first tag of a mention."""
+    for number, tags in enumerate(found):
+        for at, (before, tag) in enumerate(pairwise(["O", *tags])):
+            if tag[0] in "BSU" or (tag != "O" and before[1:] != tag[1:]):
+                yield (number, at), tag[2:]
 
 
 def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Guess]:
