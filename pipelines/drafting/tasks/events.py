@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,14 +32,17 @@ def events(fields: Fields, body: Map) -> Iterator[Guess]:
             if not label:
                 continue
             parts = [part for other in lists if (part := _arguments(fields, base, other))]
+            parts = [*parts[:1], *_single(fields, base, inside, trigger)]
             event: Map = {"each": optional(fields, base), "label": label, "trigger": at}
             spans: Map = {}
             if parts:
-                event["arguments"] = parts[0]
+                event["arguments"] = parts[0] if len(parts) == 1 else parts
                 if isinstance(parts[0]["target"], str):  # the id of a mention elsewhere in the row
                     spans = {"spans": found} if (found := _named(fields, base)) else {}
             why = (f"each of {base} has a {trigger}" + (" and arguments" if parts else ""),)
-            yield Guess("event", {**body, **spans, "events": event}, 0.97 if parts else 0.8, why)
+            others = [role for other in lists for role in _no_mentions(fields, body, other)]
+            ignored = {"ignore_labels": others} if others else {}
+            yield Guess("event", {**body, **ignored, **spans, "events": event}, 0.97 if parts else 0.8, why)
 
 
 def _trigger(inside: Fields, name: str) -> dict[str, str]:
@@ -51,12 +55,44 @@ def _trigger(inside: Fields, name: str) -> dict[str, str]:
     return found
 
 
+def _single(fields: Fields, base: str, inside: Fields, trigger: str) -> Iterator[Map]:
+    """Map arguments that the event has one of, each under the name of its role."""
+    whole = fields.get(base)
+    for name in dict.fromkeys(path.split(".")[0] for path in inside if "." in path):
+        own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
+        place = place_of(own)
+        if name != trigger and "start" in place:
+            lacking = whole is not None and max(len(field.values) for field in own.values()) < len(whole.values)
+            yield {"each": f"{name}?" if lacking else name, "as": name, "target": {**place, "as": name}}
+
+
+def _no_mentions(fields: Fields, body: Map, path: str) -> Iterator[str]:
+    """Find roles whose fillers are in no text: they are classes of the event, not mentions."""
+    inside, texts = below(fields, path), _joined(fields, body)
+    role, words = _role(inside), place_of(inside).get("words") or place_of(inside, "argument_").get("words")
+    if not role or not words or not texts or len(inside[role].values) != len(inside[words].values):
+        return
+    there: defaultdict[str, list[bool]] = defaultdict(list)
+    for name, filler in zip(inside[role].values, inside[words].values, strict=True):
+        there[name].append(filler in texts)
+    yield from (name for name, found in there.items() if len(found) > 4 and sum(found) < 0.5 * len(found))
+
+
+def _joined(fields: Fields, body: Map) -> str:
+    paths = body.get("text", [])
+    found = [fields[path] for path in ([paths] if isinstance(paths, str) else paths)]
+    return "\n".join(value for field in found if field.all(str) for value in field.values)
+
+
+def _role(inside: Fields) -> str | None:
+    named = {path: hint(path.replace(".", "_"), "role role_type type label") for path in inside}
+    roles = [path for path, likely in named.items() if likely >= 0.7 and inside[path].all(str)]
+    return max(roles, key=named.__getitem__, default=None)
+
+
 def _arguments(fields: Fields, base: str, path: str) -> Map | None:
     inside = below(fields, path)
-    roles = [
-        p for p in inside if hint(p.replace(".", "_"), "role role_type type label") >= 0.7 and inside[p].all(str)
-    ]
-    role = max(roles, key=lambda p: hint(p.replace(".", "_"), "role role_type type label"), default=None)
+    role = _role(inside)
     inner = f"{path[len(base) + 1 :]}"
     if not role:
         return None

@@ -11,13 +11,12 @@ from pipelines.drafting.tasks.fields import Field
 from pipelines.drafting.tasks.guess import Guess, hint
 from pipelines.drafting.tasks.marked import marked_mentions
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
+from pipelines.drafting.tasks.relations import relations, whole_relations
 from pipelines.drafting.tasks.tags import glue, tagged
 from pipelines.drafting.tasks.texts import texts_of
 
 Fields = dict[str, Field]
 Map = dict[str, Any]
-ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), ("sub", "obj"), ("from", "to"),
-        ("source", "target"), ("head_id", "tail_id"), ("from_id", "to_id"), ("subj", "obj"))  # fmt: skip
 
 
 def mentions(fields: Fields) -> Iterator[Guess]:
@@ -26,13 +25,20 @@ def mentions(fields: Fields) -> Iterator[Guess]:
         return
     yield from tagged(fields)
     bodies = _bodies(fields)
+    titles = [field for field in texts_of(fields) if field.flat and hint(field.name, "title headline") == 1]
     for place, (body, unit) in enumerate(bodies[:2]):
+        title = titles[0].path if titles and "text" in body else None
         nested = "tokens" in body and isinstance(fields[body["tokens"]].values[0][0], list)
-        found = (marked_mentions, _spans, events, _clusters)
+        found = (marked_mentions, whole_relations, _spans, events, _clusters)
         for guess in (guess for guesses in found for guess in guesses(fields, body)):
             offsets = {**guess.map.get("offsets", {}), "unit": unit}
             mapping = guess.map if nested else _without_sentence(guess.map)
-            yield guess._replace(map={**mapping, "offsets": offsets}, score=guess.score - 0.05 * place)
+            made = guess._replace(map={**mapping, "offsets": offsets}, score=guess.score - 0.05 * place)
+            yield made
+            if title and body != {"text": title} and "'start'" not in str(mapping) and "'words'" in str(mapping):
+                both = {**made.map, "text": [title, body["text"]]}
+                why = (*made.reasons, f"{title} has some of the mentions")
+                yield made._replace(map=both, score=made.score - 0.03, reasons=why)
 
 
 def _without_sentence(given: Any) -> Any:
@@ -103,7 +109,7 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
             + (0.05 if "words" in place else 0)
         )
         spans: Map = {"each": each, **({"id": own} if own else {}), **place, **kind}
-        found.append((base, spans, own, score))
+        found.append((base, spans, own))
         start, end = inside.get(place.get("start", "")), inside.get(place.get("end", ""))
         if start and end and len(start.values) < len(end.values):
             body = {**body, "offsets": {"absent_start": 0}}
@@ -112,56 +118,8 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         plain = {key: value for key, value in spans.items() if key != "id"}
         why = (f"each of {base} has a place ({', '.join(place.values())})",)
         yield Guess("ner", {**body, "spans": plain}, min(0.9, score), why)
-    for base, spans, own, score in found or [("", {}, None, 0.0)]:
-        yield from _relations(fields, body, base, spans, own, score)
-
-
-def _relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None, sure: float) -> Iterator[Guess]:
-    text = fields[body.get("text") or body["tokens"]]
-    texts = "\n".join(text.values) if text.all(str) and not own else ""
-    for base in (*bases(fields), ""):
-        if (base == of and base) or not (base.endswith("[]") or base == ""):
-            continue
-        inside = below(fields, base)
-        for head, tail in ENDS:
-            ends = [_end(inside, name, texts) for name in (head, tail)]
-            if base == "" and not all(isinstance(end, dict) for end in ends):
-                continue  # a row has no ids of mentions
-            if ends[0] is None or ends[1] is None:
-                continue
-            named = [end for end in ends if isinstance(end, str)]
-            taken = {path for path in inside if path.split(".")[0] in (head, tail)}
-            label = label_of(inside, {*taken, *named})
-            kind = {"label": label} if label else {"as": "related"}
-            given = spans
-            if len(named) == 2 and not own and spans:  # ends are positions in the list of mentions
-                each = re.sub(r"\[\]$", ".{entity}", spans["each"], count=1)
-                each = re.sub(r"\[\]\[\]$", ".{entity}[]", spans["each"]) if "[][]" in spans["each"] else each
-                given = {**spans, "each": each, "id": "{entity}"}
-            if len(named) == 2 and not spans:
-                continue
-            relations: Map = {"each": optional(fields, base) or ".", **kind, "head": ends[0], "tail": ends[1]}
-            mapping = {**body, **({"spans": given} if named else {}), "relations": relations}
-            why = (f"each {f'of {base}' if base else 'row'} joins a {head} and a {tail}",)
-            yield Guess("relation", mapping, 0.88 + 0.05 * bool(label), why)
-            break
-
-
-def _end(inside: Fields, name: str, texts: str) -> Any:
-    """Return the end of a relation: an id, or an inline mention. Words are in most cases somewhere in `texts`."""
-    own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
-    if own and (place := place_of(own)):
-        label = label_of(own, {*place.values()})
-        inner = {key: f"{name}.{path}" for key, path in place.items()}
-        return {**inner, **({"label": f"{name}.{label}"} if label else {"as": "mention"})}
-    field = inside.get(name)
-    if field is None or not field.all(str, int):
-        return None
-    spaced = field.all(str) and sum(" " in value for value in field.values) > 0.1 * len(field.values)
-    if spaced or (field.all(str) and sum(value in texts for value in field.values) > 0.8 * len(field.values)):
-        kind = inside.get(f"{name}_type")
-        return {"words": name, **({"label": f"{name}_type"} if kind else {"as": "mention"})}
-    return name
+    for base, spans, own in found or [("", {}, None)]:
+        yield from relations(fields, body, base, spans, own)
 
 
 def _clusters(fields: Fields, body: Map) -> Iterator[Guess]:

@@ -73,7 +73,7 @@ def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Gu
             if other != path and "O" in kinds and len(kinds) <= 60 and _as_long(tags, words):
                 body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
                 yield Guess(
-                    "ner", {**body, "tags": other, "scheme": "IO"}, 0.85, (f"{other} labels each of {path}",)
+                    "ner", {**body, "tags": other, "scheme": "IO"}, 0.75, (f"{other} labels each of {path}",)
                 )
                 return
 
