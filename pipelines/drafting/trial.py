@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from ubert.schema.specs.mapping import Mapping
 
 FEW = 60  # rows to test a laxer way on first
 GOOD = 0.99  # share of rows from which no laxer way is tested
+HARDLY = 0.05  # share of rows below which offsets are not what they seem
 Rows = Sequence[tuple[int, RawRow]]  # each with the index of its entry in `files`
 
 
@@ -52,7 +53,8 @@ class Trial:
     @property
     def score(self) -> float:
         """Return the likelihood of the guess after the test."""
-        return self.guess.score * self.share**2 * (0.4 + 0.6 * self.fit) * (1 if self.says_something else 0.2)
+        says = 1 if self.says_something else 0.2
+        return self.guess.score * self.share**2 * (0.4 + 0.6 * self.fit) * says * self.agreement**2
 
     @property
     def says_something(self) -> bool:
@@ -62,6 +64,19 @@ class Trial:
             need = {"relation": "relations", "event": "events"}.get(self.spec.task)
             return any(getattr(record, need) for record in self.kept) if need else any(found)
         return True
+
+    @property
+    def agreement(self) -> float:
+        """Return how often texts that occur again have the label that they mostly have; 1 if few occur again. A
+        label that is not of the text, but of something beside it, differs."""
+        if self.spec.task not in ("classification", "pair"):
+            return 1.0
+        of_text: defaultdict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
+        for record in self.kept:
+            of_text[record.text, record.pair][str(record.labels)] += 1
+        again = [labels for labels in of_text.values() if labels.total() > 1]
+        total = sum(labels.total() for labels in again)
+        return sum(max(labels.values()) for labels in again) / total if total > 0.1 * len(self.kept) else 1.0
 
     @property
     def fit(self) -> float:
@@ -84,6 +99,11 @@ def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     best: Trial | None = None
     few = random.Random(0).sample(rows, min(FEW, len(rows)))
     for offsets in _ways(guess):
+        if "locate" in offsets and (best is None or best.share < HARDLY) and "'start'" in str(guess.map):
+            by_words = _by_words(guess.map)
+            if by_words != guess.map:  # offsets that fit hardly any text count something else
+                why = (*guess.reasons, "its offsets fit hardly any text, so that its words are searched")
+                return tried(guess._replace(map=by_words, reasons=why), shared, rows)
         mapping = {key: item for key, item in guess.map.items() if key != "offsets"}
         way = guess._replace(map={**mapping, **({"offsets": offsets} if offsets else {})})
         if best and (first := _tried(way, shared, few)) is not None and first.score < best.score:
@@ -94,6 +114,14 @@ def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
         if best and best.share >= GOOD and best.fit >= GOOD:
             break
     return best if best and best.kept else None
+
+
+def _by_words(given: Any) -> Any:
+    """Remove the offsets of mentions that have words."""
+    if isinstance(given, dict):
+        dropped = {"start", "end", "indices"} if "words" in given else set()
+        return {key: _by_words(item) for key, item in given.items() if key not in dropped}
+    return [_by_words(item) for item in given] if isinstance(given, list) else given
 
 
 def _ways(guess: Guess) -> Iterator[dict[str, str]]:

@@ -146,7 +146,7 @@ def _is_list(item: Any) -> bool:
 
 def _in_json(content: Any, options: dict[str, Any]) -> Iterator[Reading]:
     match content:
-        case {"data": [{"paragraphs": [{"qas": _}, *_]}, *_]}:
+        case {"data": [{"paragraphs": [{"qas": _, "context": str()}, *_]}, *_]}:
             yield Reading("squad", options, 1.0, "data, paragraphs and qas lie in each other as in SQuAD files")
     for route in routes(content):
         yield Reading("json", {**route.options, **options}, route.score, route.why, route.parts)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipelines.drafting.formats.files import split_of
 from ubert.schema.record import Split
 
-DEEPEST, MANY, WIDEST = 4, 6, 12
+DEEPEST, MANY, WIDEST = 6, 6, 12
 OPEN_KEYS = 8  # an object with as many keys, whose values are alike, contains rows by key
 
 
@@ -70,7 +70,7 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
                 if isinstance(part, list | dict):
                     yield from _places(part, f"{path}[].{i}", [*enclosing, *texts], depth + 1)
     elif isinstance(node, dict):
-        texts = [key for key, item in node.items() if _is_text(item)]
+        texts = [key for key, item in node.items() if _is_text(item) or _is_dialogue(item)]
         dot = "." if path else ""
         if _is_open(node):
             yield _Found(f"{path}{dot}{{key}}", list(node.values()), enclosing)
@@ -78,14 +78,17 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
             return
         for key, item in node.items():
             if not set(key) & set(".[]{}?/"):
-                yield from _places(item, f"{path}{dot}{key}", [*enclosing, *texts], depth + 1)
+                around = [text for text in texts if text != key]
+                yield from _places(item, f"{path}{dot}{key}", [*enclosing, *around], depth + 1)
 
 
 def _is_open(node: dict[str, Any]) -> bool:
     """Tell whether an object's keys name its items: lists of objects, or objects with similar keys."""
     items = list(node.values())
     if all(isinstance(item, list) and item and isinstance(item[0], dict | list) for item in items):
-        return len(items) > 1 or not str(next(iter(node))).islower()
+        named = [{*item[0]} for item in items if isinstance(item[0], dict)]
+        alike = not named or len(set.intersection(*named)) * 2 >= max(map(len, named))
+        return alike and (len(items) > 1 or not str(next(iter(node))).islower())
     keys = {tuple(sorted(item)) for item in items[:50] if isinstance(item, dict)}
     return len(items) >= OPEN_KEYS and all(isinstance(item, dict) for item in items) and len(keys) <= 5
 
@@ -95,6 +98,19 @@ def _is_text(item: Any) -> bool:
     if isinstance(item, list):
         return bool(item) and all(isinstance(part, str) for part in item) and _is_text(" ".join(item))
     return isinstance(item, str) and (item.count(" ") >= 3 or (len(item) >= 15 and not item.isascii()))
+
+
+def _is_dialogue(item: Any) -> bool:
+    """Tell whether a value is a list of objects that are a sentence or an utterance each, with no list in it."""
+    if not isinstance(item, list) or len(item) < 3 or not all(isinstance(part, dict) for part in item):
+        return False
+    values = [value for part in item for value in part.values()]
+    flat = not any(isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value))) for value in values)
+    return flat and sum(any(map(_is_text, part.values())) for part in item) > 0.3 * len(item)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list)
 
 
 def _route(found: _Found) -> Route | None:

@@ -241,6 +241,7 @@ def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         if f.flat and f.all(str) and hint(f.name, "question question_text query_text query") >= 0.4
     ]
     contexts = [text for text in texts if text.flat and text not in questions and text.length > 60]
+    contexts = contexts or _dialogues(fields)
     for question in questions[:1]:
         for answers in fields.values():
             if (
@@ -253,6 +254,13 @@ def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     extra = {"unanswerable": "is_impossible"} if "is_impossible" in fields else {}
                     mapping = {"text": context.path, "question": question.path, "answers": found, **extra}
                     yield Guess("qa", mapping, 0.95, (f"{question.path} asks, {answers.path} answers",))
+
+
+def _dialogues(fields: Fields) -> list[Field]:
+    """Return the sentences or utterances that make up a text, as one of their fields."""
+    parts = [field for path, field in fields.items() if re.fullmatch(r"[^\[\]{}]+\[\]\.[^\[\]{}]+", path)]
+    many = [field for field in parts if field.rows == field.of and len(field.values) > 3 * field.rows]
+    return sorted((f for f in many if f.is_text and hint(f.name, TEXT)), key=lambda field: -field.length)
 
 
 def _answer(fields: Fields, answers: Field) -> Any:
