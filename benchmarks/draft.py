@@ -9,7 +9,8 @@ is right if it agrees with any of these specs over a sample of rows:
     splits    each file has its split
     text      texts (and second texts) are equal, record by record
     labels    task and annotations are equal, but for the names of categories, which must correspond one to one or
-              many to one
+              many to one. A relation without a label in the data may have its head and tail the other way round:
+              its name, which the spec makes up, tells the direction
 
 Some differences are choices that the data does not decide. Their causes begin with "choice": the spec tests on a
 file that no name calls a test, trains on the only development file, divides a file, or puts the second text first.
@@ -32,6 +33,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,8 +167,8 @@ def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
     if not missing:
         return ""
     splits = {split for _, split in ours}
-    choices = {_chosen(path, split, dict(ours), splits, spec) for path, split in missing}
-    return choices.pop() if len(choices) == 1 and "" not in choices else f"{missing[0][0]} is {missing[0][1]}"
+    choices = [_chosen(path, split, dict(ours), splits, spec) for path, split in missing]
+    return choices[0] if all(choices) else f"{missing[0][0]} is {missing[0][1]}"
 
 
 def _chosen(path: str, split: str, ours: dict[str, str], splits: set[str], spec: DatasetSpec) -> str:
@@ -220,15 +222,17 @@ def _content(
         text = " is not ".join(said)
     if drafted.task != spec.task:
         return text, f"{drafted.task} for {spec.task}"
-    return text, _labels(pairs)
+    unnamed = spec.map.relations is not None and all(one.constant for one in spec.map.relations)
+    return text, _labels(pairs) and (_labels(pairs, turned=True) if unnamed else _labels(pairs))
 
 
-def _labels(pairs: list[tuple[Record, Record]]) -> str:
-    """Return why annotations don't correspond: each of our categories must map to one of theirs."""
+def _labels(pairs: list[tuple[Record, Record]], turned: bool = False) -> str:
+    """Return why annotations don't correspond: each of our categories must map to one of theirs. `turned` reads
+    our relations from tail to head."""
     meant: defaultdict[Any, Counter[Any]] = defaultdict(Counter)
     apart = 0
     for ours, theirs in pairs:
-        mine, other = _annotations(ours), _annotations(theirs)
+        mine, other = _annotations(ours, turned), _annotations(theirs)
         if mine.keys() != other.keys():
             apart += 1
             continue
@@ -246,7 +250,7 @@ def _labels(pairs: list[tuple[Record, Record]]) -> str:
     return ""
 
 
-def _annotations(record: Record) -> dict[Any, list[Any]]:
+def _annotations(record: Record, turned: bool = False) -> dict[Any, list[Any]]:
     """Group categories by the location of their annotation."""
 
     def name(i: int | None) -> str | None:
@@ -263,8 +267,14 @@ def _annotations(record: Record) -> dict[Any, list[Any]]:
     elif record.task == "coref":
         for span in record.spans:
             found[span.start, span.end].append("mention")
+        for first, second in pairwise(
+            sorted(record.spans, key=lambda span: (span.group or 0, span.start, span.end))
+        ):
+            if first.group is not None and first.group == second.group:
+                found["together", (first.start, first.end), (second.start, second.end)].append("mention")
     for relation in record.relations:
-        found["relation", places[relation.head], places[relation.tail]].append(name(relation.category))
+        ends = (places[relation.head], places[relation.tail])
+        found["relation", *(ends[::-1] if turned else ends)].append(name(relation.category))
     for event in record.events:
         at = None if event.trigger is None else places[event.trigger]
         found["event", at].append(name(event.category))

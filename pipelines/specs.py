@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.sources import formats, reader
+from pipelines.spec_files import OF_TASK, find, names, read_dataset, read_mixture, same_rows
 from ubert.schema.errors import UserError
-from ubert.schema.specs.dataset import DatasetSpec, Files
+from ubert.schema.specs.dataset import NAME, DatasetSpec, Files
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Recipe
-from ubert.schema.yaml_file import Strict, explain, read_yaml, shortened
+from ubert.schema.yaml_file import Strict, explain, read_yaml
 
 EXTENDS = (
     "The name of another spec; this one states what differs from it. `map`, `options` and `categories` are joined "
     "key by key, and a key with nothing takes the other's away. The raw files are those of the other's folder."
+)
+ALSO = (
+    "Further corpora of the same rows, such as a number beside a label: the name of each, with its `task` and "
+    "what else differs, as in a spec that `extends` this one. `ubert ingest` makes all of them."
 )
 Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
 
@@ -36,8 +41,13 @@ def specs_folder(given: Path | None) -> Path:
 
 
 def dataset_names(folder: Path) -> list[str]:
-    """Return the names of all datasets that have a spec."""
-    return _names(folder / "datasets")
+    """Return the names of all datasets that have a spec, or an entry under `also` of one."""
+    return names(folder / "datasets")
+
+
+def with_same_rows(given: Sequence[str], folder: Path) -> list[str]:
+    """Return these names of datasets, each followed by those under its `also`."""
+    return [*dict.fromkeys(each for name in given for each in same_rows(name, folder / "datasets"))]
 
 
 def dataset_spec(name: str, folder: Path) -> DatasetSpec:
@@ -46,7 +56,7 @@ def dataset_spec(name: str, folder: Path) -> DatasetSpec:
     Raises:
         UserError: there is no such spec, or it has errors; the message lists all of them.
     """
-    return _load(DatasetSpec, name, _find(name, folder / "datasets"))
+    return _load(DatasetSpec, name, find(name, folder / "datasets"))
 
 
 def file_options(spec: DatasetSpec, files: Files) -> Strict:
@@ -56,7 +66,7 @@ def file_options(spec: DatasetSpec, files: Files) -> Strict:
 
 def mixture(name: str, folder: Path) -> Mixture:
     """Load a mixture by name, with its nested mixtures. Raises `UserError` as `dataset_spec` does."""
-    return _load(Mixture, name, _find(name, folder / "mixtures"))
+    return _load(Mixture, name, find(name, folder / "mixtures"))
 
 
 def recipe(name_or_path: str, folder: Path) -> Recipe:
@@ -64,7 +74,7 @@ def recipe(name_or_path: str, folder: Path) -> Recipe:
     if name_or_path.endswith((".yaml", ".yml")):
         path = Path(name_or_path)
         return _load(Recipe, path.stem, path)
-    return _load(Recipe, name_or_path, _find(name_or_path, folder / "recipes"))
+    return _load(Recipe, name_or_path, find(name_or_path, folder / "recipes"))
 
 
 def paraphrases(folder: Path) -> dict[str, list[str]]:
@@ -94,6 +104,11 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
     whole = dataset["properties"]["categories"]
     dataset["properties"]["categories"] = {"anyOf": [whole, {"type": "null"}]}
+    of_task = {key: part for key, part in dataset["properties"].items() if key in OF_TASK}
+    entry = {"type": "object", "properties": of_task, "required": ["task"], "additionalProperties": False}
+    named = {"propertyNames": {"pattern": NAME}, "minProperties": 1}
+    also = {"type": "object", "description": ALSO, "additionalProperties": entry, **named}
+    dataset["properties"]["also"] = also
     needed = {"required": dataset.pop("required")}
     of_format = [_of_format(name, dataset["$defs"]) for name in formats()]
     extending = {"if": {"required": ["extends"]}, "then": {"required": ["name"]}, "else": needed}
@@ -124,28 +139,15 @@ def write_json_schemas(folder: Path) -> None:
         (folder / f"{kind}.json").write_text(text, encoding="utf-8")
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
-def _find(name: str, folder: Path) -> Path:
-    names = _names(folder)
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
-        raise UserError(f"{folder / name}.yaml: no such file; {hint}")
-    return folder / f"{name}.yaml"
-
-
 def _load(model: type[Named], name: str, path: Path) -> Named:
-    read = _extended if model is DatasetSpec else _mixed if model is Mixture else _plain
-    content = read(path, ())
+    content = _content(model, name, path)
+    within = () if path.stem == name else ("also", name)
     problems: list[str] = []
     spec: Named | None = None
     try:
         spec = model.model_validate(content)
     except ValidationError as error:
-        problems += explain(error, path)
+        problems += explain(error, path, within)
     if isinstance(content, dict):
         if isinstance(content.get("name"), str) and content["name"] != name:
             problems.append(f"{path}: name: expected {name!r}, as the file is named, got {content['name']!r}")
@@ -156,57 +158,10 @@ def _load(model: type[Named], name: str, path: Path) -> Named:
     return spec
 
 
-def _plain(path: Path, _: tuple[Path, ...]) -> Any:
-    return read_yaml(path)
-
-
-def _mixed(path: Path, on_the_way: tuple[Path, ...]) -> Any:
-    """Read a mixture, and replace the names of nested mixtures by their content.
-
-    Raises:
-        UserError: there is no such mixture, or it contains itself.
-    """
-    content = read_yaml(path)
-    sources = content.get("sources") if isinstance(content, dict) else None
-    for source in sources if isinstance(sources, list) else []:
-        if isinstance(source, dict) and isinstance(name := source.get("mixture"), str):
-            inside = _find(name, path.parent)
-            if inside in (*on_the_way, path):
-                raise UserError(f"{path}: sources: {name} is made of this mixture; a mixture can't hold itself")
-            source["mixture"] = _mixed(inside, (*on_the_way, path))
-    return content
-
-
-def _extended(path: Path, on_the_way: tuple[Path, ...]) -> Any:
-    """Read a dataset's spec, merged with the spec that it `extends`.
-
-    Raises:
-        UserError: there is no such spec, or it extends itself.
-    """
-    content = read_yaml(path)
-    if not isinstance(content, dict) or "extends" not in content:
-        return content
-    base = content.pop("extends")
-    if not isinstance(base, str):
-        raise UserError(f"{path}: extends: expected the name of a dataset, got {shortened(base)}")
-    if path in on_the_way:
-        raise UserError(f"{path}: extends itself, by way of {base}.yaml")
-    found = _extended(_find(base, path.parent), (*on_the_way, path))
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: extends: {base}.yaml is not a spec")
-    if "licence" in content:  # the inherited class belongs to the inherited licence
-        found.pop("licence_class", None)
-    return _laid_over({"dataset": base, **found}, content)
-
-
-def _laid_over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """Merge `content` over `base`. Mappings such as `map`, `options` and `categories` are merged key by key. A
-    null value removes a key."""
-    merged = {**base, **content}
-    for key, given in content.items():
-        if isinstance(given, dict) and isinstance(base.get(key), dict):
-            merged[key] = {name: item for name, item in {**base[key], **given}.items() if item is not None}
-    return {key: item for key, item in merged.items() if item is not None}
+def _content(model: type[Named], name: str, path: Path) -> Any:
+    if model is DatasetSpec:
+        return read_dataset(name, path)
+    return read_mixture(path) if model is Mixture else read_yaml(path)
 
 
 def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:

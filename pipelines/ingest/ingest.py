@@ -17,7 +17,7 @@ from pipelines.ingest.source_files import has_sources, source_folder
 from pipelines.ingest.units import Plan, Run, Unit, plan
 from pipelines.mirror import mirror_folder
 from pipelines.progress import meter, transfer
-from pipelines.specs import dataset_names, dataset_spec
+from pipelines.specs import dataset_names, dataset_spec, with_same_rows
 from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store, link
 from pipelines.tasks import DiedError, completed, session
@@ -46,7 +46,8 @@ def ingest(
     strict: bool = False,
     report: Callable[[CorpusManifest, Work], None] = lambda manifest, work: None,
 ) -> list[CorpusManifest]:
-    """Bring the corpora of these names up to date. A failure in one corpus doesn't stop the others.
+    """Bring the corpora of these specs up to date, with those under their `also`. A failure in one corpus doesn't
+    stop the others.
 
     Args:
         strict: don't publish a corpus with a rejected row. Its finished units are kept for a later run without
@@ -59,7 +60,7 @@ def ingest(
     store = Store(root.absolute())
     manifests: dict[str, CorpusManifest] = {}
     problems: dict[str, UserError] = {}
-    wanted = {name: dataset_spec(name, specs) for name in names}
+    wanted = {name: dataset_spec(name, specs) for name in with_same_rows(names, specs)}
     plans: dict[str, Plan] = {}
     works: dict[str, Work] = {}
     jobs: list[tuple[Unit, DatasetSpec, Place]] = []

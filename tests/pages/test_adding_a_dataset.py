@@ -35,13 +35,14 @@ EXPECTED = [(name, content) for kind, name, content in BLOCKS if kind == "json" 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the page: data/<dataset>/..., and datasets/<name>.yaml."""
+    """The files of the page: data/<dataset>/..., and datasets/<name>.yaml, where a second block goes on."""
     folder = tmp_path_factory.mktemp("page")
     for _, name, content in BLOCKS:
         path = folder / "datasets" / name if name.endswith(".yaml") else folder / "data" / name
         if path.suffix:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
+            with path.open("a", encoding="utf-8") as file:
+                file.write(content)
     return folder
 
 

@@ -19,6 +19,7 @@ from pipelines.specs import (
     mixture,
     recipe,
     specs_folder,
+    with_same_rows,
     write_json_schemas,
 )
 from ubert.schema.errors import UserError
@@ -90,6 +91,53 @@ def test_a_number_beside_a_label_needs_the_labels_taken_away(tmp_path: Path) -> 
         dataset_spec("stars", tmp_path)
     path.write_text(yaml.safe_dump({**stars, "categories": {"label": None, "value": [1, 5]}}))
     assert [category.name for category in dataset_spec("stars", tmp_path).categories.all()] == ["1", "5"]
+
+
+STARS: dict[str, Any] = {
+    "task": "regression",
+    "instruction": "stars",
+    "map": {"label": None, "value": "score"},
+    "categories": {"label": None, "value": [1, 5]},
+}
+
+
+def test_a_spec_has_further_corpora_of_its_rows(tmp_path: Path) -> None:
+    write(tmp_path, {**GOOD, "also": {"stars": STARS, "films": {"task": "text", "map": {"label": None}}}})
+    write(tmp_path, {"name": "more", "extends": "stars", "instruction": "more stars"}, name="more")
+    assert dataset_names(tmp_path) == ["films", "more", "reviews", "stars"]
+    assert with_same_rows(["reviews", "stars", "more"], tmp_path) == ["reviews", "films", "stars", "more"]
+    base, stars, more = (dataset_spec(name, tmp_path) for name in ("reviews", "stars", "more"))
+    assert (base.task, stars.task, more.task) == ("classification", "regression", "regression")
+    assert (stars.name, stars.folder, stars.files, stars.map.text) == ("stars", "reviews", base.files, ["text"])
+    assert (stars.map.label, [category.name for category in stars.categories.all()]) == (None, ["1", "5"])
+    assert (more.folder, more.instruction) == ("stars", "more stars")
+
+
+@pytest.mark.parametrize(
+    ("also", "said"),
+    [
+        ({"stars": {**STARS, "format": "jsonl"}}, r"also\.stars\.format: unknown key; .* `extends: reviews`"),
+        ({"stars": {"map": {}}}, r"also\.stars: expected `task`"),
+        ({"Stars": STARS}, r"also\.Stars: expected a name of small letters"),
+        ({"films": STARS}, r"also\.films: .*films\.yaml has a spec of this name"),
+        (["stars"], r"also: expected names of further corpora"),
+    ],
+)
+def test_a_wrong_corpus_of_the_same_rows_is_told(tmp_path: Path, also: Any, said: str) -> None:
+    write(tmp_path, {**GOOD, "also": also})
+    write(tmp_path, {"name": "films", "extends": "reviews"}, name="films")
+    with pytest.raises(UserError, match=rf"reviews\.yaml: {said}"):
+        dataset_names(tmp_path)
+
+
+def test_an_error_of_a_further_corpus_names_its_key(tmp_path: Path, schema: dict[str, Any]) -> None:
+    wrong = {**GOOD, "also": {"stars": {**STARS, "map": {"value": "score"}}}}
+    write(tmp_path, wrong)
+    with pytest.raises(UserError, match=r"reviews\.yaml: also\.stars: map: .* task regression needs value"):
+        dataset_spec("stars", tmp_path)
+    jsonschema.validate({**GOOD, "also": {"stars": STARS}}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**GOOD, "also": {"stars": {**STARS, "files": []}}}, schema)
 
 
 @pytest.mark.parametrize("base", ["films", "nowhere", ["reviews"]])

@@ -235,6 +235,14 @@ def test_the_last_column_takes_the_rest_of_the_line(read: Read) -> None:
     assert reasons(rows) == [(2, "wrong column count")]
 
 
+def test_a_separator_may_be_several_characters(read: Read) -> None:
+    rows = read("table", ("x", b"a # b####c\nd\n"), separator="####", columns=["m", "n"])
+    assert rows[0].content == {"m": "a # b", "n": "c"}
+    assert reasons(rows) == [(2, "wrong column count")]
+    with pytest.raises(ValidationError, match="expected one character with `quoting: csv`, got '##'"):
+        read("table", ("x", b"a##b\n"), separator="##", columns=["m", "n"], quoting="csv")
+
+
 def test_nul_bytes_are_characters(read: Read) -> None:
     assert contents(read("table", ("x", b"a\0b\n"), columns=["m"])) == [{"m": "a\0b"}]
     assert contents(read("table", ("x", b"a\0b\n"), columns=["m"], quoting="csv")) == [{"m": "a\0b"}]

@@ -132,3 +132,11 @@ def test_every_word_is_in_one_record(
     )
     assert " ".join(text for _, text in texts(rows)).split() == content.split()
     assert len({row.locator for row in rows if isinstance(row, RawRow)}) == len(rows)
+
+
+def test_rows_of_a_file_may_have_fields_that_are_the_same(tmp_path: Path) -> None:
+    rows = read(tmp_path, "text", b"a\n\nb\n", record="paragraph", constants={"label": "glad"})
+    found = [row.content for row in rows if isinstance(row, RawRow)]
+    assert found == [{"text": "a", "label": "glad"}, {"text": "b", "label": "glad"}]
+    with pytest.raises(ValueError, match="constants: `text` is the field of the text"):
+        reader("text").Options(constants={"text": "x"})

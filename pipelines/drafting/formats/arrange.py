@@ -11,8 +11,8 @@ from typing import Any
 
 from pipelines.drafting import sample
 from pipelines.drafting.formats.files import Entry, Gathered, encoding_of, entries, split_of
+from pipelines.drafting.formats.named import Stated, labels_of_files, labels_of_folders
 from pipelines.drafting.formats.readings import File, Reading, readings
-from pipelines.drafting.names import beginning
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, Reject, Split
@@ -78,8 +78,9 @@ def arranged(gathered: Gathered) -> list[Arranged]:
     encodings = {path: _encoding(gathered.folder / path) for entry in listed for path in entry.files[:TRIED]}
     main = max(listed, key=lambda entry: (gathered.folder / entry.files[0]).stat().st_size)
     first = main.files[0]
-    if by_file := _labels_of_files(gathered.folder, listed, encodings):
-        found.append(by_file)
+    for labels_in in (labels_of_files, labels_of_folders):
+        if labelled := labels_in(gathered.folder, listed):
+            found.append(_stated(gathered.folder, *labelled, encodings))
     for reading in readings(File(gathered.folder, first, encodings[first], frozenset(beside))):
         one = Arranged(gathered.folder, _without_parts(reading))
         for entry in listed:
@@ -89,33 +90,20 @@ def arranged(gathered: Gathered) -> list[Arranged]:
     return sorted(found, key=lambda one: -one.reading.score * (0.5 + 0.5 * sum(map(len, one.paths)) / len(paths)))
 
 
+def _stated(folder: Path, reading: Reading, stated: list[Stated], encodings: dict[str, str]) -> Arranged:
+    one = Arranged(folder, reading)
+    for entry, label in stated:
+        for path in entry.files[:TRIED]:
+            encodings.setdefault(path, _encoding(folder / path))
+        encoding = next((encodings[path] for path in entry.files[:TRIED] if encodings[path] != "utf-8"), "utf-8")
+        one.add(entry, encoding, {**reading.options, "constants": {"label": label}})
+    return one
+
+
 def _without_parts(reading: Reading) -> Reading:
     """Remove from a reading the options that its entries state themselves, such as `rows`."""
     own = {key for options in reading.parts.values() for key in options}
     return reading._replace(options={key: item for key, item in reading.options.items() if key not in own})
-
-
-def _labels_of_files(folder: Path, listed: list[Entry], encodings: dict[str, str]) -> Arranged | None:
-    """Return files of text lines whose label is in the file name, as in `reviews.pos` and `reviews.neg`."""
-    paths = [path for entry in listed for path in entry.files]
-    if not 2 <= len(paths) <= 20 or len({entry.split for entry in listed}) > 1 or len(listed) < len(paths):
-        return None
-    names = [PurePosixPath(path).name for path in paths]
-    start, stop = (
-        len(re.sub(r"[^\W_]+$", "", shared))  # cut at whole words
-        for shared in (beginning(names), beginning(name[::-1] for name in names))
-    )
-    labels = [name[start : len(name) - stop].strip("._-") for name in names]
-    if not all(any(map(str.isalpha, label)) for label in labels):
-        labels = [PurePosixPath(name).stem for name in names]
-    found = [readings(File(folder, path, encodings[path])) for path in paths]
-    if len({*labels}) < len(labels) or any(not all(one.format == "text" for one in some) for some in found):
-        return None
-    options = {"columns": ["text"], "rest": True}
-    one = Arranged(folder, Reading("table", options, 0.6, "lines of text, whose label the names of files may say"))
-    for entry, label in zip(listed, labels, strict=True):
-        one.add(entry, encodings[entry.files[0]], {**options, "constants": {"label": label}})
-    return one
 
 
 def _is_beside(folder: Path, path: str) -> bool:

@@ -112,7 +112,9 @@ def _proposal(
 
 def _counts(column: tuple[str, ...]) -> bool:
     """Tell whether a column numbers the tokens of a sentence or a document."""
-    steps = [int(after) - int(before) for before, after in pairwise(column) if before.isdigit() and after.isdigit()]
+    steps = [
+        int(after) - int(before) for before, after in pairwise(column) if before.isdigit() and after.isdigit()
+    ]
     return len(steps) > 0.9 * len(column) and steps.count(1) > 0.8 * len(steps)
 
 

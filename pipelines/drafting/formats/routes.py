@@ -105,7 +105,9 @@ def _is_dialogue(item: Any) -> bool:
     if not isinstance(item, list) or len(item) < 3 or not all(isinstance(part, dict) for part in item):
         return False
     values = [value for part in item for value in part.values()]
-    flat = not any(isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value))) for value in values)
+    flat = not any(
+        isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value))) for value in values
+    )
     return flat and sum(any(map(_is_text, part.values())) for part in item) > 0.3 * len(item)
 
 

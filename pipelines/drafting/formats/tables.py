@@ -56,7 +56,7 @@ def _ragged(lines: list[str]) -> Iterator[Proposal]:
     """Detect lines of a text and a varying number of annotations after it, all parted by tabs."""
     rows = [line.split("\t") for line in lines if "\t" in line]
     widths = Counter(map(len, rows))
-    if len(rows) < 0.97 * len(lines) or not 2 < len(widths) or widths.most_common(1)[0][1] >= 0.9 * len(rows):
+    if len(rows) < 0.97 * len(lines) or len(widths) < 3 or widths.most_common(1)[0][1] >= 0.9 * len(rows):
         return
     columns = names_of([row[: min(widths)] for row in rows])
     if "text" in columns[:-1]:
@@ -71,7 +71,7 @@ def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
             rows = [line.split(repeated) for line in lines]
             if sum(len(row) == 2 and all(row) for row in rows) >= 0.97 * len(rows):
                 options = {"separator": repeated, "columns": names_of([row for row in rows if len(row) == 2])}
-                yield options, 0.85, f"{repeated} parts 2 columns in each line"
+                yield options, 0.9, f"{repeated} parts 2 columns in each line"
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:

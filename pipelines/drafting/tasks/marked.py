@@ -51,7 +51,9 @@ def marked_mentions(fields: Fields, body: Map) -> Iterator[Guess]:
         elif base in ("", "rows[]"):
             each = {} if base == "" else {"each": base}
             spans = [{**each, **one.end, **_kind(inside, [one])} for one in found]
-            spans = [{key: item for key, item in one.items() if key != "as" or "label" not in one} for one in spans]
+            spans = [
+                {key: item for key, item in one.items() if key != "as" or "label" not in one} for one in spans
+            ]
             yield Guess("ner", {**mapping, "spans": spans[0] if len(spans) == 1 else spans}, 0.85, why)
 
 
@@ -65,8 +67,13 @@ def _marked(inside: Fields) -> Iterator[Marked]:
         after = re.fullmatch(rf"(?:{_START})[_\-. ]?(.+)", own, re.IGNORECASE)
         for name in [match[1] for match in (before, after) if match]:
             stem = re.escape(above + name)
-            ends = [rf"{stem}[_\-. ]?(?:{_END}){_OTHER}", rf"{re.escape(above)}(?:{_END})[_\-. ]?{re.escape(name)}"]
-            end = next((path for form in ends for path in numbers if re.fullmatch(form, path, re.IGNORECASE)), None)
+            ends = [
+                rf"{stem}[_\-. ]?(?:{_END}){_OTHER}",
+                rf"{re.escape(above)}(?:{_END})[_\-. ]?{re.escape(name)}",
+            ]
+            end = next(
+                (path for form in ends for path in numbers if re.fullmatch(form, path, re.IGNORECASE)), None
+            )
             words = _beside(inside, stem, "|text|words?|name|string|form|mention|span|token")
             if end or words:
                 place = {"start": start, **({"end": end} if end else {}), **({"words": words} if words else {})}
@@ -84,15 +91,15 @@ def _is_there(inside: Fields, one: Marked, text: Field, base: str) -> bool:
     """Tell whether the words of a mention are as long as its offsets say, or stand where it starts."""
     start = [int(value) for value in inside[one.place["start"]].values]
     end = [int(value) for value in inside[one.place["end"]].values] if "end" in one.place else []
-    words = inside[one.place["words"]].values if "words" in one.place else []
+    words: list[str] = inside[one.place["words"]].values if "words" in one.place else []
     if end and len(end) == len(start) and all(a <= b for a, b in zip(start, end, strict=True)):
         lengths = [b - a for a, b in zip(start, end, strict=True)]
         same = [size - len(word) in (0, -1) for size, word in zip(lengths, words, strict=False)]
-        return not text.all(str) or not words or sum(same) >= 0.9 * len(same)
+        return not text.all(str) or not words or bool(sum(same) >= 0.9 * len(same))
     if end or base or not text.all(str) or not len(words) == len(start) == len(text.values):
         return False
     there = [t[at : at + len(word)] == word for t, at, word in zip(text.values, start, words, strict=True)]
-    return sum(there) >= 0.8 * len(there)
+    return bool(sum(there) >= 0.8 * len(there))
 
 
 def _offsets(inside: Fields, found: list[Marked], text: Field) -> Map:
@@ -105,7 +112,9 @@ def _kind(inside: Fields, found: list[Marked]) -> Map:
     """Return the label of a relation or a mention; without a field for it, all have the same."""
     taken = {path for one in found for path in (*one.place.values(), one.label) if path}
     label = label_of(inside, taken)
-    if label and hint(label.rpartition(".")[2], "relation label type class category rel predicate polarity sentiment"):
+    if label and hint(
+        label.rpartition(".")[2], "relation label type class category rel predicate polarity sentiment"
+    ):
         return {"label": label}
     return {"as": "related"} if len(found) == 2 else {}
 

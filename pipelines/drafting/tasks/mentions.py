@@ -25,7 +25,7 @@ def mentions(fields: Fields) -> Iterator[Guess]:
         return
     yield from tagged(fields)
     bodies = _bodies(fields)
-    titles = [field for field in texts_of(fields) if field.flat and hint(field.name, "title headline") == 1]
+    titles = [field for field in texts_of(fields) if field.flat and hint(field.name, "title headline") > 0.5]
     for place, (body, unit) in enumerate(bodies[:2]):
         title = titles[0].path if titles and "text" in body else None
         nested = "tokens" in body and isinstance(fields[body["tokens"]].values[0][0], list)

@@ -1,0 +1,144 @@
+"""Find the files of specs by name, and read them with what they inherit: `extends`, `also` and nested mixtures."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+from ubert.schema.errors import UserError
+from ubert.schema.specs.dataset import NAME
+from ubert.schema.yaml_file import read_yaml, shortened
+
+# What an entry of `also` states: the rest is of the rows, which it shares with its spec.
+OF_TASK = ("description", "task", "language", "instruction", "error_budget", "twins", "map", "categories")
+_ALSO = re.compile(r"^also\s*:", re.MULTILINE)
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of all specs in a folder, with those under `also`."""
+    return sorted(_files(folder))
+
+
+def same_rows(name: str, folder: Path) -> list[str]:
+    """Return the name of a spec, and the names under its `also`."""
+    path = folder / f"{name}.yaml"
+    return [name, *_others(path)] if path.exists() else [name]
+
+
+def find(name: str, folder: Path) -> Path:
+    """Return the file that has a spec.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = folder / f"{name}.yaml"
+    if name and path.name == f"{name}.yaml" and path.exists():
+        return path
+    files = _files(folder)
+    if name not in files:
+        close = difflib.get_close_matches(name, files, n=3)
+        hint = (
+            f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(files)) or 'none'}"
+        )
+        raise UserError(f"{path}: no such file; {hint}")
+    return files[name]
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    files = {path.stem: path for path in folder.glob("*.yaml")}
+    for path in [*files.values()]:
+        for name in _others(path):
+            if name in files:
+                raise UserError(f"{path}: also.{name}: {files[name]} has a spec of this name; choose another")
+            files[name] = path
+    return files
+
+
+def _others(path: Path) -> list[str]:
+    """Return the names under `also` of a file. Files without the key are not parsed, as there are many."""
+    if not _ALSO.search(path.read_text(encoding="utf-8", errors="replace")):
+        return []
+    content = read_yaml(path)
+    return [*_also(content, path)] if isinstance(content, dict) else []
+
+
+def _also(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """Return the entries of `also`.
+
+    Raises:
+        UserError: an entry has no name, no task, or keys that are not of its task.
+    """
+    given = content.get("also", {})
+    if not isinstance(given, dict) or not given:
+        raise UserError(
+            f"{path}: also: expected names of further corpora, each with what differs, got {shortened(given)}"
+        )
+    for name, own in given.items():
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            raise UserError(f"{path}: also.{name}: expected a name of small letters, digits, `_`, `-` and `.`")
+        if not isinstance(own, dict) or "task" not in own:
+            raise UserError(f"{path}: also.{name}: expected `task` and what else differs, got {shortened(own)}")
+        if strange := [str(key) for key in own if key not in OF_TASK]:
+            raise UserError(
+                f"{path}: also.{name}.{strange[0]}: unknown key; expected {', '.join(OF_TASK)}. To read the files "
+                f"otherwise, write a spec that `extends: {content.get('name')}`"
+            )
+    return given
+
+
+def read_dataset(name: str, path: Path, on_the_way: tuple[str, ...] = ()) -> Any:
+    """Read a dataset's spec, merged with the spec that it `extends` or whose `also` has it.
+
+    Raises:
+        UserError: there is no such spec, or it extends itself.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        return content
+    others = _also(content, path) if "also" in content else {}
+    if name in others:
+        whole = read_dataset(path.stem, path, (*on_the_way, name))
+        return _laid_over({"dataset": path.stem, **whole}, {"name": name, **others[name]})
+    content.pop("also", None)
+    if "extends" not in content:
+        return content
+    base = content.pop("extends")
+    if not isinstance(base, str):
+        raise UserError(f"{path}: extends: expected the name of a dataset, got {shortened(base)}")
+    if name in on_the_way:
+        raise UserError(f"{path}: extends itself, by way of {base}")
+    found = read_dataset(base, find(base, path.parent), (*on_the_way, name))
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: extends: {base}.yaml is not a spec")
+    if "licence" in content:  # the inherited class belongs to the inherited licence
+        found.pop("licence_class", None)
+    return _laid_over({"dataset": base, **found}, content)
+
+
+def _laid_over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Merge `content` over `base`. Mappings such as `map`, `options` and `categories` are merged key by key. A
+    null value removes a key."""
+    merged = {**base, **content}
+    for key, given in content.items():
+        if isinstance(given, dict) and isinstance(base.get(key), dict):
+            merged[key] = {name: item for name, item in {**base[key], **given}.items() if item is not None}
+    return {key: item for key, item in merged.items() if item is not None}
+
+
+def read_mixture(path: Path, on_the_way: tuple[Path, ...] = ()) -> Any:
+    """Read a mixture, and replace the names of nested mixtures by their content.
+
+    Raises:
+        UserError: there is no such mixture, or it contains itself.
+    """
+    content = read_yaml(path)
+    sources = content.get("sources") if isinstance(content, dict) else None
+    for source in sources if isinstance(sources, list) else []:
+        if isinstance(source, dict) and isinstance(name := source.get("mixture"), str):
+            inside = find(name, path.parent)
+            if inside in (*on_the_way, path):
+                raise UserError(f"{path}: sources: {name} is made of this mixture; a mixture can't hold itself")
+            source["mixture"] = read_mixture(inside, (*on_the_way, path))
+    return content
