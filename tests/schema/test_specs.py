@@ -110,7 +110,7 @@ def test_a_spec_has_further_corpora_of_its_rows(tmp_path: Path) -> None:
     assert (base.task, stars.task, more.task) == ("classification", "regression", "regression")
     assert (stars.name, stars.folder, stars.files, stars.map.text) == ("stars", "reviews", base.files, ["text"])
     assert (stars.map.label, [category.name for category in stars.categories.all()]) == (None, ["1", "5"])
-    assert (more.folder, more.instruction) == ("stars", "more stars")
+    assert (more.folder, more.instruction) == ("reviews", "more stars")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_wrong_corpus_of_the_same_rows_is_told(tmp_path: Path, also: Any, said
 def test_an_error_of_a_further_corpus_names_its_key(tmp_path: Path, schema: dict[str, Any]) -> None:
     wrong = {**GOOD, "also": {"stars": {**STARS, "map": {"value": "score"}}}}
     write(tmp_path, wrong)
-    with pytest.raises(UserError, match=r"reviews\.yaml: also\.stars: map: .* task regression needs value"):
+    with pytest.raises(UserError, match=r"reviews\.yaml: also\.stars\.map: .* task regression needs value"):
         dataset_spec("stars", tmp_path)
     jsonschema.validate({**GOOD, "also": {"stars": STARS}}, schema)
     with pytest.raises(jsonschema.ValidationError):

@@ -43,13 +43,18 @@ def texts_of(fields: Fields) -> list[Field]:
     """Return the fields that may be the text, likeliest first."""
     found = [field for field in fields.values() if field.is_text and (field.flat or _is_list_of_texts(field))]
     found = [f for f in found if f.rows >= 0.9 * f.of and not hint(f.name, NO_TEXT)]
-    found = [f for f in found if not _are_annotated(f.values[:20]) and (f.distinct > 1 or len(f.values) < 8)]
+    found = [f for f in found if not _are_annotated(f.values[:20]) and not _is_note(f)]
     if not found:  # texts of a word or two
         named = [
             f for f in fields.values() if f.flat and f.all(str) and f.rows == f.of and hint(f.name, TEXT) > 0.5
         ]
         found = [f for f in named if all(any(map(str.isalpha, value)) for value in f.values)]
     return sorted(found, key=lambda f: -(_named_text(f.name) + 0.4 * f.flat + min(f.length, 300) / 1000))
+
+
+def _is_note(field: Field) -> bool:
+    """Tell whether a field has the same short text in each of several rows: a note on the data."""
+    return field.distinct == 1 and len(field.values) >= 8 and field.length <= 200
 
 
 def _are_annotated(values: list[str]) -> bool:
