@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+
+NEW_OBJECTS = 50_000  # between two searches for garbage; imports make a million objects, and almost no garbage
 
 
 def main() -> None:
     """Run the command. During the imports, Ctrl-C ends it at once: an exception would come with a traceback."""
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     at_interrupt = signal.getsignal(signal.SIGINT)
     if at_interrupt is signal.default_int_handler:  # else it is ignored: the command runs in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -14,4 +18,7 @@ def main() -> None:
     from pipelines.cli.shared import with_plain_errors
 
     signal.signal(signal.SIGINT, at_interrupt)
-    with_plain_errors(app)
+    try:
+        with_plain_errors(app)
+    finally:
+        gc.freeze()  # the interpreter would search all objects again before it exits
