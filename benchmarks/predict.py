@@ -6,13 +6,13 @@ all categories into one sequence (joint) or makes one per category (stacked). It
 longest of a batch, and scores the cells in tiles. The texts are our samples.
 
 With `--against gliner`, ours is compared with the package `gliner` instead: a model of the same encoder by its own
-configuration, asked as its users ask it, in batches of 8 (its default) and of 32. Both models are untrained, so a
-threshold of 0.99 keeps either from spending time on what it finds. `pip install gliner==0.2.29` first.
+configuration, asked as its users ask it, in batches of 8 (its default). Both models are untrained, so a threshold
+of 0.99 keeps either from spending time on what it finds. `pip install gliner==0.2.29` first.
 
-Ours is also compared with itself: one text with 50 categories against 5 (`latency`), and short texts in one call
-against one at a time (`batched`).
+Ours is also compared with itself: one text with 50 categories against 5 and against 1 (`latency`), and short texts
+in one call against one at a time.
 
-    python benchmarks/predict.py [--quick] [--threads 2] [--against gliner]
+    python benchmarks/predict.py [--quick] [--threads 2] [--against gliner [--texts 10000]]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -91,12 +92,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer texts and runs: within a minute")
     parser.add_argument("--threads", type=int, default=2, help="with 1, CPU seconds are counted")
     parser.add_argument("--against", choices=("public", "gliner"), default="public", help="whom to compare with")
+    parser.add_argument("--texts", type=int, default=10_000, help="texts to compare with gliner on")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.threads == 1 else time.perf_counter
     tokenizer = load_tokenizer(ENCODER)
     if given.against == "gliner":
-        gliner(tokenizer, 100 if given.quick else 2000, 1 if given.quick else 3, clock)
+        gliner(tokenizer, 20 if given.quick else given.texts, 1 if given.quick else 3, clock)
         return
     texts = samples(4 if given.quick else 12)
     runs = 1 if given.quick else 3
@@ -137,35 +139,47 @@ def main() -> None:
 
 
 def gliner(tokenizer: Tokenizer, n: int, runs: int, clock: Callable[[], float]) -> None:
-    """Compare the mentions of 10 and 50 categories in n short texts with the package `gliner`."""
+    """Compare the mentions of 10 categories in n short texts with the package `gliner`, and one text with 50
+    categories against 1 on each side."""
     from gliner import GLiNER, GLiNERConfig
 
     model = UbertModel.new(encoder_path(ENCODER), Shape("joint"), vocabulary=tokenizer.vocabulary, seed=0)
     peer = GLiNER.from_config(GLiNERConfig(model_name=encoder_path(ENCODER))).eval()
     texts = [text[:60] for text in samples(n)]
-    for categories in (TYPES[:10], TYPES):
-        for precision in ("auto", "fp32"):
-            predictor = Predictor(model, tokenizer, precision=precision)
-            for batch in (8, 32):
-                ours, theirs = seconds(
-                    partial(predictor.predict, texts, task="ner", categories=categories, threshold=0.99),
-                    partial(peer.inference, texts, list(categories), threshold=0.99, batch_size=batch),
-                    runs,
-                    clock,
-                )
-                case = f"{n} texts, {len(categories)} categories, {precision}, gliner's batch {batch}"
-                report("predict", case, n / ours, n / theirs, "texts/s", runs, more=True)
+    for precision in ("auto", "fp32"):
+        ours, theirs = seconds(
+            partial(
+                Predictor(model, tokenizer, precision=precision).predict,
+                texts,
+                task="ner",
+                categories=TYPES[:10],
+                threshold=0.99,
+            ),
+            partial(peer.inference, texts, TYPES[:10], threshold=0.99),
+            runs,
+            clock,
+        )
+        case = f"{n} texts, 10 categories, {precision}"
+        report("predict", case, n / ours, n / theirs, "texts/s", runs, more=True)
+    latency(model, tokenizer, 3 * runs, clock)
+    fifty, one = seconds(
+        partial(peer.inference, samples(2)[1:], TYPES, threshold=0.99),
+        partial(peer.inference, samples(2)[1:], TYPES[:1], threshold=0.99),
+        3 * runs,
+        clock,
+    )
+    report("predict", "gliner's latency, 50 categories / 1", fifty * 1e3, one * 1e3, "ms", 3 * runs)
 
 
 def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[[], float]) -> None:
-    ask = partial(Predictor(model, tokenizer).predict, task="ner")
-    for text in (samples(2)[1], " ".join(samples(7))):
-        fifty, five = seconds(
-            partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:5]), runs, clock
+    ask = partial(Predictor(model, tokenizer).predict, task="ner", threshold=0.99)
+    for text, few in product((samples(2)[1], " ".join(samples(7))), (5, 1)):
+        many, less = seconds(
+            partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:few]), runs, clock
         )
         tokens, piece = len(tokenizer.encode([text])[0].ids), most_categories(model)
-        case = f"latency, {len(TYPES)} categories / 5, {tokens} tokens, {piece} categories a piece"
-        report("predict", case, fifty * 1e3, five * 1e3, "ms", runs)
+        case = f"latency, {len(TYPES)} categories / {few}, {tokens} tokens, {piece} categories a piece"
+        report("predict", case, many * 1e3, less * 1e3, "ms", runs)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 Each client on loopback sends one short text after another, with five categories, over its own connection. After a
 429 it waits as long as the response says. Both servers run all the time, and take the load in turn. Any status
-other than 200 and 429 ends the benchmark. `memory` compares the batching server after its last round and after its
-first.
+other than 200 and 429 ends the benchmark. `processor time` is the server's, for each request that it answers with
+predictions. `memory` compares the batching server after its last round and after its first.
+
+`the model alone` is `predict` in this process on one thread: 8, 32 or 64 of the texts in one call against one in a
+call. Batches can't save more than that.
 
     python benchmarks/serve.py [--quick] [--clients 200] [--seconds 60]
 """
@@ -21,14 +24,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import psutil
-from measure import report
+import torch
+from measure import report, seconds
 from predict import ENCODER, TYPES, samples
 
+from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 
@@ -92,6 +98,19 @@ def server(checkpoint: Path, body: bytes, *options: str) -> Iterator[tuple[str, 
             process.terminate()
 
 
+def alone(predictor: Predictor, runs: int) -> None:
+    """Compare the model's time for a text in batches with that of single texts."""
+    torch.set_num_threads(1)
+    texts = [text[:80] for text in samples(64)]
+    ask = partial(predictor.predict, task="ner", categories=TYPES[:5])
+    for size in (8, 32, 64):
+        batch, single = seconds(
+            partial(ask, texts[:size]), lambda: [ask([text]) for text in texts[:8]], runs, time.process_time
+        )
+        case = f"the model alone, {size} texts a call / 1"
+        report("serve", case, round(1e3 * batch / size, 2), round(1e3 * single / 8, 2), "ms/text", runs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three seconds of load a side: within a minute")
@@ -99,28 +118,36 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of load on each side")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    seconds, rounds = (3.0, 1) if given.quick else (given.seconds / given.rounds, given.rounds)
+    duration, rounds = (3.0, 1) if given.quick else (given.seconds / given.rounds, given.rounds)
     asked = {"task": "ner", "categories": TYPES[:5]}
     bodies = [json.dumps({**asked, "texts": [text[:80]]}).encode() for text in samples(512)]
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = load_tokenizer(ENCODER)
         UbertModel.new(encoder_path(ENCODER), Shape(), vocabulary=tokenizer.vocabulary, seed=0).save(Path(folder))
         tokenizer.save(Path(folder))
+        alone(Predictor.load(Path(folder)), 3 if given.quick else 9)
         with server(Path(folder), bodies[0]) as ours, server(Path(folder), bodies[0], "--together", "1") as theirs:
-            memory = list[float]()
+            memory, processor = list[float](), (list[float](), list[float]())
             sides = (list[Load](), list[Load]())
             for address, _ in (ours, theirs):  # warm up, so that both know their own speed
-                asyncio.run(load(address, bodies, given.clients, 0.1 * seconds))
+                asyncio.run(load(address, bodies, given.clients, 0.1 * duration))
             for _ in range(rounds):
-                for (address, process), side in zip((ours, theirs), sides, strict=True):
-                    side.append(asyncio.run(load(address, bodies, given.clients, seconds)))
+                for (address, process), side, used in zip((ours, theirs), sides, processor, strict=True):
+                    before = sum(process.cpu_times()[:2])
+                    side.append(asyncio.run(load(address, bodies, given.clients, duration)))
+                    used.append(sum(process.cpu_times()[:2]) - before)
                     if side is sides[0]:
                         memory.append(process.memory_info().rss / 2**20)
     for found in (*sides[0], *sides[1]):
         assert set(found.statuses) <= {200, 429}, found.statuses
     n = sum(len(one.seconds) for one in sides[0])
-    rates = [statistics.median(len(one.seconds) / seconds for one in side) for side in sides]
+    rates = [statistics.median(len(one.seconds) / duration for one in side) for side in sides]
     report("serve", f"{given.clients} clients", round(rates[0], 1), round(rates[1], 1), "requests/s", n, more=True)
+    ms = [
+        1e3 * sum(used) / sum(len(one.seconds) for one in side)
+        for used, side in zip(processor, sides, strict=True)
+    ]
+    report("serve", "processor time", round(ms[0], 2), round(ms[1], 2), "ms/request", n)
     for share in (50, 95, 99):
         ms = [
             1e3 * statistics.median(statistics.quantiles(one.seconds, n=100)[share - 1] for one in side)
