@@ -18,7 +18,4 @@ def main() -> None:
     from pipelines.cli.shared import with_plain_errors
 
     signal.signal(signal.SIGINT, at_interrupt)
-    try:
-        with_plain_errors(app)
-    finally:
-        gc.freeze()  # the interpreter would search all objects again before it exits
+    with_plain_errors(app)

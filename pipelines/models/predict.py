@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -63,6 +64,7 @@ def predict(
         UserError: there is an error in the checkpoint, the texts or the arguments.
     """
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
+    gc.freeze()  # torch and the model stay: without it, the interpreter searches them for a second when it exits
     remaining = iter(inputs)
     while batch := list(islice(remaining, chunk)):
         yield with_predictions(predictor, batch, ask)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
+from waiting import HANGS
 
 from pipelines.cli.commands import app
 from pipelines.models import predict as predict_module
@@ -83,6 +86,21 @@ def test_a_stopped_command_goes_on_to_the_same_output(
     assert predict_file(checkpoint, texts, output, **ASK) == 23
     assert output.read_bytes() == whole.read_bytes()
     assert calls == [5, 5, 5, 5, 5, 3], "what was written is not predicted again"
+
+
+@pytest.mark.slow  # loads torch in a process of its own
+def test_a_command_searches_for_garbage_rarely_and_not_at_its_end(checkpoint: Path, tmp_path: Path) -> None:
+    code = (
+        "import atexit, gc; from pipelines.cli import main; "
+        "numbers = lambda: print(gc.get_threshold()[0], len(gc.get_objects()), gc.get_freeze_count()); "
+        "atexit.register(numbers); main()"
+    )
+    given = ["predict", str(checkpoint), "--categories", "person", "Ada left.", "--root", str(tmp_path)]
+    ended = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True, timeout=HANGS)
+    assert ended.returncode == 0 and "leaked" not in ended.stderr, ended.stderr
+    between, searched, skipped = map(int, ended.stdout.splitlines()[-1].split())
+    assert between >= 10_000  # Python's own number is 700
+    assert searched < skipped / 10
 
 
 def test_an_output_is_of_one_question(checkpoint: Path, texts: Path, tmp_path: Path) -> None:
