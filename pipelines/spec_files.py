@@ -23,8 +23,8 @@ def names(folder: Path) -> list[str]:
 
 def same_rows(name: str, folder: Path) -> list[str]:
     """Return the name of a spec, and the names under its `also`."""
-    path = folder / f"{name}.yaml"
-    return [name, *_others(path)] if path.exists() else [name]
+    own = _own_files(folder)
+    return [name, *_others(own[name])] if name in own else [name]
 
 
 def find(name: str, folder: Path) -> Path:
@@ -33,8 +33,7 @@ def find(name: str, folder: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    path = folder / f"{name}.yaml"
-    if name and path.name == f"{name}.yaml" and path.exists():
+    if path := _own_files(folder).get(name):
         return path
     files = _files(folder)
     if name not in files:
@@ -42,12 +41,16 @@ def find(name: str, folder: Path) -> Path:
         hint = (
             f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(files)) or 'none'}"
         )
-        raise UserError(f"{path}: no such file; {hint}")
+        raise UserError(f"{folder / f'{name}.yaml'}: no such file; {hint}")
     return files[name]
 
 
+def _own_files(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in folder.glob("*.yaml")}
+
+
 def _files(folder: Path) -> dict[str, Path]:
-    files = {path.stem: path for path in folder.glob("*.yaml")}
+    files = _own_files(folder)
     for path in [*files.values()]:
         for name in _others(path):
             if name in files:
