@@ -31,7 +31,7 @@ from measure import report, seconds
 from torch import Tensor
 
 from ubert.inference.predictor import Predictor
-from ubert.inference.scoring import WIDER
+from ubert.inference.scoring import most_categories
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.specs.recipe import Layout
@@ -177,7 +177,7 @@ def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[
         many, less = seconds(
             partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:few]), runs, clock
         )
-        tokens, piece = len(tokenizer.encode([text])[0].ids), WIDER * model.shape.categories_per_piece
+        tokens, piece = len(tokenizer.encode([text])[0].ids), most_categories(model)
         case = f"latency, {len(TYPES)} categories / {few}, {tokens} tokens, {piece} categories a piece"
         report("predict", case, many * 1e3, less * 1e3, "ms", runs)
 

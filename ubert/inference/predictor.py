@@ -15,7 +15,7 @@ import numpy as np
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.candidates import NOTHING, Events, Relations, short
-from ubert.inference.finals import final_query, finalists, needs_final, with_final
+from ubert.inference.finals import finalists, heats, joined, only, with_final
 from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
@@ -259,16 +259,18 @@ class Predictor:
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
         """Score the whole text of each query, in order.
 
-        If exactly one of more categories holds than a piece may have, the best of them meet in one more piece.
+        If exactly one of more categories holds than a piece had in training, there are heats and a final.
         """
-        scored = self._in_pieces(queries, encoded, threshold)
         if self._phrases is not None:  # a pointer's scores of different pieces compare
-            return scored
+            return self._in_pieces(queries, encoded, threshold)
         most = self.model.shape.categories_per_piece
-        asked = {i: finalists(scored[i], most) for i, query in enumerate(queries) if needs_final(query, most)}
-        finals = [final_query(queries[i], chosen) for i, chosen in asked.items()]
-        for (i, chosen), final in zip(asked.items(), self._in_pieces(finals, encoded, threshold), strict=True):
-            scored[i] = with_final(scored[i], chosen, final)
+        divided = [heats(query, most) for query in queries]
+        parts = iter(self._in_pieces([heat for of_query in divided for heat in of_query], encoded, threshold))
+        scored = [joined(list(islice(parts, len(of_query)))) for of_query in divided]
+        chosen = {i: finalists(scored[i], most) for i, of_query in enumerate(divided) if len(of_query) > 1}
+        finals = [only(queries[i], best) for i, best in chosen.items()]
+        for (i, best), final in zip(chosen.items(), self._in_pieces(finals, encoded, threshold), strict=True):
+            scored[i] = with_final(scored[i], best, final)
         return scored
 
     def _in_pieces(

@@ -21,8 +21,8 @@ from ubert.structure.structure_table import Scores
 
 MOST_CELLS = 1 << 14  # per table and window; a trained model predicts far fewer
 WIDER = 2
-"""A piece of tables with cells has at most this many times the categories of a training piece: so the text is
-encoded less often. Labels are compared with each other, so their pieces must be as training has seen them."""
+"""A piece has at most this many times the categories of a training piece. A larger piece saves encoding the text
+again, and its candidates compare better, but it must stay near what training has seen."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
@@ -87,12 +87,7 @@ def batches(
         piece
         for index, example in enumerate(examples)
         for piece in pieces(
-            example,
-            index,
-            model.shape.layout,
-            special,
-            most_categories=most_categories(model, example.regions),
-            most_tokens=most,
+            example, index, model.shape.layout, special, most_categories=most_categories(model), most_tokens=most
         )
     ]
     every.sort(key=len, reverse=True)
@@ -103,10 +98,10 @@ def batches(
         first = last
 
 
-def most_categories(model: UbertModel, regions: Ids) -> int:
-    """Return the maximum categories of a piece, for tables with these regions."""
+def most_categories(model: UbertModel) -> int:
+    """Return the maximum categories of a piece: one if training pieces had one, else `WIDER` times theirs."""
     trained = model.shape.categories_per_piece
-    return trained if trained == 1 or (regions == Region.ANCHOR).all() else WIDER * trained
+    return 1 if trained == 1 else WIDER * trained
 
 
 def _cells(above: cells.Cells, scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
