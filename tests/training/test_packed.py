@@ -70,6 +70,24 @@ def test_frozen_words_stay_the_encoders_and_the_rest_learns(root: Path, encoder:
     assert unchanged == {WORDS}
 
 
+def test_frozen_layers_stay_and_those_above_learn(root: Path, encoder: Path, shards: Path) -> None:
+    trained(root, encoder, shards, "top", freeze_words=False, freeze_layers=1)
+    before, after = (
+        load_file(root / f"runs/top/checkpoints/step-00000{step}/model.safetensors") for step in (0, 4)
+    )
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    above = {name for name in before if ".layer." in name and ".layer.0." not in name}
+    assert changed == above | {name for name in before if not name.startswith("encoder.")}
+    assert above and changed < before.keys()
+
+
+def test_more_layers_than_there_are_cannot_be_frozen(root: Path, encoder: Path, shards: Path) -> None:
+    with pytest.raises(UserError, match=r"freeze_layers: expected at most the encoder's \d+ layers, got 99"):
+        trained(root, encoder, shards, "ice", freeze_layers=99)
+    with pytest.raises(ValueError, match="lora trains no layer itself"):
+        make_recipe(encoder, lora=2, freeze_layers=1)
+
+
 def test_the_small_form_predicts_as_the_whole(root: Path, small: Path) -> None:
     whole = root / "runs/base/checkpoints/step-000004"
     tensors = load_file(small / "model.safetensors")

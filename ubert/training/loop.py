@@ -131,7 +131,7 @@ def set_up(
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.to(worker.device).train()  # type: ignore[arg-type]
-    model.word_vectors.requires_grad_(not recipe.freeze_words and model.word_vectors.requires_grad)
+    _freeze(model, recipe)
     if recipe.dropout is not None:
         model.drop(recipe.dropout)
     if recipe.compile:
@@ -226,6 +226,26 @@ def save(training: Training) -> None:
         return
     for tensor in (*tensors.weights.values(), *tensors.states.values()):
         parallel.full_tensor(tensor)
+
+
+def _freeze(model: UbertModel, recipe: Recipe) -> None:
+    """Freeze what the recipe doesn't train.
+
+    Raises:
+        UserError: the encoder has fewer layers.
+    """
+    if recipe.freeze_words:
+        model.word_vectors.requires_grad_(False)
+    if not recipe.freeze_layers:
+        return
+    layers = list(parallel.layers(model.encoder))
+    if recipe.freeze_layers > len(layers):
+        raise UserError(
+            f"freeze_layers: expected at most the encoder's {len(layers)} layers, got {recipe.freeze_layers}"
+        )
+    model.encoder.requires_grad_(False)
+    for layer in layers[recipe.freeze_layers :]:
+        layer.requires_grad_(True)
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:

@@ -178,6 +178,9 @@ class Recipe(Described):
     """The rank of adapters; of the encoder they alone are trained."""
     freeze_words: bool = False
     """Train no word embeddings: a step is faster, and a checkpoint can leave them out."""
+    freeze_layers: int = Field(default=0, ge=0)
+    """Of the encoder, train only the layers above so many: a step is faster, and what the lowest layers know of
+    words and sentences stays."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout of the encoder's hidden states; default: the encoder's own."""
     weight_decay: float = Field(default=0.01, ge=0)
@@ -298,6 +301,12 @@ class Recipe(Described):
                 f"{', '.join(self.objectives)} (unilm reads `texts` alone); leave it out, or add spanbert to "
                 "`objectives`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Recipe:
+        if self.lora and self.freeze_layers:
+            raise ValueError("lora trains no layer itself; leave out freeze_layers")
         return self
 
     @model_validator(mode="after")
