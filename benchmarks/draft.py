@@ -223,7 +223,8 @@ def _content(
     if drafted.task != spec.task:
         return text, f"{drafted.task} for {spec.task}"
     unnamed = spec.map.relations is not None and all(one.constant for one in spec.map.relations)
-    return text, _labels(pairs) and (_labels(pairs, turned=True) if unnamed else _labels(pairs))
+    apart = _labels(pairs)
+    return text, _labels(pairs, turned=True) if apart and unnamed else apart
 
 
 def _labels(pairs: list[tuple[Record, Record]], turned: bool = False) -> str:

@@ -36,15 +36,16 @@ class Cost(NamedTuple):
 
 
 def report(
-    benchmark: str, case: str, ours: float, theirs: float, unit: str, n: int, *, more: bool = False
+    benchmark: str, case: str, ours: float, theirs: float | None, unit: str, n: int, *, more: bool = False
 ) -> None:
     """Print one JSON line; its `ratio` is how many times better ours is.
 
     Args:
+        theirs: None if ours is compared with nothing.
         more: more of the unit is better.
     """
-    ratio = ours / theirs if more else theirs / ours
-    line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": round(ratio, 3)}
+    ratio = None if theirs is None else round(ours / theirs if more else theirs / ours, 3)
+    line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": ratio}
     print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
 
 

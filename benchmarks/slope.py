@@ -13,7 +13,6 @@ The head's memory is that of the command's own process.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import tempfile
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from pathlib import Path
 import duplicates as invented
 import ingest_sources
 import ray
-from measure import Cost, measured
+from measure import Cost, measured, report
 from mixture import plot
 
 from pipelines.audit.duplicates import duplicates
@@ -89,8 +88,7 @@ STAGES: dict[str, Callable[[Path, int], Cost]] = {
 
 
 def show(case: str, ours: float, unit: str, n: int) -> None:
-    line = {"benchmark": "slope", "case": case, "ours": round(ours, 1), "theirs": None, "ratio": None}
-    print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
+    report("slope", case, round(ours, 1), None, unit, n)
 
 
 def shown(case: str, run: Callable[[Path, int], Cost], records: int) -> Cost:

@@ -10,7 +10,6 @@ wait is that of rank 0 after the first step, as a share of its time.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import tempfile
 import time
@@ -21,6 +20,7 @@ import torch
 import torch.distributed as dist
 from batches_large import generate
 from fetching import THERE, make_distinct
+from measure import report
 from throttled import serve
 from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -127,18 +127,15 @@ def main() -> None:
             for world in counts:
                 losses, share = trained(folder, steps, world, remote=True)
                 local = one if world == 1 else trained(folder, steps, world, remote=False)[0]
-                show(f"{world} workers: waiting after step one", share, "share", steps)
-                show(f"{world} workers: difference from a folder", difference(losses, local), "loss", steps)
-                show(f"{world} workers: difference from one worker", difference(losses, one), "loss", steps)
+                report("stall", f"{world} workers: waiting after step one", share, None, "share", steps)
+                case = f"{world} workers: difference from a folder"
+                report("stall", case, difference(losses, local), None, "loss", steps)
+                case = f"{world} workers: difference from one worker"
+                report("stall", case, difference(losses, one), None, "loss", steps)
 
 
 def difference(losses: list[float], others: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(losses, others, strict=True))
-
-
-def show(case: str, ours: float, unit: str, n: int) -> None:
-    line = {"benchmark": "stall", "case": case, "ours": ours, "theirs": None, "ratio": None, "unit": unit, "n": n}
-    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ def names(folder: Path) -> list[str]:
     return sorted(_files(folder))
 
 
-def same_rows(name: str, folder: Path) -> list[str]:
-    """Return the name of a spec, and the names under its `also`."""
+def same_rows(given: Sequence[str], folder: Path) -> list[str]:
+    """Return these names of specs, each followed by those under its `also`."""
     own = _own_files(folder)
-    return [name, *_others(own[name])] if name in own else [name]
+    beside = {name: _others(own[name]) for name in given if name in own}
+    return [*dict.fromkeys(each for name in given for each in (name, *beside.get(name, ())))]
 
 
 def find(name: str, folder: Path) -> Path:

@@ -47,7 +47,7 @@ def dataset_names(folder: Path) -> list[str]:
 
 def with_same_rows(given: Sequence[str], folder: Path) -> list[str]:
     """Return these names of datasets, each followed by those under its `also`."""
-    return [*dict.fromkeys(each for name in given for each in same_rows(name, folder / "datasets"))]
+    return same_rows(given, folder / "datasets")
 
 
 def dataset_spec(name: str, folder: Path) -> DatasetSpec:

@@ -27,9 +27,9 @@ class Marked(NamedTuple):
     label: str | None
 
     @property
-    def end(self) -> Map:
-        """Return it as the end of a relation."""
-        return {**self.place, **({"label": self.label} if self.label else {"as": self.name})}
+    def kind(self) -> Map:
+        """Return its category: the value of a field, or its own name."""
+        return {"label": self.label} if self.label else {"as": self.name}
 
 
 def marked_mentions(fields: Fields, body: Map) -> Iterator[Guess]:
@@ -50,10 +50,7 @@ def marked_mentions(fields: Fields, body: Map) -> Iterator[Guess]:
             yield Guess("relation", {**mapping, "relations": relation}, 0.93, why)
         elif base in ("", "rows[]"):
             each = {} if base == "" else {"each": base}
-            spans = [{**each, **one.end, **_kind(inside, [one])} for one in found]
-            spans = [
-                {key: item for key, item in one.items() if key != "as" or "label" not in one} for one in spans
-            ]
+            spans = [{**each, **one.place, **(_kind(inside, [one]) or one.kind)} for one in found]
             yield Guess("ner", {**mapping, "spans": spans[0] if len(spans) == 1 else spans}, 0.85, why)
 
 
@@ -121,7 +118,7 @@ def _kind(inside: Fields, found: list[Marked]) -> Map:
 
 def _ends(found: list[Marked]) -> Map:
     first, second = sorted(found, key=lambda one: one.name.lower() not in _HEADS)
-    return {"head": first.end, "tail": second.end}
+    return {"head": {**first.place, **first.kind}, "tail": {**second.place, **second.kind}}
 
 
 def _links(fields: Fields, found: list[Marked]) -> list[Map]:
