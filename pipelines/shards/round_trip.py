@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -28,32 +29,28 @@ ENCODER: str = Recipe.model_fields["encoder"].default
 COUNTED = ("records", "exact", "annotations")
 
 
-def round_trip(root: Path, encoder: str) -> list[tuple[CorpusManifest, Counter[str]]]:
-    """Return the counts of `ubert.evaluation.round_trip` for each ingested corpus whose annotations are cells.
+def round_trip(root: Path, encoder: str) -> Iterator[tuple[CorpusManifest, Counter[str]]]:
+    """Yield the counts of `ubert.evaluation.round_trip` for each ingested corpus whose annotations are cells.
 
     Raises:
         UserError: there is no such encoder.
     """
     store, tokenizer = Store(root), load_tokenizer(encoder)
-    found, names = [], store.names("corpora")
+    names = store.names("corpora")
     for directory, manifest in (store.current("corpora", name) for name in progress(names, len(names), "corpora")):
         if objective(manifest.task).tabular:
             records = (r for split in SPLITS for r in read_records(directory, manifest, split, None))
-            found.append((manifest, total(records, tokenizer)))
-    return found
+            yield manifest, total(records, tokenizer)
 
 
-def markdown(found: list[tuple[CorpusManifest, Counter[str]]]) -> str:
-    """Return a Markdown table with a row for each corpus."""
-    lines = [
-        "| corpus | task | records | exact | annotations | not back, by reason |",
-        "|---|---|---|---|---|---|",
-    ]
+def markdown(found: Iterable[tuple[CorpusManifest, Counter[str]]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table with a row for each corpus."""
+    yield "| corpus | task | records | exact | annotations | not back, by reason |"
+    yield "|---|---|---|---|---|---|"
     for manifest, counts in found:
         reasons = [f"{reason} {n:,}" for reason, n in sorted(counts.items()) if n and reason not in COUNTED]
         cells = [manifest.name, manifest.task, *(f"{counts[name]:,}" for name in COUNTED), ", ".join(reasons)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        yield f"| {' | '.join(cells)} |"
 
 
 def main(
@@ -62,7 +59,8 @@ def main(
 ) -> None:
     """Print the round trip of every ingested corpus."""
     try:
-        typer.echo(markdown(round_trip(root, encoder)))
+        for line in markdown(round_trip(root, encoder)):
+            typer.echo(line)
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

@@ -144,7 +144,7 @@ def test_a_checkpoint_is_a_folder_or_the_name_of_a_run(root: Path, checkpoint: P
 
 
 def test_the_round_trip_of_a_store(root: Path) -> None:
-    rows = round_trip(root, ENCODER)
+    rows = list(round_trip(root, ENCODER))
     assert [(manifest.name, counts["records"], counts["exact"]) for manifest, counts in rows] == [
         ("people", 24, 24)
     ]
