@@ -12,6 +12,7 @@ from dense_tables import REGIONS, Pieces, dense_loss, dense_table, make, pieces_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from ubert.schema.specs.recipe import Loss, LossScale
 from ubert.structure import cells, tiles
@@ -149,6 +150,19 @@ def test_no_table_is_made_or_kept_for_the_backward_pass(kind: Loss) -> None:
         cells.above(scores, 2.0)
         cells.top(scores, 5)
     assert 0 < max(made) < tokens * tokens
+
+
+@pytest.mark.parametrize("kind", ["bce", "zlpr"])
+def test_a_loss_without_gradients_multiplies_each_table_once(kind: Loss) -> None:
+    tokens, tables = 300, 4
+    batch = random_batch(1, [(tokens, [Region.RECTANGLE] * tables)])
+    head, hidden = make(1, batch, True, torch.float32)
+    with torch.no_grad():
+        scores = head(hidden, batch)
+        with FlopCounterMode(display=False) as counter:
+            cells.loss(scores, batch, kind=kind)
+    once = 2 * scores.query_Nd.shape[1] * tables * tokens * tokens
+    assert once <= counter.get_total_flops() < 1.5 * once
 
 
 @pytest.mark.parametrize("kind", ["bce", "zlpr"])

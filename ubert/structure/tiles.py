@@ -113,6 +113,8 @@ def cross_entropy(
 
     A group's whole part is stored at its first table. The weights get no gradient.
     """
+    if not torch.is_grad_enabled():  # parameters among the factors would ask for a gradient nonetheless
+        factors = Factors(*(tensor.detach() for tensor in factors))
     return _CrossEntropy.apply(groups, gold, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
 
 
