@@ -101,9 +101,8 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     dataset["properties"]["extends"] = {"type": "string", "description": EXTENDS}
     for part in ("Categories", "Mapping"):
         keys = dataset["$defs"][part]["properties"]
-        keys.update({key: {"anyOf": [schema, {"type": "null"}]} for key, schema in keys.items()})
-    whole = dataset["properties"]["categories"]
-    dataset["properties"]["categories"] = {"anyOf": [whole, {"type": "null"}]}
+        keys.update({key: _or_null(schema) for key, schema in keys.items()})
+    dataset["properties"]["categories"] = _or_null(dataset["properties"]["categories"])
     of_task = {key: part for key, part in dataset["properties"].items() if key in OF_TASK}
     entry = {"type": "object", "properties": of_task, "required": ["task"], "additionalProperties": False}
     named = {"propertyNames": {"pattern": NAME}, "minProperties": 1}
@@ -117,6 +116,13 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     nested = mixture["$defs"]["MixtureSource"]["properties"]["mixture"]
     nested["anyOf"].insert(0, {"type": "string"})  # the mixture's name
     return {"dataset": dataset, "mixture": mixture, "recipe": Recipe.model_json_schema()}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that allows null, too. Its description and default stay at the top, where editors look."""
+    outer = {key: part for key, part in schema.items() if key in ("description", "default")}
+    inner = {key: part for key, part in schema.items() if key not in outer}
+    return {"anyOf": [inner, {"type": "null"}], **outer}
 
 
 def _of_format(name: str, definitions: dict[str, Any]) -> dict[str, Any]:

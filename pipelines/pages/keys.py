@@ -27,14 +27,11 @@ def _section(schema: Schema) -> Iterator[str]:
         yield described
     # A dataset's keys are required only if its spec doesn't extend another one.
     required = schema.get("required") or [key for rule in schema.get("allOf", []) for key in _otherwise(rule)]
-    columns = ["key", "value", "default", "meaning"]
     rows = []
     for key, value in schema["properties"].items():
         text = " ".join(value.get("description", "").split())
         rows.append([f"`{key}`", _kind(value), _default(value, key in required), text])
-    if not any(row[-1] for row in rows):  # the object's description explains its keys
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    yield markdown_table(columns, rows)
+    yield markdown_table(["key", "value", "default", "meaning"], rows)
 
 
 def _otherwise(rule: Schema) -> list[str]:

@@ -20,6 +20,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Described(Strict):
+    """A part of a spec whose keys have descriptions: the docstrings below them, which editors show."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 def _inside(path: str) -> str:
     if path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path or "\0" in path:
         raise ValueError("expected a path inside the dataset's folder")

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -20,23 +19,19 @@ from ubert.schema.record import Category, Split, Task
 from ubert.schema.specs.fetch import Fetches
 from ubert.schema.specs.mapping import Mapping
 from ubert.schema.specs.rules import NameRules
-from ubert.schema.yaml_file import InsidePath, Strict
+from ubert.schema.yaml_file import Described, InsidePath
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 HASH = r"^[0-9a-f]{64}$"
 
 
-class Described(Strict):
-    """A part of a spec whose keys have descriptions, the docstrings below them, which editors show."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Upstream(Strict):
-    """Where the publisher keeps the dataset, pinned."""
+class Upstream(Described):
+    """Where the publisher keeps the dataset."""
 
     url: str
+    """The address."""
     revision: str | None = None
+    """The commit, tag or version."""
 
 
 class Files(Described):
@@ -79,21 +74,26 @@ class Files(Described):
         return encoding
 
 
-class RelationType(Strict):
-    """A relation label of the source and, where the source constrains them, its argument types (in the
-    source's labels)."""
+class RelationType(Described):
+    """One type of relation."""
 
     label: str
+    """Its label in the source."""
     name: str
+    """Its name in plain words."""
     head: str | None = None
+    """The source's label of the entities that may be its head; default: any."""
     tail: str | None = None
+    """The source's label of the entities that may be its tail; default: any."""
 
 
-class EventType(Strict):
-    """An event label's natural name and its roles: source label -> natural name."""
+class EventType(Described):
+    """One type of event."""
 
     name: str
+    """Its name in plain words."""
     roles: dict[str, str] = Field(default_factory=dict)
+    """Its roles: source label -> name in plain words."""
 
 
 FROM_DATA = "from_data"
@@ -105,20 +105,26 @@ Names = Annotated[
 ]
 
 
-class Categories(Strict):
-    """The candidate categories of every record: source label -> natural name, in order. Labels of one name are
-    one category. Where labels are given without names, `names` makes them. Of the kinds in `from_data`, the
-    categories are the labels that the data has; `label: from_data` is short for it. `fillers`, such as
-    "{role} of the {event}", makes role fillers the mentions of task ner: they are the only categories then."""
+class Categories(Described):
+    """The candidate categories of every record, in order. Labels with the same name are one category."""
 
     names: NameRules = NameRules()
+    """How names are made of labels that have none."""
     from_data: list[OpenKind] = Field(default_factory=list)
+    """Kinds whose categories are all labels in the data. `label: from_data` is short for it."""
     label: Names = Field(default_factory=dict)
+    """Labels of whole texts: source label -> name in plain words, or a list of source labels."""
     entity: Names = Field(default_factory=dict)
+    """Types of entities, in the same form."""
     relation: list[RelationType] = Field(default_factory=list)
+    """Types of relations."""
     event: dict[str, EventType] = Field(default_factory=dict)
-    value: list[float] = Field(default_factory=list)  # buckets of a regression, ascending
+    """Types of events, by their source labels."""
+    value: list[float] = Field(default_factory=list)
+    """The numbers that a regression chooses among, in ascending order."""
     fillers: str | None = None
+    """A pattern such as "{role} of the {event}", for task ner: what fills a role of an event becomes a mention of
+    this category. There are no other categories then."""
 
     @model_validator(mode="before")
     @classmethod

@@ -7,17 +7,17 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from ubert.schema.yaml_file import Strict
+from ubert.schema.yaml_file import Described
 
 SCHEMES = ("http", "https", "s3", "hf", "file")
 FOLDERS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")  # archives of several files
 ARCHIVES = (*FOLDERS, ".gz")
 
 
-class Fetch(Strict):
+class Fetch(Described):
     """One download into the dataset's folder of the mirror.
 
-    `url`, by its scheme:
+    `url` has one of these forms:
 
         https://host/path, http://...       one file
         s3://bucket/key                     one object, or all objects under a prefix, which ends in `/`
@@ -25,27 +25,29 @@ class Fetch(Strict):
                                             rows are written as <config>/<split>.parquet
         file:path, or a path                a local file, or a folder, which ends in `/`; a relative path begins at
                                             the folder of specs
-
-    `into` is where a file, or the folder that many files make up, lies in the dataset's folder; by default a file
-    keeps its name, and many files lie in the dataset's folder itself. `unpack` takes an archive apart beside
-    itself. `folder` keeps the files below one folder of an archive, and not the archive: `*/data` is `data` in any
-    folder at the top, as the archives of GitHub have it. `only` keeps those of them whose paths match one of these
-    globs; `*` matches slashes, too.
-
-    `blake3` pins the content: of one file its hash; of many the hash of their sorted "hash  path" lines; of the
-    hub that of the rows (`ubert fetch` prints it). A commit in an address pins as well. `config`, `revision` (a
-    commit or tag) and `splits` are for the hub.
     """
 
     url: str = Field(min_length=1)
+    """The address."""
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """Pins the content; `ubert fetch` prints it. It is the hash of one file, of the sorted "hash  path" lines of
+    many files, or of a hub dataset's rows. A commit in the address pins the content, too."""
     into: str | None = None
+    """Where to put the file, or the folder of many files, within the dataset's folder. By default a file keeps its
+    name, and many files lie in the dataset's folder itself."""
     unpack: bool = False
+    """Unpack the archive, and keep it."""
     folder: str | None = Field(default=None, min_length=1)
+    """Unpack only this folder of the archive, and don't keep the archive. `*/data` is the folder `data` in any
+    folder at the top, as in GitHub's archives."""
     only: list[str] | None = Field(default=None, min_length=1)
+    """Of `folder`, keep only files whose paths match one of these globs. `*` matches slashes, too."""
     config: str | None = Field(default=None, pattern=r"^\w[\w.+ -]*$")
+    """The configuration of a hub dataset."""
     revision: str | None = None
+    """The commit or tag of a hub dataset."""
     splits: list[str] | None = Field(default=None, min_length=1)
+    """The splits of a hub dataset; default: all."""
 
     @property
     def scheme(self) -> str:

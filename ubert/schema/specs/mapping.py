@@ -1,8 +1,8 @@
 """`map` of a dataset's spec: which fields of a raw row hold what.
 
-Fields are paths (see `pipelines/mapping/paths.py`): keys joined by dots, `[]` for every item of a list, `{x}`
-for every key of an object, which paths of the same entry then call `{x}`. Paths of an entry are looked up in its
-item, those that begin with `/` in the row.
+A field is named by a path (see `pipelines/mapping/paths.py`). Its keys are joined by dots. `[]` stands for every
+item of a list. `{x}` stands for every key of an object; other paths of the same entry then use `{x}` for this key.
+The paths of an entry start at its item, or at the row if they begin with `/`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ubert.schema.record import Task
 from ubert.schema.specs.rules import Clean, Condition, listed
-from ubert.schema.yaml_file import Strict
+from ubert.schema.yaml_file import Described
 
 Scheme = Literal["BIO", "IOB", "IO", "BIOES", "BMES"]
 Ignored = Literal["relations", "events", "attributes", "equivalences", "notes"]
@@ -44,42 +44,48 @@ Id = Path | Annotated[list[Path], Field(min_length=2)]
 Paths = Annotated[list[Path], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 
 
-class Offsets(Strict):
-    """How the places of mentions are given.
-
-    unit: `start`, `end` and `fragments` count characters, or tokens. end: the end is the first place after the
-    mention (exclusive), or its last (inclusive). base: offsets count from the start of the text, or of a larger
-    document that is not given: then the one shift at which all mentions of the row have their words is taken.
-    absent_start: the start of mentions that give none. compare: words are equal as they are (exact; a line end
-    may be given as a space), or without regard to case and white space (folded). locate: what becomes of a
-    mention that has no offsets, or other words at its offsets than it says: the row is refused (reject); it is
-    where its words are found, if just once in the text (unique), first (first), or next to its offset
-    (nearest)."""
+class Offsets(Described):
+    """How the source gives the places of mentions."""
 
     unit: Literal["character", "token"] = "character"
+    """What `start`, `end` and `fragments` count."""
     end: Literal["exclusive", "inclusive"] = "exclusive"
+    """exclusive: the end is the first place after the mention. inclusive: it is the mention's last place."""
     base: Literal["text", "document"] = "text"
+    """Where offsets begin: at the text, or at a larger document that is not given. For a document, the row's
+    mentions are shifted by the one number that puts all of them at their words."""
     absent_start: int | None = None
+    """The start of mentions that have none."""
     compare: Literal["exact", "folded"] = "exact"
+    """How given words must equal those of the text. exact: a line end may be a space. folded: case and white space
+    don't count."""
     locate: Literal["reject", "unique", "first", "nearest"] = "reject"
+    """What to do with a mention that has no offsets, or whose words are not at its offsets. reject: refuse the
+    row. unique: take the place where its words are, if there is only one. first: take the first such place.
+    nearest: take the one next to its offset."""
 
 
-class Mention(Strict):
-    """One mention: where it is, and its label (`label`: a field, `as`: the same for all).
-
-    Its place: `start` with `end` or `words`; `fragments`, a list of [start, end]; `indices`, a list of tokens;
-    or `words` alone. `sentence`: the number of the sentence in which token offsets count. Words that are given
-    are compared with the text. `kb_id`: its id in a knowledge base, or a list of ids, which are joined by `|`."""
+class Mention(Described):
+    """One mention. Its place is one of: `start` with `end` or `words`; `fragments`; `indices`; `words` alone."""
 
     label: Path | None = None
+    """The field with its label."""
     constant: str | None = Field(default=None, alias="as")
+    """Instead of `label`: the label of all."""
     start: Path | None = None
+    """Its start."""
     end: Path | None = None
+    """Its end."""
     fragments: Path | None = None
+    """A list of [start, end]."""
     indices: Path | None = None
+    """A list of the numbers of its tokens."""
     words: Path | None = None
+    """Its words, which are compared with the text."""
     sentence: Path | None = None
+    """The number of the sentence in which token offsets count."""
     kb_id: Path | None = None
+    """Its id in a knowledge base, or a list of ids, which are joined by `|`."""
 
     @model_validator(mode="after")
     def _has_a_place(self) -> Mention:
@@ -94,47 +100,61 @@ class Mention(Strict):
 
 
 class Mentions(Mention):
-    """Mentions of the row: one for each that `each` leads to, or one. Mentions of one `id` (a field, or several)
-    are one entity (or one cluster): they share a group, and the first stands for it. `scope` entry: its ids are no
-    other entry's, so that each entry may count from 1; nothing can refer to them. `when`: only where each of these
-    fields has the value, or one of the values, that is named, or passes a test."""
+    """Mentions of the row."""
 
     each: Path = "."
+    """The list of mentions; by default the row has one."""
     id: Id | None = None
+    """The field, or fields, with its id. Mentions with the same id are one entity or one cluster. They share a
+    group, and the first represents it."""
     scope: Literal["row", "entry"] = "row"
+    """Where ids are unique. entry: each entry has ids of its own, to which nothing can refer."""
     when: dict[Path, Condition] = Field(default_factory=dict)
+    """Take only items whose fields have these values or pass these tests."""
 
 
-class Relations(Strict):
-    """Relations of the row: `head` and `tail` are ids of mentions, or mentions themselves."""
+class Relations(Described):
+    """Relations of the row."""
 
     each: Path = "."
+    """The list of relations; by default the row has one."""
     label: Path | None = None
+    """The field with its label."""
     constant: str | None = Field(default=None, alias="as")
+    """Instead of `label`: the label of all."""
     head: Id | Mention
+    """The id of its head, or the mention itself."""
     tail: Id | Mention
+    """The id of its tail, or the mention itself."""
     when: dict[Path, Condition] = Field(default_factory=dict)
+    """Take only items whose fields have these values or pass these tests."""
 
 
-class TokenRelations(Strict):
-    """Relations in columns beside the tokens: each token has a list of `labels`, and as many `numbers` of other
-    tokens, counted from `first`. A token stands for the mention that ends with it, or that it is in. The numbers
-    lead to the head of each relation, or to its tail (`lead_to`); the token itself is of the other one."""
+class TokenRelations(Described):
+    """Relations in columns beside the tokens. A token stands for the mention that ends with it, or that contains
+    it."""
 
     labels: Path
+    """For each token, a list of labels of relations."""
     numbers: Path
+    """For each of these labels, the number of another token."""
     lead_to: Literal["head", "tail"]
+    """Which end of the relation the other token is; the token itself is the other end."""
     first: Literal[0, 1] = 0
+    """The number of the first token."""
 
 
-class Arguments(Strict):
-    """Arguments of an event: `target` is the id of a mention or an event, or a mention itself. Their role is
-    `role`, or `as` for all."""
+class Arguments(Described):
+    """Arguments of an event."""
 
     each: Path
+    """The list of arguments."""
     role: Path | None = None
+    """The field with its role."""
     constant: str | None = Field(default=None, alias="as")
+    """Instead of `role`: the role of all."""
     target: Id | Mention
+    """The id of a mention or an event, or a mention itself."""
 
     @model_validator(mode="after")
     def _has_a_role(self) -> Arguments:
@@ -143,17 +163,23 @@ class Arguments(Strict):
         return self
 
 
-class Events(Strict):
-    """Events of the row: `trigger` is the id of a mention, or a mention itself, whose label is the event's. The
-    label is `label`, or `as` for all."""
+class Events(Described):
+    """Events of the row."""
 
     each: Path = "."
+    """The list of events; by default the row has one."""
     id: Id | None = None
+    """The field, or fields, with its id."""
     label: Path | None = None
+    """The field with its label."""
     constant: str | None = Field(default=None, alias="as")
+    """Instead of `label`: the label of all."""
     trigger: Id | Mention | None = None
+    """The id of its trigger, or the mention itself. The trigger has the event's label."""
     arguments: Annotated[list[Arguments] | None, _listed_as(Arguments)] = None
+    """Its arguments."""
     when: dict[Path, Condition] = Field(default_factory=dict)
+    """Take only items whose fields have these values or pass these tests."""
 
     @model_validator(mode="after")
     def _has_a_label(self) -> Events:
@@ -167,55 +193,74 @@ def _answers(given: Any) -> Any:
     return {"each": f"{given}[]", "words": "text", "start": "answer_start"} if isinstance(given, str) else given
 
 
-class Mapping(Strict):
-    """What of a row makes up a record.
-
-    The text is `text` (one or several fields, joined by `join`), or `tokens` (a list of words, or of sentences of
-    words, or a string of words; joined by `glue`), or `chunks` (a list of {text, entity?}). `pair` is read as
-    `text`. `tags` are as many as tokens; of several fields of tags (nested mentions) each is read. `candidates`
-    are categories that the row itself names: a list, with `candidate_keys` to tell them by, or a field for each
-    key; instead of a label, `candidate_flags` are 1 or true for those that are labels. `standoff` holds spans,
-    relations and events by id, as `pipelines/sources/annotation_formats/brat.py` describes. `links` join mentions
-    that are of one cluster. A question without `answers` is kept only where `unanswerable` is true. `clean` says
-    how fields are cleaned first; `when`, which rows are taken: the others are left out, and counted."""
+class Mapping(Described):
+    """Which fields of a row make up a record. The text is one of `text`, `tokens` and `chunks`; the task decides
+    what else is needed."""
 
     clean: dict[Path, Clean] = Field(default_factory=dict)
+    """How to clean fields first."""
     when: dict[Path, Condition] = Field(default_factory=dict)
+    """Take only rows whose fields have these values or pass these tests. The others are left out, and counted."""
 
     text: Paths | None = None
+    """The field with the text, or several, which `join` joins."""
     join: str = "\n"
+    """What is put between several fields."""
     tokens: Path | None = None
+    """The words: a list, a list of sentences, or a string."""
     glue: str = " "
+    """What is put between words."""
     chunks: Path | None = None
+    """A list of {text, entity?}."""
     pair: Paths | None = None
+    """The second text, in the form of `text`."""
 
     label: Path | None = None
-    label_separator: str | None = Field(default=None, min_length=1)  # between the labels of a multilabel string
+    """The label, or a list of labels."""
+    label_separator: str | None = Field(default=None, min_length=1)
+    """What separates labels in one string, for task multilabel."""
     ignore_labels: list[str] = Field(default_factory=list)
+    """Labels to leave out. Any other unknown label rejects its row."""
     candidates: Path | dict[str, Path] | None = None
+    """Categories that the row itself has: a list, or a field for each key."""
     candidate_keys: Path | None = None
+    """A list of the candidates' keys, by which `label` names one."""
     candidate_flags: Path | None = None
+    """Instead of `label`: a list with 1 or true for each candidate that is right."""
     value: Path | None = None
+    """The number of a regression."""
     target: Path | None = None
+    """The text to write, for task seq2seq."""
 
     tags: Paths | None = None
+    """A list with a tag for each token. With nested mentions there are several such fields."""
     scheme: Scheme = "BIO"
+    """The scheme of the tags."""
     offsets: Offsets = Offsets()
+    """How the places of mentions are given."""
     spans: Annotated[list[Mentions] | None, _listed_as(Mentions)] = None
+    """Mentions; one entry, or several that are read one after another."""
     relations: Annotated[list[Relations] | None, _listed_as(Relations)] = None
+    """Relations between mentions."""
     token_relations: TokenRelations | None = None
+    """Relations in columns beside the tokens."""
     events: Annotated[list[Events] | None, _listed_as(Events)] = None
+    """Events."""
     links: Annotated[list[Relations] | None, _listed_as(Relations)] = None
+    """Pairs of mentions that belong to one cluster."""
     standoff: Path | None = None
-    # Kinds of standoff that are not taken. Any other that a record cannot hold makes a reject, so nothing is
-    # lost in silence; so do labels, unless `ignore_labels` names them.
+    """Spans, relations and events by id, as the readers of brat and other annotation formats give them."""
     ignore: list[Ignored] = Field(default_factory=list)
+    """Kinds of standoff annotations to leave out. Any other kind that a record can't hold rejects its row."""
 
     question: Path | None = None
+    """The question."""
     answers: Annotated[
         Mentions | None, BeforeValidator(_answers, json_schema_input_type=str | Mentions | None)
     ] = None
+    """Its answers in the text; a path alone leads to answers in the form of SQuAD."""
     unanswerable: Path | None = None
+    """The field that is true if the question has no answer. Without it, such a row is rejected."""
 
     def wrong(self, task: Task) -> str | None:
         """What makes this no mapping for a task, if anything does."""

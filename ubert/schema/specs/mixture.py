@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from ubert.schema.record import Split
-from ubert.schema.specs.dataset import NAME, Described
+from ubert.schema.specs.dataset import NAME
+from ubert.schema.yaml_file import Described
 
 
 def _one_sentence(given: Any, check: ValidatorFunctionWrapHandler) -> Any:

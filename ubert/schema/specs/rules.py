@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ubert.schema.yaml_file import Strict
+from ubert.schema.yaml_file import Described
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -21,14 +21,17 @@ def listed(given: Any) -> Any:
 Values = Annotated[list[str], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 
 
-class FieldTest(Strict):
-    """What is asked of a field: it has one of the values of `equal`, none of `not_equal`; it is there (`exists`),
-    or is missing or null; it is missing, null, blank or without items (`empty`), or is none of these."""
+class FieldTest(Described):
+    """A test of a field. If it has several keys, all must hold."""
 
     equal: Values | None = None
+    """The field has this value, or one of these."""
     not_equal: Values | None = None
+    """The field has none of these values."""
     exists: bool | None = None
+    """true: the field is there and not null. false: it is missing or null."""
     empty: bool | None = None
+    """true: the field is missing, null, blank or an empty list. false: it is none of these."""
 
     @model_validator(mode="after")
     def _asks_something(self) -> FieldTest:
@@ -56,26 +59,31 @@ def _compiles(pattern: str) -> str:
 Pattern = Annotated[str, AfterValidator(_compiles)]
 
 
-class Clean(Strict):
-    """How a field is cleaned before anything else is read of the row. `parse`: the field is a list or object that
-    is written as JSON, or as Python prints it. Then, of the string, or of each string of the list: `strip` takes
-    white space (or these characters) off both ends; `replace` puts other words in the place of words, `regex` in
-    the place of what a pattern matches; and what is then one of `nulls` is nothing."""
+class Clean(Described):
+    """How to clean a field before anything else reads it. The steps have the order of the keys. In a list, each
+    string is cleaned."""
 
     parse: Literal["json", "python"] | None = None
+    """Read the field as a list or an object, written as JSON or as Python prints it."""
     strip: bool | str = False
+    """Remove white space, or these characters, from both ends."""
     replace: dict[str, str] = Field(default_factory=dict)
+    """Replace these strings with others."""
     regex: dict[Pattern, str] = Field(default_factory=dict)
+    """Replace what these patterns match."""
     nulls: list[str] = Field(default_factory=list)
+    """Read these strings as null."""
 
 
-class NameRules(Strict):
-    """How a name is made of a label: `replace`, in order; `split_camel_case`: a space before each capital that
-    begins a word; `lower`: no capitals."""
+class NameRules(Described):
+    """How to make a name of a label. The rules have the order of the keys."""
 
     replace: dict[str, str] = Field(default_factory=dict)
+    """Replace these strings with others, one after another."""
     split_camel_case: bool = False
+    """Put a space before each capital letter that begins a word."""
     lower: bool = False
+    """Use lower case."""
 
     def name(self, label: str) -> str:
         """Apply the rules to a label."""
