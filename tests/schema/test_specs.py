@@ -374,6 +374,14 @@ def test_every_spec_of_ours_is_right_and_agrees_with_the_schema_for_editors(name
     )
 
 
+def test_the_schema_for_editors_accepts_labels_without_names(tmp_path: Path, schema: Any) -> None:
+    content = {**GOOD, "categories": {"label": ["POS", "NEG"], "entity": ["PER"], "relation": ["worksFor"]}}
+    jsonschema.validate(content, schema)
+    write(tmp_path, content)
+    named = [category.name for category in dataset_spec("reviews", tmp_path).categories.all()]
+    assert named == ["POS", "NEG", "PER", "worksFor"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

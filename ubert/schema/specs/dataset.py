@@ -103,6 +103,9 @@ Names = Annotated[
     dict[str, str],
     BeforeValidator(lambda given: given, json_schema_input_type=dict[str, str] | list[str] | Literal["from_data"]),
 ]
+RelationTypes = Annotated[
+    list[RelationType], BeforeValidator(lambda given: given, json_schema_input_type=list[RelationType | str])
+]
 
 
 class Categories(Described):
@@ -116,8 +119,8 @@ class Categories(Described):
     """Labels of whole texts: source label -> name in plain words, or a list of source labels."""
     entity: Names = Field(default_factory=dict)
     """Types of entities, in the same form."""
-    relation: list[RelationType] = Field(default_factory=list)
-    """Types of relations."""
+    relation: RelationTypes = Field(default_factory=list)
+    """Types of relations, or source labels."""
     event: dict[str, EventType] = Field(default_factory=dict)
     """Types of events, by their source labels."""
     value: list[float] = Field(default_factory=list)
