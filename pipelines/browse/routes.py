@@ -90,7 +90,7 @@ def _add_corpora(routes: APIRouter, root: Place) -> None:
     def record(request: Request, name: str, id: str) -> Response:
         _current(store, "corpora", name)
         if id not in (records := by_id(root, [(name, id)])):
-            raise AbsentError(f"{name}: no record is called {id!r}; its ids are those that its pages show")
+            raise AbsentError(f"{name}: no record has the id {id!r}; the pages of the corpus show the ids")
         return html(
             request,
             "one_record",

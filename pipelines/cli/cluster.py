@@ -52,7 +52,7 @@ def submit(
         {one.name or one.callback.__name__ for one in app.registered_commands if one.callback} - NOT_JOBS
     )
     if command[0] not in known:
-        raise typer.BadParameter(f"{command[0]!r} is no command for a job; there are {', '.join(known)}")
+        raise typer.BadParameter(f"{command[0]!r} can't run as a job; expected one of {', '.join(known)}")
     client = jobs.connect(address)
     job = jobs.submit(client, command, root=root, data=data, specs=specs_folder(specs))
     note(f"job {job} at {address}, store {root.absolute()}")

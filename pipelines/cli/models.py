@@ -173,7 +173,7 @@ def threshold(
     from pipelines.specs import specs_folder
 
     if bool(corpus) == bool(mixture):
-        raise typer.BadParameter("expected --corpus or --mixture, one of them")
+        raise typer.BadParameter("expected exactly one of --corpus and --mixture")
     found = find_checkpoint(checkpoint, root)
     groups = [corpus or []]
     if mixture:

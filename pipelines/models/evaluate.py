@@ -75,7 +75,7 @@ def evaluate(
     records_of(manifest, split)  # fails before a model is loaded
     if search and not objective(manifest.task).generates:
         raise UserError(
-            f"beams and longest are of texts to be written, and corpus {corpus} is of task {manifest.task}; "
+            f"beams and longest apply only to generated text, and corpus {corpus} has task {manifest.task}; "
             "leave them out"
         )
     metric(manifest.task)

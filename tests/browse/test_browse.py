@@ -160,7 +160,7 @@ def test_what_a_link_asks_for_stays_text(client: TestClient, address: str, param
     [
         ("/corpora/absent", 404, "nothing here yet; make it with `ubert ingest absent`"),
         (f"/corpora/{SCRIPT.replace('/', '')}", 404, "expected lower-case letters"),
-        ("/corpora/wild/record?id=wild/9", 404, "no record is called 'wild/9'"),
+        ("/corpora/wild/record?id=wild/9", 404, "no record has the id 'wild/9'"),
         ("/corpora/absent/rejects", 404, "nothing here yet"),
         ("/mixtures/absent", 404, "nothing here yet"),
         ("/runs/absent", 404, "no run here"),

@@ -48,8 +48,8 @@ def test_an_address_of_another_kind_is_one_sentence(nowhere: Head) -> None:
     ("arguments", "said"),
     [
         (["submit"], "Missing argument"),
-        (["submit", "--", "ingset"], "'ingset' is no command for a job"),
-        (["submit", "--", "jobs"], "'jobs' is no command for a job"),
+        (["submit", "--", "ingset"], "'ingset' can't run as a job"),
+        (["submit", "--", "jobs"], "'jobs' can't run as a job"),
         (["submit", "--stop", "--", "ingest"], "No such option"),
         (["jobs", "--stop"], "--stop needs the id of a job"),
     ],

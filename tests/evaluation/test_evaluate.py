@@ -126,7 +126,7 @@ def test_a_limit_takes_the_first_records_by_sampling_key(root: Path, checkpoint:
         ({"corpus": "absent"}, "make it with `ubert ingest absent`"),
         ({"split": "validation"}, r"has no records of split 'validation'; its splits: train \(6\), test \(18\)"),
         ({"corpus": "words"}, "the model doesn't generate"),
-        ({"search": Search(1)}, "beams and longest are of texts to be written, and corpus people is of task ner"),
+        ({"search": Search(1)}, "beams and longest apply only to generated text, and corpus people has task ner"),
     ],
 )
 def test_what_cannot_be_measured_says_why(

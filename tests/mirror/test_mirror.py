@@ -375,13 +375,16 @@ def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
         ({"url": "https://host/.."}, "inside the dataset's folder"),
         ({"url": "https://host/"}, "give one with `into`"),
         ({"url": "https://host/a.txt", "unpack": True}, "does not have an archive's file extension"),
-        ({"url": "https://host/a.txt", "config": "c"}, "for hf: alone"),
+        ({"url": "https://host/a.txt", "config": "c"}, "apply only to hf: addresses"),
         ({"url": "https://host/a.txt", "blake3": "0"}, "blake3"),
         ({"url": "https://host/a.txt", "checksum": "0"}, "checksum"),
         ({"url": "hf://"}, "address"),
-        ({"url": "https://host/a.zip", "only": ["*"]}, "only is for a `folder` of an archive"),
-        ({"url": "https://host/a.gz", "folder": "*"}, "folder is for an archive of .zip, "),
-        ({"url": "https://host/a.zip", "folder": "*", "unpack": True}, "without `unpack`"),
+        ({"url": "https://host/a.zip", "only": ["*"]}, "`only` needs `folder`"),
+        (
+            {"url": "https://host/a.gz", "folder": "*"},
+            "`folder` needs an archive, and 'https://host/a.gz' has none",
+        ),
+        ({"url": "https://host/a.zip", "folder": "*", "unpack": True}, "remove `unpack`"),
     ],
 )
 def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:

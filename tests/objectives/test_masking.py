@@ -147,8 +147,8 @@ def test_entities_that_end_amid_words_leave_enough_to_mask() -> None:
 @pytest.mark.parametrize(
     ("masking", "said"),
     [
-        ({"scheme": "subword", "anchors": "words"}, "anchors: words are masked whole, and scheme subword"),
-        ({"scheme": "word", "lengths": "clipped"}, "lengths are of scheme span, got word"),
+        ({"scheme": "subword", "anchors": "words"}, "anchors: words masks whole words, and scheme: subword"),
+        ({"scheme": "word", "lengths": "clipped"}, "lengths apply only to scheme: span, got word"),
     ],
 )
 def test_settings_that_the_scheme_has_no_use_for_are_refused(masking: dict[str, str], said: str) -> None:

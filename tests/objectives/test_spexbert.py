@@ -500,10 +500,10 @@ def test_tasks_that_are_no_one_span_are_refused(root: Path, encoder: Path, train
     [
         (
             {"objectives": {"structure": 0.5, "spexbert": 0.5}},
-            "two models of the same records; expected one of them",
+            "two models of the same records; choose one",
         ),
-        ({"layout": "stacked"} | SPEX, "layout and loss are of the structure table"),
-        ({"loss": "zlpr"} | SPEX, "layout and loss are of the structure table"),
+        ({"layout": "stacked"} | SPEX, "layout and loss configure the structure table"),
+        ({"loss": "zlpr"} | SPEX, "layout and loss configure the structure table"),
     ],
 )
 def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, Any], said: str) -> None:

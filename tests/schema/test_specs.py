@@ -215,7 +215,7 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ),
         (
             {"categories": {"label": {"a": "b"}, "relation": [{"label": "r", "name": "r", "head": "x"}]}},
-            "categories: relation 'r' joins 'x', which is not among entity",
+            "categories: relation 'r' joins 'x', which is not a label of `entity`",
         ),
     ],
 )
@@ -347,7 +347,7 @@ def test_masking_that_no_objective_reads_is_refused_by_name(
     if named is None:
         recipe("run", tmp_path)
         return
-    with pytest.raises(UserError, match=rf"masking: {named} would change nothing, as spanbert is not among"):
+    with pytest.raises(UserError, match=rf"masking: {named} has no effect, because spanbert is not among"):
         recipe("run", tmp_path)
 
 

