@@ -34,10 +34,10 @@ class Options(FormatOptions):
     """Files of a document."""
 
     annotations: list[Ending] = Field(default=[".ann"], min_length=1)
-    """Endings of the annotation files, which replace that of the text file. A spec may name the files of the first
-    ending instead of the text files; then a document without a text file is a reject."""
+    """The extensions of annotation files, which replace that of the text file. The spec may name files with the
+    first of these extensions instead of text files. A document without a text file is then rejected."""
     text: Ending = ".txt"
-    """The ending of the text file, where the spec names annotation files."""
+    """The extension of text files, if the spec names annotation files."""
 
 
 EXAMPLE = Example(

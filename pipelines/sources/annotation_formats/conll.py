@@ -18,14 +18,14 @@ class Options(FormatOptions):
     """Columns of a CoNLL file."""
 
     columns: list[str] = Field(min_length=1)
-    """Names of all columns, in the file's order. Columns named `_` are left out."""
+    """The names of all columns, in the file's order. Columns named `_` are left out."""
     separator: Literal["tab", "whitespace"] = "whitespace"
-    """What parts the columns: a tab, or any spaces and tabs."""
+    """What separates columns: a tab, or any spaces and tabs."""
     comments: list[str] = Field(default_factory=list)
-    """Beginnings of lines that are skipped, such as `-DOCSTART-`, or `#` where no token starts so."""
+    """Skip lines that start like this, such as `-DOCSTART-`, or `#` if no token starts with it."""
     begins: str | None = Field(default=None, min_length=1)
-    """How the line before each record starts, such as `#doc`, where blank lines don't part records. The rest of
-    that line is the row's field `marker`."""
+    """The start of the line before each record, such as `#doc`, if blank lines don't separate records. The rest of
+    that line becomes the field `marker`."""
 
     @field_validator("columns")
     @classmethod

@@ -19,8 +19,8 @@ class Options(FormatOptions):
     """Documents of the file."""
 
     documents: tuple[Annotated[int, Field(ge=0)], int] | None = None
-    """The first document to take and the one to stop before, counted from 0; all by default. So a file can be
-    parted into splits that share no document."""
+    """Take the documents from this number, up to but not including that one, counted from 0; default: all. One
+    file can thus serve several splits that share no document."""
 
     @field_validator("documents")
     @classmethod

@@ -16,9 +16,9 @@ class Options(FormatOptions):
     """Lines of a block."""
 
     columns: list[str] = Field(min_length=1)
-    """Names of the lines of a block, in order."""
+    """The names of a block's lines, in order."""
     marks: dict[str, str] = Field(default_factory=dict)
-    """For a column, what its line may begin with that is no part of it, such as `A.` before an option."""
+    """By column: what to remove from the start of its line, such as `A.` before an option."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:

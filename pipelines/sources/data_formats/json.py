@@ -29,9 +29,9 @@ class Options(JsonOptions):
     """Rows of a JSON file."""
 
     only: Listed | None = None
-    """Takes just the rows that another file lists. So one file can serve several splits."""
+    """Take only rows that another file lists. One file can thus serve several splits."""
     without: Listed | None = Field(default=None, alias="except")
-    """Takes just the rows that another file doesn't list."""
+    """Take only rows that another file doesn't list."""
 
 
 EXAMPLE = Example(

@@ -25,7 +25,7 @@ class Options(JsonOptions):
     """Rows of JSON values."""
 
     rows: list[Route] = Field(default=["."], min_length=1)
-    """The paths that lead to the rows of each value; by default the value is one."""
+    """The paths to the rows of each value; by default each value is a row."""
 
 
 EXAMPLE = Example({"reviews.json": '{\n  "text": "Fine.",\n  "stars": 5\n}\n{"text": "Bad.", "stars": 1}\n'})

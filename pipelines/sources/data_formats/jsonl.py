@@ -23,9 +23,9 @@ class Options(FormatOptions):
     """Rows of JSON Lines."""
 
     decode: list[str] = Field(default_factory=list)
-    """Fields that hold JSON written as a string."""
+    """Fields with JSON that is written as a string."""
     beside: Beside | None = None
-    """Another such file, whose rows are joined to those of the file by a field."""
+    """Another such file, whose rows are joined to the file's rows by a field."""
 
 
 EXAMPLE = Example({"reviews.jsonl": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})

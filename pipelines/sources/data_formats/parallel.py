@@ -18,9 +18,9 @@ class Options(FormatOptions):
     """Names of the files' lines."""
 
     column: str = "text"
-    """The field that holds a line of the file itself."""
+    """The field for a line of the file itself."""
     beside: dict[str, Annotated[str, Field(pattern=r"^[^/\\]+$")]] = Field(min_length=1)
-    """Field to file: the files in the same folder, and the fields that hold their lines."""
+    """The other files, in the same folder, by the field for their lines."""
 
 
 EXAMPLE = Example({"train.text": "Fine.\nBad.\n", "train.label": "5\n1\n"}, {"beside": {"label": "train.label"}})

@@ -20,24 +20,25 @@ class Options(FormatOptions):
     """Columns of a table."""
 
     separator: str = Field(default="\t", min_length=1)
-    """What parts the columns; a tab by default. With `quoting: csv` it is one character."""
+    """What separates columns; default: a tab. With `quoting: csv` it is one character."""
     header: bool = False
     """The first line names the columns."""
     columns: list[str] | None = Field(default=None, min_length=1)
-    """Names of the columns, where the first line doesn't name them, or others than it does."""
+    """The names of the columns, if the first line doesn't name them or you want others."""
     optional_columns: list[str] = Field(default_factory=list)
-    """Further columns at the end, of which a row has all or none."""
+    """More columns at the end. A row has all of them or none."""
     quoting: Literal["csv", "none"] = "none"
-    """csv: fields may be quoted, and then hold separators and line ends; a line with a quote that nothing closes
-    is refused. none: a quote is a character like any other."""
+    """csv: fields may be quoted, and quoted fields may contain separators and line ends. A line with an unclosed
+    quote is rejected. none: a quote is a character like any other."""
     rest: bool = False
-    """The last column takes the rest of the line, whatever it holds."""
+    """The last column takes the rest of the line, separators included."""
     constants: dict[str, str] = Field(default_factory=dict)
-    """Further fields, the same in every row of the file, such as the label that a file stands for."""
+    """More fields, with the same value in every row of the file, such as the label that the file stands for."""
     group: list[str] | None = Field(default=None, min_length=1)
-    """Lines that are equal in these columns make up one row, with `rows`, a list of their other fields."""
+    """Join lines that are equal in these columns into one row, with a list `rows` of their other fields."""
     only: tuple[Annotated[int, Field(ge=0)], int] | None = None
-    """The first row to take and the one to stop before, counted from 0; so a file can be parted into splits."""
+    """Take the rows from this number, up to but not including that one, counted from 0. One file can thus serve
+    several splits."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:

@@ -22,14 +22,14 @@ class Options(FormatOptions):
     """What a record is."""
 
     record: Literal["file", "section", "paragraph", "line"] = "file"
-    """What a record is. A section begins at one of `headings`; paragraphs have blank lines between them."""
+    """What becomes a record. A section starts at one of `headings`. Blank lines separate paragraphs."""
     headings: list[str] = Field(default_factory=list)
-    """Patterns of headings: lines between blank ones that match, but for white space around them. `*` is any text,
-    `?` any character, `[!=]` any but `=`."""
+    """Patterns of headings. A heading is a line between blank lines that matches, apart from white space around
+    it. `*` matches any text, `?` any character, `[!=]` any character but `=`."""
     unwrap: bool = False
-    """A line end within a paragraph is a space, unless the next line is indented, as verse is."""
+    """Replace a line end within a paragraph by a space, unless the next line is indented, like verse."""
     constants: dict[str, str] = Field(default_factory=dict)
-    """Further fields, the same in every row of the file, such as the label that its folder stands for."""
+    """More fields, with the same value in every row of the file, such as the label that its folder stands for."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:

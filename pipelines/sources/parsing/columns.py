@@ -23,10 +23,10 @@ class Options(FormatOptions):
     """Columns of a columnar file."""
 
     columns: list[str] | None = Field(default=None, min_length=1)
-    """The columns to read, instead of all."""
+    """The columns to read; default: all."""
     class_names: bool = False
-    """Where the file's features (of the `datasets` library) name the classes of a number, the row holds the name;
-    where there is no class (-1), null."""
+    """Replace the number of a class by its name, if the file's features (of the `datasets` library) have names.
+    -1, no class, becomes null."""
 
 
 def classes(feature: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[str]]]:

@@ -16,13 +16,13 @@ class Beside(FormatOptions):
     """A file beside another one, whose rows go into its rows."""
 
     path: InsidePath
-    """The file, from the folder of the other one."""
+    """The file, relative to the folder of the other one."""
     into: str
-    """The field of the rows that takes a row of this file."""
+    """The field that receives the row of this file."""
     key: str
-    """The field of the rows by which they are joined."""
+    """The field of the rows to join by."""
     other_key: str
-    """The field of this file's rows by which they are joined."""
+    """The field of this file's rows to join by."""
 
     def place(self, path: str) -> str:
         """Return the path of the file that belongs to `path`."""

@@ -31,21 +31,21 @@ class RowOptions(FormatOptions):
     """Where the rows are."""
 
     rows: list[Route] = Field(default=["[]"], min_length=1)
-    """The paths that lead to the rows, such as `data[].items[]`. A row holds the key or position under `{x}` as
-    its field x."""
+    """The paths to the rows, such as `data[].items[]`. With `{x}` in a path, the row has its key or position as
+    the field x."""
     enclosing: list[str] = Field(default_factory=list)
-    """Fields of the objects, or positions in the lists, around a row that it takes along."""
+    """Fields of the surrounding objects, or positions in the surrounding lists, to add to a row."""
     columns: list[str] | None = Field(default=None, min_length=1)
-    """Names of the items of rows that are lists."""
+    """The names of the items, if rows are lists."""
     item: str | None = None
-    """Name of the field of rows that are a single value."""
+    """The name of the field, if rows are single values."""
 
 
 class JsonOptions(RowOptions):
     """Where the rows are, and how strictly JSON is read."""
 
     control_characters: bool = False
-    """Strings may hold line ends and tabs as they are, which JSON forbids."""
+    """Allow line ends and tabs within strings, which JSON forbids."""
 
 
 def rows_of(
