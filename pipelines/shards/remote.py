@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,11 +64,14 @@ class RemoteShards:
         return found
 
     def ahead(self, files: Iterable[ShardFile]) -> None:
+        wanted = iter(files)
+        first = next(wanted, None)
         with self._lock:
-            self._next = iter(files)
+            self._next = wanted if first is None else chain((first,), wanted)
             self._generation += 1
             generation = self._generation
-        for _ in range(THREADS):
+        # An ending process closes its loaders, too, and a thread would never start then.
+        for _ in range(THREADS if first is not None else 0):
             threading.Thread(target=self._fetch_ahead, args=[generation], daemon=True).start()
 
     def keep(self, files: Iterable[ShardFile]) -> None:

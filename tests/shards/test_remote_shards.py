@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
 from handmade import make_shards, ner, question, sentiment
 from object_store import ObjectStore
-from waiting import wait_for
+from waiting import HANGS, wait_for
 
 from pipelines.shards.remote import RemoteShards
 from pipelines.store.disk_cache import DiskCache
@@ -52,11 +55,18 @@ def files(there: ObjectPath, cache: Path, bound: int = BOUND) -> RemoteShards:
 
 
 def steps(
-    shards: Path | Files, start: int = 0, rank: int = 0, world: int = 1, recipe: Recipe = RECIPE
+    shards: Path | Files,
+    start: int = 0,
+    rank: int = 0,
+    world: int = 1,
+    recipe: Recipe = RECIPE,
+    together: Barrier | None = None,
 ) -> list[list[object]]:
-    """What is in the steps of a run, as one can compare it."""
+    """What is in the steps of a run, as one can compare it. With `together`, workers begin each step at once."""
 
     def plain(step: Step) -> list[object]:
+        if together is not None:
+            together.wait(timeout=HANGS)
         return [step.records, step.examples, *(batch.ids_BL.tolist() for batch in step.batches)]
 
     loader = Loader(open_shards(shards), recipe, Special(101, 102, 0, 1, True), 512, rank, world)
@@ -146,14 +156,41 @@ def test_blocks_train_through_a_cache_that_is_smaller_than_the_shards(
     with object_store.failing(lambda method, path: asked.append(path)):
         assert steps(files(there, tmp_path / "cache", bound), recipe=BLOCKS, start=30) == expected[30:]
     assert [path for path in asked if "/shard-" in path], "the cache does not hold all"
+    together = Barrier(2)
     with ThreadPoolExecutor() as both:
         jobs = [
-            both.submit(steps, files(there, tmp_path / "cache", bound), 0, rank, 2, BLOCKS) for rank in range(2)
+            both.submit(steps, files(there, tmp_path / "cache", bound), 0, rank, 2, BLOCKS, together)
+            for rank in range(2)
         ]
         halves = [job.result() for job in jobs]
     for step, parts in zip(expected, zip(*halves, strict=True), strict=True):
         assert sorted([*parts[0][0], *parts[1][0]]) == sorted(step[0])
     assert 0 < most <= bound and bytes_in_cache(tmp_path / "cache") <= bound
+
+
+ENDING = """
+import sys
+from pathlib import Path
+from pipelines.shards.remote import RemoteShards
+from pipelines.store.disk_cache import DiskCache
+from pipelines.store.storage import ObjectPath
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
+from ubert.schema.specs.recipe import Recipe
+from ubert.structure.batch import Special
+
+shards = open_shards(RemoteShards(ObjectPath(sys.argv[1]), DiskCache(Path(sys.argv[2]), 10_000_000)))
+recipe = Recipe(name="made", mixture="made", epochs=1, tokens_per_batch=1024, tokens_per_step=512)
+steps = Loader(shards, recipe, Special(101, 102, 0, 1, True), 512).iterate()
+next(steps)
+raise SystemExit(3)
+"""
+
+
+def test_a_process_that_fails_in_the_middle_of_an_epoch_ends(there: ObjectPath, tmp_path: Path) -> None:
+    """Its loader is closed when Python itself ends, when no thread can be started any more."""
+    command = [sys.executable, "-c", ENDING, str(there).removeprefix("s3://"), str(tmp_path)]
+    assert subprocess.run(command, timeout=HANGS, check=False).returncode == 3
 
 
 def test_names_of_records_of_earlier_blocks_need_no_more_room(object_store: ObjectStore, tmp_path: Path) -> None:
