@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,13 +65,13 @@ class RemoteShards:
 
     def ahead(self, files: Iterable[ShardFile]) -> None:
         wanted = iter(files)
-        first = next(wanted, None)
+        first = list(islice(wanted, 1))
         with self._lock:
-            self._next = wanted if first is None else chain((first,), wanted)
+            self._next = chain(first, wanted)
             self._generation += 1
             generation = self._generation
-        # An ending process closes its loaders, too, and a thread would never start then.
-        for _ in range(THREADS if first is not None else 0):
+        # Without files start no thread: when Python ends, it closes loaders, and a new thread would never run.
+        for _ in range(THREADS if first else 0):
             threading.Thread(target=self._fetch_ahead, args=[generation], daemon=True).start()
 
     def keep(self, files: Iterable[ShardFile]) -> None:

@@ -99,14 +99,16 @@ class EventType(Described):
 
 FROM_DATA = "from_data"
 OpenKind = Literal["label", "entity"]
+
+
+def _written_as(form: Any) -> BeforeValidator:
+    """Tell editors in which form the key may be written; `Categories` itself converts it."""
+    return BeforeValidator(lambda given: given, json_schema_input_type=form)
+
+
 # Source label -> natural name; or labels, named by `names`; or all labels that the data has.
-Names = Annotated[
-    dict[str, str],
-    BeforeValidator(lambda given: given, json_schema_input_type=dict[str, str] | list[str] | Literal["from_data"]),
-]
-RelationTypes = Annotated[
-    list[RelationType], BeforeValidator(lambda given: given, json_schema_input_type=list[RelationType | str])
-]
+Names = Annotated[dict[str, str], _written_as(dict[str, str] | list[str] | Literal["from_data"])]
+RelationTypes = Annotated[list[RelationType], _written_as(list[RelationType | str])]
 
 
 class Categories(Described):

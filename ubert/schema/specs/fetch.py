@@ -30,8 +30,8 @@ class Fetch(Described):
     url: str = Field(min_length=1)
     """The address."""
     blake3: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """Pins the content; `ubert fetch` prints it. It is the hash of one file, of the sorted "hash path" lines of
-    many files, or of a hub dataset's rows. A commit in the address pins the content, too."""
+    """Pins the content; `ubert fetch` prints it. It is the hash of one file, of the sorted lines of many files
+    (hash, two spaces, path), or of a hub dataset's rows. A commit in the address pins the content, too."""
     into: str | None = None
     """Where to put the file, or the folder of many files, within the dataset's folder. By default a file keeps its
     name, and many files lie in the dataset's folder itself."""

@@ -60,8 +60,8 @@ Pattern = Annotated[str, AfterValidator(_compiles)]
 
 
 class Clean(Described):
-    """How to clean a field before anything else reads it. The steps have the order of the keys. In a list, each
-    string is cleaned."""
+    """How to clean a field before anything else reads it: parse, strip, replace, regex, nulls, in this order. In a
+    list, each string is cleaned."""
 
     parse: Literal["json", "python"] | None = None
     """Read the field as a list or an object, written as JSON or as Python prints it."""
@@ -76,7 +76,7 @@ class Clean(Described):
 
 
 class NameRules(Described):
-    """How to make a name of a label. The rules have the order of the keys."""
+    """How to make a name of a label: replace, split_camel_case, lower, in this order."""
 
     replace: dict[str, str] = Field(default_factory=dict)
     """Replace these strings with others, one after another."""
