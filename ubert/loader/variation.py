@@ -53,7 +53,7 @@ def vary(
         chosen = chosen[np.argsort(keys(chosen, _ORDER, *key))]
     if not prompting.rename:
         return Varied(prompt.instruction, prompt.categories, chosen)
-    renamed = [_drawn_word(word, prompting.rename, words, others, *key) for word in prompt.words]
+    renamed = _drawn_words(prompt.words, prompting.rename, words, others, *key)
     return Varied(renamed[0], renamed[1:], chosen)
 
 
@@ -72,10 +72,12 @@ def _drawn_categories(prompt: Prompt, gold: Ids, most: int, left_out: float, *ke
     return np.sort(np.argsort(draw_k, kind="stable")[:kept]).astype(np.int32)
 
 
-def _drawn_word(word: int, rename: float, words: Lists, others: Lists, *key: int) -> Ids:
-    """Return a word, or one of its synonyms."""
-    other = others[word]
-    if not len(other):
-        return words[word]
-    [renamed], [which] = uniform([word], _RENAMED, *key), uniform([word], _WHICH, *key)
-    return words[int(other[int(which * len(other))])] if renamed < rename else words[word]
+def _drawn_words(wanted: list[int], rename: float, words: Lists, others: Lists, *key: int) -> list[Ids]:
+    """Return each word, or one of its synonyms."""
+    renamed_k = (uniform(wanted, _RENAMED, *key) < rename).tolist()
+    which_k = uniform(wanted, _WHICH, *key).tolist()
+    drawn = []
+    for word, renamed, which in zip(wanted, renamed_k, which_k, strict=True):
+        other = others[word] if renamed else ()
+        drawn.append(words[int(other[int(which * len(other))]) if len(other) else word])
+    return drawn
