@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
+import os
 import re
 import resource
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
@@ -204,6 +207,25 @@ def test_a_reader_that_stops_early_leaves_no_thread(shards: Shards) -> None:
     next(steps)
     steps.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
+
+
+def test_processes_prepare_the_same_steps_through_signals_and_leave_with_their_reader(shards: Shards) -> None:
+    whole = loader(shards)
+    steps = Loader(shards, whole.recipe, SPECIAL, 512, processes=2).iterate(1)
+    found = [next(steps)]
+    children = multiprocessing.active_children()
+    assert len(children) == 2
+    for child in children:
+        for number in (signal.SIGTERM, signal.SIGINT):  # as a terminal or a scheduler sends them to all processes
+            os.kill(child.pid or 0, number)
+    found += list(itertools.islice(steps, 4))
+    for i, step in enumerate(found, 1):
+        expected = whole.step(i)
+        assert (step.records, step.examples) == (expected.records, expected.examples)
+        assert all(map(same, step.batches, expected.batches))
+        assert [batch.work.groups for batch in step.batches] == [batch.work.groups for batch in expected.batches]
+    steps.close()
+    wait_for(lambda: not any(child.is_alive() for child in children))
 
 
 def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:

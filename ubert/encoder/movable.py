@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ class Movable:
         """Return a copy in pinned memory, for asynchronous transfers to a GPU."""
         return self.moved(Tensor.pin_memory)
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """Return a copy with `move` applied to each tensor."""
+    def moved(self, move: Callable[[Any], Any], kind: type = Tensor) -> Self:
+        """Return a copy with `move` applied to each tensor, or to each field of another kind."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: move(each) for name, each in values.items() if isinstance(each, Tensor)})
+        return replace(self, **{name: move(each) for name, each in values.items() if isinstance(each, kind)})

@@ -8,16 +8,16 @@ divide evenly, rows r, r + w, ...
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
+from ubert.loader.ahead import by_processes, by_thread
 from ubert.loader.clozes import clozes
 from ubert.loader.masked_texts import masked_texts
 from ubert.loader.objective_schedule import ObjectiveSchedule
@@ -35,8 +35,6 @@ from ubert.structure.batch import Batch, Sequences, Special, padded
 from ubert.unilm import cloze
 from ubert.unilm.cloze import ClozeBatch
 from ubert.unilm.sequences import SMOOTHING
-
-AHEAD = 4  # steps prepared in advance
 
 AnyBatch = Batch | PointerBatch | MaskedBatch | ClozeBatch
 
@@ -62,6 +60,10 @@ class Step:
         """The record ids of this rank's texts."""
         return [self.shards.record_id(row) for row in self.rows]
 
+    def pin_memory(self) -> Step:
+        """Return the step with its batches in pinned memory, from which copies to a GPU wait for nothing."""
+        return replace(self, batches=[batch.pinned() for batch in self.batches])
+
 
 class Loader:
     """Batches of one rank. `total_steps` counts the whole run; `steps_per_epoch` is the same in every epoch.
@@ -71,6 +73,7 @@ class Loader:
         words: the tokenizer's properties for masking, if an objective masks.
         phrases: the tokens for SpEx-BERT's sources, if it is an objective.
         pin: pin the batches' memory, so that no step waits for the copy to a GPU.
+        processes: how many processes prepare steps in advance; with 0, a thread does.
 
     Raises:
         UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
@@ -88,9 +91,11 @@ class Loader:
         words: Words | None = None,
         phrases: Phrases | None = None,
         pin: bool = False,
+        processes: int = 0,
     ) -> None:
         self.shards, self.recipe, self.special, self.most_tokens = shards, recipe, special, most_tokens
-        self.rank, self.world, self.words, self.phrases, self.pin = rank, world, words, phrases, pin
+        self.rank, self.world, self.words, self.phrases = rank, world, words, phrases
+        self.pin, self.processes = pin, processes
         self.schedule = ObjectiveSchedule(recipe.objectives)
         self.plans = {name: Plan(shards, recipe, most_tokens, name, phrases) for name in recipe.objectives}
         labelled: Trained = "spexbert" if recipe.points else "structure"
@@ -121,8 +126,6 @@ class Loader:
             mine = row_R[order].astype(np.int64), copies[order], own_step
             batches += make[objective](*mine)
             rows += row_R[order].tolist()
-        if self.pin:
-            batches = [batch.pinned() for batch in batches]
         return Step(objective, batches, sum(map(len, packs)), rows, self.shards, plan.epoch(own_step))
 
     def share(self, packs: list[Longs]) -> list[Longs]:
@@ -138,25 +141,21 @@ class Loader:
         return [copies for copies in mine if len(copies)]
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
-        """Yield the steps from `start` to the end of the run. A thread prepares them ahead."""
+        """Yield the steps from `start` to the end of the run. A thread or processes prepare them ahead."""
         steps = range(start, self.total_steps)
         window = Window(self.shards, self.plans, self.schedule, self.share, steps, self.steps_per_epoch)
 
-        def made(i: int) -> Step:
-            window.enter(i)
-            return self.step(i)
+        def entered() -> Iterator[int]:
+            for i in steps:
+                window.enter(i)
+                yield i
 
-        thread = ThreadPoolExecutor(1, "loader")
-        ahead = deque(thread.submit(made, i) for i in range(start, min(start + AHEAD, self.total_steps)))
-        try:
-            for i in range(start + AHEAD, self.total_steps + AHEAD):
-                step = ahead.popleft().result()
-                if i < self.total_steps:
-                    ahead.append(thread.submit(made, i))
-                yield step
-        finally:
-            thread.shutdown(cancel_futures=True)
-            window.close()
+        if self.processes:
+            ahead = by_processes(self, entered(), self.processes)
+        else:
+            ahead = by_thread(lambda i: self.step(i).pin_memory() if self.pin else self.step(i), entered())
+        with closing(window), closing(ahead):
+            yield from ahead
 
     def _batches(self, row_R: Longs, copy_R: Longs, own_step: int) -> Iterator[Batch]:
         """Yield micro-batches of this rank's rows of a pack, in order."""

@@ -156,9 +156,9 @@ class Batch(Movable):
         anchored = bool((self.region_T & Region.ANCHOR).any())
         return Work(*_span_groups(self), anchored, int(self.mask_BL.sum()))
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """Apply `move` to every tensor, and keep the computed `work`."""
-        moved = super().moved(move)
+    def moved(self, move: Callable[[Any], Any], kind: type = Tensor) -> Self:
+        """Apply `move` to every tensor (or array, by `kind`), and keep the computed `work`."""
+        moved = super().moved(move, kind)
         moved.__dict__["work"] = self.work._replace(table_S=move(self.work.table_S))
         return moved
 

@@ -17,7 +17,8 @@ from typing import cast
 
 import torch.distributed as dist
 
-from ubert.loader.files import Files
+from ubert.loader.ahead import processes_for
+from ubert.loader.files import Files, Folder
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
@@ -173,6 +174,7 @@ def set_up(
         words=tokenizer.for_masking() if recipe.masks else None,
         phrases=tokenizer.for_pointing() if recipe.points else None,
         pin=worker.device.type == "cuda",
+        processes=processes_for(worker.device) if isinstance(opened.source, Folder) else 0,
     )
     if worker.rank == 0:
         _wait(group)

@@ -1,0 +1,109 @@
+"""Prepare steps in advance, in order, by a thread or by processes.
+
+A GPU takes steps faster than one Python process can prepare them. Processes are forked, so they share the memory
+of the shards, and send their batches as arrays.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+if TYPE_CHECKING:
+    from ubert.loader.loader import Loader, Step
+    from ubert.loader.shards import Shards
+
+AHEAD = 4  # steps that a thread, or each process, prepares in advance
+MOST_PROCESSES = 12
+
+T = TypeVar("T")
+
+
+def processes_for(device: torch.device) -> int:
+    """Return how many processes should prepare the steps of a worker on this device: none without a GPU, whose
+    steps take longer than their preparation; else the cores that the machine has for it, one aside."""
+    if device.type != "cuda":
+        return 0
+    workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // workers - 1)
+
+
+def by_thread(make: Callable[[int], T], numbers: Iterator[int]) -> Generator[T]:
+    """Yield the step of each number, made by a thread in advance."""
+    thread = ThreadPoolExecutor(1, "loader")
+
+    ahead = deque(thread.submit(make, i) for i in islice(numbers, AHEAD))
+    try:
+        while ahead:
+            step = ahead.popleft().result()
+            ahead.extend(thread.submit(make, i) for i in islice(numbers, 1))
+            yield step
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A step with arrays instead of tensors, each of which would take a file handle to send."""
+
+    step: Step
+
+    def pin_memory(self) -> Step:
+        """Return the step in pinned memory. A thread of the DataLoader calls this."""
+        return self.received().pin_memory()
+
+    def received(self) -> Step:
+        batches = [batch.moved(torch.from_numpy, np.ndarray) for batch in self.step.batches]
+        return replace(self.step, batches=batches)
+
+
+class _Steps(Dataset[_Sent]):
+    """The steps of a loader."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getitem__(self, i: int) -> _Sent:
+        step = self._loader.step(i)
+        batches = [batch.moved(Tensor.numpy) for batch in step.batches]
+        return _Sent(replace(step, batches=batches, shards=cast("Shards", None)))
+
+
+def by_processes(loader: Loader, numbers: Iterator[int], processes: int) -> Generator[Step]:
+    """Yield the step of each number, made by processes in advance."""
+    made: DataLoader[Any] = DataLoader(
+        _Steps(loader),
+        batch_size=None,
+        sampler=numbers,
+        num_workers=processes,
+        prefetch_factor=AHEAD,
+        collate_fn=_same,
+        pin_memory=loader.pin,
+        multiprocessing_context="fork",
+        generator=torch.Generator(),  # else it would draw a number from torch's own
+        worker_init_fn=_outlive,
+    )
+    for one in made:
+        step = one.received() if isinstance(one, _Sent) else one
+        yield replace(step, shards=loader.shards)
+
+
+def _outlive(worker: int) -> None:
+    """Leave it to the run to end its processes: signals to all of them ask it for a checkpoint."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _same(sent: Any) -> Any:
+    return sent
