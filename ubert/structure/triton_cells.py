@@ -28,8 +28,8 @@ from ubert.structure.batch import SpanGroup
 from ubert.structure.tiles import Factors, Gold
 
 # Compiled for sm_90, no kernel spills a register to memory up to a table width of 128.
-BLOCK = 16  # rows of a block; in _column_gradients also its columns
-WIDE = 64  # columns of a block in the other kernels
+BLOCK = 16  # rows of a block
+WIDE = 64  # columns of a block, in _column_gradients half as many
 WARPS = {"num_warps": 8, "num_stages": 2}
 VARYING = ["blocks"]  # else Triton compiles special kernels for 1 and multiples of 16 during a run
 
@@ -126,14 +126,15 @@ class _TableSums(torch.autograd.Function):
         query_Nd, bilinear_Nd, key_Nd = (torch.zeros_like(tensor) for tensor in factors[:3])
         part_SR3d = torch.zeros(len(value_S), layout.blocks, 3, width, dtype=torch.float32, device=value_S.device)
         bias_SR = torch.zeros_like(part_SR3d[:, :, 0, 0])
-        for kernel, out in (
-            (_row_gradients, (query_Nd, bilinear_Nd, part_SR3d, bias_SR)),
-            (_column_gradients, (key_Nd,)),
+        few = WIDE // 2 if width <= 128 else BLOCK  # as many gradients of columns as fit the registers
+        for kernel, size, columns, out in (
+            (_row_gradients, BLOCK, WIDE, (query_Nd, bilinear_Nd, part_SR3d, bias_SR)),
+            (_column_gradients, few, few, (key_Nd,)),
         ):
-            kernel[len(layout.text_P4), layout.blocks](
+            kernel[len(layout.text_P4), triton.cdiv(layout.blocks * BLOCK, size)](
                 *factors, layout.table_S4, layout.text_P4, layout.gold_G2, layout.first_gold,
                 value_S, upstream_S, *out,
-                layout.blocks, width, _power_of_2(width), ctx.softplus, BLOCK, WIDE, **WARPS,
+                layout.blocks, width, _power_of_2(width), ctx.softplus, BLOCK, columns, **WARPS,
             )  # fmt: skip
         scale_Sd, shift_Sd, weight_Sd = part_SR3d.sum(1).unbind(1)
         return (None, None, query_Nd, bilinear_Nd, key_Nd, scale_Sd, shift_Sd, weight_Sd, bias_SR.sum())
@@ -287,13 +288,13 @@ def _column_gradients(
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     text = tl.program_id(0)
-    column = tl.program_id(1) * HEIGHT
+    column = tl.program_id(1) * COLUMNS
     token = tl.load(texts + 4 * text)
     tokens = tl.load(texts + 4 * text + 1)
     first_table = tl.load(texts + 4 * text + 2)
     last_table = first_table + tl.load(texts + 4 * text + 3)
-    k = _rows(key, token, column, tokens, width, HEIGHT, WIDTH)
-    total = tl.zeros([HEIGHT, WIDTH], tl.float32)
+    k = _rows(key, token, column, tokens, width, COLUMNS, WIDTH)
+    total = tl.zeros([COLUMNS, WIDTH], tl.float32)
     for table in range(first_table, tl.where(column < tokens, last_table, first_table)):
         triangle = tl.load(tables + 4 * table + 2)
         value = tl.load(values + table)
@@ -301,7 +302,7 @@ def _column_gradients(
         a = _vector(scale, table, width, WIDTH)
         s = _vector(shift, table, width, WIDTH)
         w = _vector(weight, table, width, WIDTH)
-        end = tl.where(triangle != 0, tl.minimum(column + HEIGHT, tokens), tokens)
+        end = tl.where(triangle != 0, tl.minimum(column + COLUMNS, tokens), tokens)
         for row in range(0, end, HEIGHT):
             b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
             q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
@@ -309,9 +310,9 @@ def _column_gradients(
             linear = tl.sum(q * w[None, :], 1) + tl.load(bias)
             first = tl.load(first_gold + table * blocks + row // HEIGHT)
             last = tl.load(first_gold + table * blocks + row // HEIGHT + 1)
-            z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, HEIGHT)
+            z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
             total = tl.dot(tl.trans(_slope(z, value, upstream, SOFTPLUS)), mixed, total, input_precision="tf32x3")
     c = tl.arange(0, WIDTH)
-    r = column + tl.arange(0, HEIGHT)
+    r = column + tl.arange(0, COLUMNS)
     mask = (r < tokens)[:, None] & (c < width)[None, :]
     tl.store(d_key + (token + r)[:, None] * width + c[None, :], total, mask=mask)
