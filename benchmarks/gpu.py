@@ -170,7 +170,7 @@ def random_batch(texts: int, length: int, layout: Layout) -> Batch:
     def words(count: int) -> np.ndarray:
         return draw.integers(1000, 30_000, count, dtype=np.int32)
 
-    prompt = 4 + (3 * CATEGORIES if layout == "joint" else 2)  # [CLS] t [SEP] categories [SEP], t of one token
+    prompt = 4 + 3 * (CATEGORIES if layout == "joint" else 1)  # [CLS] t [SEP] categories [SEP], t of one token
     text = length - prompt - 1
     spans = [[category, 3 * category, 3 * category + 1] for category in range(CATEGORIES)]
     items: list[Piece] = []

@@ -30,8 +30,11 @@ def distribute(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int,
         encoder: the part of it whose layers are gathered one by one.
         unused: whether some steps leave some weights without a gradient.
     """
-    if world == 1:
-        return score
+    return score if world == 1 else wrapped(score, encoder, kind, world, unused=unused)
+
+
+def wrapped(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, unused: bool) -> nn.Module:
+    """Do so even for a single worker."""
     if kind == "ddp":
         return DistributedDataParallel(score, find_unused_parameters=unused)
     device = next(score.parameters()).device

@@ -1,0 +1,82 @@
+"""On a GPU: a run learns what it learns on a processor, goes on where it was stopped, and is the same run when the
+model is wrapped for several workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny_run import World, losses, make_recipe, make_world
+from waiting import HANGS
+
+from ubert.training import loop
+from ubert.training.checkpoints import checkpoint
+from ubert.training.step import Worker
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+GPU = Worker(device=torch.device("cuda"), progress=False)
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("store"), dropout=0.0)
+
+
+def trained(
+    world: World, name: str, worker: Worker = GPU, *, resume: bool = False, **changed: object
+) -> list[float]:
+    recipe = make_recipe(world.encoder, name=name, **{"steps": STEPS, **changed})
+    loop.train(recipe, shards=world.shards, run=world.run(name), worker=worker, resume=resume)
+    return losses(world.run(name))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_gpu_learns_as_a_processor_does(world: World, precision: str) -> None:
+    found = trained(world, f"gpu-{precision}", precision=precision)
+    expected = trained(world, f"cpu-{precision}", Worker(progress=False), precision="fp32")
+    assert found == pytest.approx(expected, rel=1e-3 if precision == "fp32" else 0.05)
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(world: World) -> None:
+    whole = trained(world, "whole", precision="bf16", schedule="wsd", decay=0.1, warmup=0.1)
+    trained(world, "parts", precision="bf16", schedule="wsd", decay=0.1, warmup=0.1, steps=STEPS // 2)
+    parts = trained(world, "parts", precision="bf16", schedule="wsd", decay=0.1, warmup=0.1, resume=True)
+    half = STEPS // 2 - 1
+    assert parts[:half] == pytest.approx(whole[:half], rel=1e-3)
+    checkpoints = [checkpoint.latest(world.run(name)) for name in ("whole", "parts")]
+    assert [one and one.name for one in checkpoints] == [f"step-{STEPS:06}"] * 2
+
+
+WRAPPED = """
+import sys
+from pathlib import Path
+import torch, torch.distributed as dist
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import loop, parallel
+from ubert.training.step import Worker
+
+dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
+parallel.distribute = parallel.wrapped
+recipe = Recipe.model_validate_json(sys.argv[3])
+worker = Worker(device=torch.device("cuda"), progress=False)
+loop.train(recipe, shards=Path(sys.argv[1]), run=Path(sys.argv[2]), worker=worker)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_wrapped_model_takes_the_same_steps(world: World, kind: str) -> None:
+    expected = trained(world, f"alone-{kind}", precision="bf16")
+    recipe = make_recipe(world.encoder, name=f"wrapped-{kind}", steps=STEPS, precision="bf16", parallel=kind)
+    run = world.run(recipe.name)
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613"}
+    ran = subprocess.run(
+        [sys.executable, "-c", WRAPPED, str(world.shards), str(run), recipe.model_dump_json()],
+        env=os.environ | environment, capture_output=True, text=True, check=False, timeout=HANGS,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert losses(run) == pytest.approx(expected, rel=0.01)
