@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from handmade import make_shards, ner, question, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from waiting import HANGS, wait_for
 
+from ubert.loader.ahead import processes_for
 from ubert.loader.loader import Loader, cuts
 from ubert.loader.permutation import permuted
 from ubert.loader.shards import Shards, open_shards
@@ -226,6 +228,18 @@ def test_processes_prepare_the_same_steps_through_signals_and_leave_with_their_r
         assert [batch.work.groups for batch in step.batches] == [batch.work.groups for batch in expected.batches]
     steps.close()
     wait_for(lambda: not any(child.is_alive() for child in children))
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "workers", "expected"),
+    [("cpu", 16, 1, 0), ("cuda", 64, 1, 12), ("cuda", 16, 4, 3), ("cuda", 1, 1, 0), ("cuda", 2, 4, 0)],
+)
+def test_processes_share_the_cores_of_a_machine_with_a_gpu(
+    device: str, cores: int, workers: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(workers))
+    assert processes_for(torch.device(device)) == expected
 
 
 def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:

@@ -36,13 +36,12 @@ def processes_for(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // workers - 1)
+    return max(0, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // workers - 1))
 
 
 def by_thread(make: Callable[[int], T], numbers: Iterator[int]) -> Generator[T]:
     """Yield the step of each number, made by a thread in advance."""
     thread = ThreadPoolExecutor(1, "loader")
-
     ahead = deque(thread.submit(make, i) for i in islice(numbers, AHEAD))
     try:
         while ahead:
