@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -27,17 +29,13 @@ def modern_bert() -> PreTrainedModel:
 @pytest.mark.parametrize("encoder", [bert, modern_bert])
 @pytest.mark.parametrize("tokens", [5, 300])
 def test_block_masks_equal_dense_ones(
-    tokens: int, encoder: type, direction: Direction, monkeypatch: pytest.MonkeyPatch
+    tokens: int, encoder: Callable[[], PreTrainedModel], direction: Direction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     model = encoder().eval().cuda()
     unpadded.prepare(model)
-    rank = np.stack(
-        [
-            np.append(ranks(direction, tokens, 3), np.full(7, PADDING)),
-            np.append(ranks(direction, tokens + 7, 4), np.full(0, PADDING)),
-        ]
-    )
+    padded = np.append(ranks(direction, tokens, 3), np.full(7, PADDING))
+    rank = np.stack([padded, ranks(direction, tokens + 7, 4)])
     rank_BL = torch.from_numpy(rank.astype(np.int64)).cuda()
     ids_BL = torch.randint(50, rank_BL.shape, device="cuda")
     found = []

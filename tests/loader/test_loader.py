@@ -30,6 +30,7 @@ from ubert.loader.ahead import processes_for
 from ubert.loader.loader import Loader, cuts
 from ubert.loader.permutation import permuted
 from ubert.loader.shards import Shards, open_shards
+from ubert.loader.window import Window
 from ubert.schema.errors import UserError
 from ubert.schema.keys import keys
 from ubert.schema.manifest import MANIFEST
@@ -209,6 +210,24 @@ def test_a_reader_that_stops_early_leaves_no_thread(shards: Shards) -> None:
     next(steps)
     steps.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
+
+
+def test_the_window_moves_on_only_after_the_steps_before_are_made(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moving on to a block releases the shards of the block before."""
+    events: list[tuple[str, int]] = []
+    train, make = loader(shards), Loader.step
+
+    def slow(self: Loader, i: int) -> Any:
+        time.sleep(0.01)
+        events.append(("made", i))
+        return make(self, i)
+
+    monkeypatch.setattr(Window, "enter", lambda self, i: events.append(("entered", i)))
+    monkeypatch.setattr(Loader, "step", slow)
+    count = len(list(train.iterate()))
+    assert events == [(what, i) for i in range(count) for what in ("entered", "made")]
 
 
 def test_processes_prepare_the_same_steps_through_signals_and_leave_with_their_reader(shards: Shards) -> None:

@@ -81,10 +81,9 @@ from ubert.structure import triton_cells
 PLACES = dict.fromkeys(["tables", "texts", "gold", "first_gold"], "*i32")
 NUMBERS = {"blocks": "i32", "width": "i32", **PLACES}
 for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):
+    columns = triton_cells.few_columns(128) if kernel is triton_cells._column_gradients else triton_cells.WIDE
     for softplus in (True, False):
-        fixed = {
-            "WIDTH": 128, "SOFTPLUS": softplus, "HEIGHT": triton_cells.BLOCK, "COLUMNS": triton_cells.WIDE,
-        }
+        fixed = {"WIDTH": 128, "SOFTPLUS": softplus, "HEIGHT": triton_cells.BLOCK, "COLUMNS": columns}
         names = kernel.arg_names
         signature = {name: "constexpr" if name in fixed else NUMBERS.get(name, "*fp32") for name in names}
         source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in fixed.items()})

@@ -24,7 +24,6 @@ from ubert.training import loop
 from ubert.training.step import Training, Worker, run_step, update
 
 WARM_UP, STEPS = 5, 20
-INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU's kernels take no tensors of a CPU")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 # The device's numbers are a result's size, or what Python does next. A mask as an index is a `nonzero`.
 ASKS = {
@@ -86,7 +85,7 @@ def within(event: FunctionEvent | None) -> Iterator[str]:
         event = event.cpu_parent
 
 
-@INTERPRETED
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU's kernels take no tensors of a CPU")
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_nothing_that_a_step_does_asks_its_device(
     objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

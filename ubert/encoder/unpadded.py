@@ -92,7 +92,7 @@ def _attention(
     """
     if isinstance(attention_mask, BlockMask):
         return flex_attention_forward(module, query_BHLK, key_BHLK, value_BHLK, attention_mask, scaling=scaling)
-    if offsets is not None and value_BHLK.is_cuda and value_BHLK.dtype != torch.float32:
+    if offsets is not None and query_BHLK.is_cuda:
         from torch.nn.attention.varlen import varlen_attn
 
         reach = -1 if sliding_window is None else sliding_window - 1

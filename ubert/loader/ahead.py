@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -39,15 +38,15 @@ def processes_for(device: torch.device) -> int:
     return max(0, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // workers - 1))
 
 
-def by_thread(make: Callable[[int], T], numbers: Iterator[int]) -> Generator[T]:
-    """Yield the step of each number, made by a thread in advance."""
+def by_thread(make: Callable[[int], T], numbers: range) -> Generator[T]:
+    """Yield what `make` returns for each number. A thread calls it in advance, one number after another."""
     thread = ThreadPoolExecutor(1, "loader")
-    ahead = deque(thread.submit(make, i) for i in islice(numbers, AHEAD))
+    ahead = deque(thread.submit(make, i) for i in numbers[:AHEAD])
     try:
-        while ahead:
-            step = ahead.popleft().result()
-            ahead.extend(thread.submit(make, i) for i in islice(numbers, 1))
-            yield step
+        for i in range(len(numbers)):
+            made = ahead.popleft().result()
+            ahead.extend(thread.submit(make, later) for later in numbers[i + AHEAD : i + AHEAD + 1])
+            yield made
     finally:
         thread.shutdown(cancel_futures=True)
 
@@ -79,7 +78,7 @@ class _Steps(Dataset[_Sent]):
         return _Sent(replace(step, batches=batches, shards=cast("Shards", None)))
 
 
-def by_processes(loader: Loader, numbers: Iterator[int], processes: int) -> Generator[Step]:
+def by_processes(loader: Loader, numbers: range, processes: int) -> Generator[Step]:
     """Yield the step of each number, made by processes in advance."""
     made: DataLoader[Any] = DataLoader(
         _Steps(loader),
@@ -87,7 +86,6 @@ def by_processes(loader: Loader, numbers: Iterator[int], processes: int) -> Gene
         sampler=numbers,
         num_workers=processes,
         prefetch_factor=AHEAD,
-        collate_fn=_same,
         pin_memory=loader.pin,
         multiprocessing_context="fork",
         generator=torch.Generator(),  # else it would draw a number from torch's own
@@ -102,7 +100,3 @@ def _outlive(worker: int) -> None:
     """Leave it to the run to end its processes: signals to all of them ask it for a checkpoint."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _same(sent: Any) -> Any:
-    return sent

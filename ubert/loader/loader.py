@@ -73,7 +73,7 @@ class Loader:
         words: the tokenizer's properties for masking, if an objective masks.
         phrases: the tokens for SpEx-BERT's sources, if it is an objective.
         pin: pin the batches' memory, so that no step waits for the copy to a GPU.
-        processes: how many processes prepare steps in advance; with 0, a thread does.
+        processes: how many processes prepare steps in advance, of shards on this disk; with 0, a thread does.
 
     Raises:
         UserError: a row or the number of ranks doesn't fit the recipe's numbers; an objective has no rows, or rows
@@ -145,15 +145,11 @@ class Loader:
         steps = range(start, self.total_steps)
         window = Window(self.shards, self.plans, self.schedule, self.share, steps, self.steps_per_epoch)
 
-        def entered() -> Iterator[int]:
-            for i in steps:
-                window.enter(i)
-                yield i
+        def made(i: int) -> Step:
+            window.enter(i)
+            return self.step(i).pin_memory() if self.pin else self.step(i)
 
-        if self.processes:
-            ahead = by_processes(self, entered(), self.processes)
-        else:
-            ahead = by_thread(lambda i: self.step(i).pin_memory() if self.pin else self.step(i), entered())
+        ahead = by_processes(self, steps, self.processes) if self.processes else by_thread(made, steps)
         with closing(window), closing(ahead):
             yield from ahead
 

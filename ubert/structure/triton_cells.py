@@ -27,9 +27,9 @@ from torch import Tensor
 from ubert.structure.batch import SpanGroup
 from ubert.structure.tiles import Factors, Gold
 
-# Compiled for sm_90, no kernel spills a register to memory up to a table width of 128.
+# Compiled for sm_90, kernels spill 16 bytes of registers to memory, or none, up to a table width of 128.
 BLOCK = 16  # rows of a block
-WIDE = 64  # columns of a block, in _column_gradients half as many
+WIDE = 64  # columns of a block, except in _column_gradients
 WARPS = {"num_warps": 8, "num_stages": 2}
 VARYING = ["blocks"]  # else Triton compiles special kernels for 1 and multiples of 16 during a run
 
@@ -126,7 +126,7 @@ class _TableSums(torch.autograd.Function):
         query_Nd, bilinear_Nd, key_Nd = (torch.zeros_like(tensor) for tensor in factors[:3])
         part_SR3d = torch.zeros(len(value_S), layout.blocks, 3, width, dtype=torch.float32, device=value_S.device)
         bias_SR = torch.zeros_like(part_SR3d[:, :, 0, 0])
-        few = WIDE // 2 if width <= 128 else BLOCK  # as many gradients of columns as fit the registers
+        few = few_columns(width)
         for kernel, size, columns, out in (
             (_row_gradients, BLOCK, WIDE, (query_Nd, bilinear_Nd, part_SR3d, bias_SR)),
             (_column_gradients, few, few, (key_Nd,)),
@@ -138,6 +138,11 @@ class _TableSums(torch.autograd.Function):
             )  # fmt: skip
         scale_Sd, shift_Sd, weight_Sd = part_SR3d.sum(1).unbind(1)
         return (None, None, query_Nd, bilinear_Nd, key_Nd, scale_Sd, shift_Sd, weight_Sd, bias_SR.sum())
+
+
+def few_columns(width: int) -> int:
+    """Return as many columns of a block as their gradients leave registers for."""
+    return 32 if width <= 128 else BLOCK
 
 
 def _power_of_2(width: int) -> int:

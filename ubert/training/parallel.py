@@ -34,7 +34,7 @@ def distribute(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int,
 
 
 def wrapped(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *, unused: bool) -> nn.Module:
-    """Do so even for a single worker."""
+    """Distribute a module in the same way, even over a single worker."""
     if kind == "ddp":
         return DistributedDataParallel(score, find_unused_parameters=unused)
     device = next(score.parameters()).device
