@@ -8,7 +8,8 @@ error, and with `--compile` so is a recompilation.
     roofline     tokens per second if all operations ran at the peak of the GPU's data sheet and the optimizer
                  moved its bytes at full bandwidth (`flops.py`); the ratio is ours as a share of that
     MFU          operations per second as a share of the peak, attention included; theirs is 1
-    head share   the share of tables and loss in the step's time; theirs is their share of the operations
+    head share   the device's time for tables and loss as a share of the step; theirs is their share of the
+                 operations
     memory       the step's peak memory
     head memory  peak memory of tables and loss alone, at 512, 1024 and 2048 tokens, against dense tables and BCE
                  in torch
@@ -43,7 +44,8 @@ from ubert.training import parallel
 from ubert.training.optimizer import adamw
 from ubert.training.step import SummedLoss, Training, Worker, run_step
 
-CATEGORIES, TOKENS_A_STEP, WARM_UP, STEPS = 8, 65_536, 10, 30
+CATEGORIES, TOKENS_A_STEP, WARM_UP, STEPS, HEADS = 8, 65_536, 10, 30, 4
+WAIT = 400_000_000  # cycles of the device, about a fifth of a second
 SPECIAL = Special(cls=1, sep=2, pad=0, marker=3, types=True)
 ENCODERS = {"MiniLM": Encoder(6, 384, 1536), "BERT-base": Encoder(12, 768, 3072)}
 RECIPE = Recipe(name="gpu", mixture="none", steps=1)
@@ -102,7 +104,7 @@ def step(name: str, length: int, layout: Layout, gpu: Gpu, *, compiled: bool) ->
     if compiled and graphs != compiled_graphs():
         sys.exit(f"{name}, {length}, {layout}: something was compiled after {WARM_UP} steps")
     warmed_up(head)
-    of_head = per_call(head)
+    of_head = per_call(head, steps=HEADS, queued=True)
     lengths = batch.mask_BL.sum(1).tolist()
     tables = torch.bincount(batch.piece_T, minlength=len(lengths)).tolist()
     flops = of_step(encoder, Table(128, layout == "joint"), lengths, batch.text_length_B.tolist(), tables)
@@ -200,17 +202,22 @@ def compiled_graphs() -> int:
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
-def per_call(work: Callable[[], None]) -> float:
-    """Return the device seconds of a call; a synchronisation with the device is an error."""
+def per_call(work: Callable[[], None], steps: int = STEPS, *, queued: bool = False) -> float:
+    """Return the device seconds of a call; a synchronisation with the device is an error.
+
+    `queued`: let the device wait until all calls are queued, so that the time to launch them does not count.
+    """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.set_sync_debug_mode("error")
+    if queued:
+        torch.cuda._sleep(WAIT)
     start.record()
-    for _ in range(STEPS):
+    for _ in range(steps):
         work()
     end.record()
     torch.cuda.set_sync_debug_mode("default")
     end.synchronize()
-    return float(start.elapsed_time(end)) / 1000 / STEPS
+    return float(start.elapsed_time(end)) / 1000 / steps
 
 
 if __name__ == "__main__":

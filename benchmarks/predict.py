@@ -7,12 +7,13 @@ longest of a batch, and scores the cells in tiles. The texts are our samples.
 
 With `--against gliner`, ours is compared with the package `gliner` instead: a model of the same encoder by its own
 configuration, asked as its users ask it, in batches of 8 (its default). Both models are untrained, so a threshold
-of 0.99 keeps either from spending time on what it finds. `pip install gliner==0.2.29` first.
+of 0.99 keeps either from spending time on what it finds. `pip install gliner==0.2.29` first. With `--device cuda`
+both are on a GPU, with 10 and 100 categories, and gliner has batches of 8 and of 256, in float32 and in bfloat16.
 
 Ours is also compared with itself: one text with 50 categories against 5 and against 1 (`latency`), and short texts
 in one call against one at a time.
 
-    python benchmarks/predict.py [--quick] [--threads 2] [--against gliner [--texts 10000]]
+    python benchmarks/predict.py [--quick] [--threads 2] [--against gliner [--texts 10000] [--device cuda]]
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ TYPES = [
     "food", "drink", "dish", "tool", "currency", "unit", "religion", "party", "ministry", "court", "hospital",
     "museum", "hotel", "bank", "star", "planet",
 ]  # fmt: skip
+MORE = [f"old {name}" for name in TYPES]
 SAMPLES = Path(__file__).parents[1] / "corpus_specs" / "samples"
 
 
@@ -93,10 +95,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="with 1, CPU seconds are counted")
     parser.add_argument("--against", choices=("public", "gliner"), default="public", help="whom to compare with")
     parser.add_argument("--texts", type=int, default=10_000, help="texts to compare with gliner on")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to compare with gliner")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.threads == 1 else time.perf_counter
     tokenizer = load_tokenizer(ENCODER)
+    if given.device == "cuda":
+        gliner_on_gpu(tokenizer, given.texts, 1 if given.quick else 3)
+        return
     if given.against == "gliner":
         gliner(tokenizer, 20 if given.quick else given.texts, 1 if given.quick else 3, clock)
         return
@@ -169,6 +175,29 @@ def gliner(tokenizer: Tokenizer, n: int, runs: int, clock: Callable[[], float]) 
         clock,
     )
     report("predict", "gliner's latency, 50 categories / 1", fifty * 1e3, one * 1e3, "ms", 3 * runs)
+
+
+def gliner_on_gpu(tokenizer: Tokenizer, n: int, runs: int) -> None:
+    """Compare the mentions in n short texts with the package `gliner`, both on a GPU."""
+    from gliner import GLiNER, GLiNERConfig
+
+    model = UbertModel.new(encoder_path(ENCODER), Shape("joint"), vocabulary=tokenizer.vocabulary, seed=0)
+    predictor = Predictor(model.to("cuda"), tokenizer)  # type: ignore[arg-type]
+    peer = GLiNER.from_config(GLiNERConfig(model_name=encoder_path(ENCODER))).eval().to("cuda")
+    texts = [text[:60] for text in samples(n)]
+
+    def theirs(categories: list[str], size: int, half: bool) -> None:
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            peer.inference(texts, categories, threshold=0.99, batch_size=size)
+
+    for categories, size, half in product((TYPES[:10], [*TYPES, *MORE]), (BATCH, 256), (False, True)):
+        ours, others = seconds(
+            partial(predictor.predict, texts, task="ner", categories=categories, threshold=0.99),
+            partial(theirs, categories, size, half),
+            runs,
+        )
+        case = f"GPU, {n} texts, {len(categories)} categories, gliner: {'bf16' if half else 'fp32'}, {size} texts"
+        report("predict", case, n / ours, n / others, "texts/s", runs, more=True)
 
 
 def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[[], float]) -> None:

@@ -34,7 +34,7 @@ def compare(seed: int, pieces: Pieces, conditioned: bool, kind: Loss, times: flo
     head, hidden = head.float().to(DEVICE), hidden.detach().float().to(DEVICE).requires_grad_()
     batch = batch.to(DEVICE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "_sums", lambda factors: triton_cells)
+        patch.setattr(cells, "_sums", lambda scores: triton_cells)
         total, _ = cells.loss(head(hidden, batch), batch, kind=kind)
         grads = torch.autograd.grad(total, [hidden, *head.parameters()], allow_unused=True)
     assert abs(total.item() - expected.item()) <= 1e-4 * max(1.0, abs(expected.item()))
@@ -79,17 +79,19 @@ from triton.compiler import ASTSource, compile
 from ubert.structure import triton_cells
 
 PLACES = dict.fromkeys(["tables", "texts", "gold", "first_gold"], "*i32")
-NUMBERS = {"blocks": "i32", "width": "i32", **PLACES}
-for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):
-    columns = triton_cells.few_columns(128) if kernel is triton_cells._column_gradients else triton_cells.WIDE
-    for softplus in (True, False):
-        fixed = {"WIDTH": 128, "SOFTPLUS": softplus, "HEIGHT": triton_cells.BLOCK, "COLUMNS": columns}
-        names = kernel.arg_names
-        signature = {name: "constexpr" if name in fixed else NUMBERS.get(name, "*fp32") for name in names}
-        source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in fixed.items()})
-        compiled = compile(source, target=GPUTarget("cuda", 90, 32), options=triton_cells.WARPS)
-        assert compiled.asm["cubin"], kernel
-        print("mma" in compiled.asm["ptx"])
+for half in (True, False):
+    size = triton_cells.blocks_of(128, half=half)
+    types = {"blocks": "i32", "width": "i32", **PLACES, "key": "*bf16" if half else "*fp32"}
+    for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):
+        columns = size.few_columns if kernel is triton_cells._column_gradients else size.columns
+        for softplus in (True, False):
+            fixed = {"WIDTH": 128, "SOFTPLUS": softplus, "HEIGHT": size.rows, "COLUMNS": columns}
+            names = kernel.arg_names
+            signature = {name: "constexpr" if name in fixed else types.get(name, "*fp32") for name in names}
+            source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in fixed.items()})
+            compiled = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": size.warps})
+            assert compiled.asm["cubin"], kernel
+            print("mma" in compiled.asm["ptx"])
 """
 
 
@@ -103,7 +105,7 @@ def compiling(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_kernels_compile_for_a_gpu_and_multiply_on_its_tensor_cores(tmp_path: Path) -> None:
     ran = compiling(COMPILE, tmp_path)
-    assert ran.stdout.split() == ["True"] * 6, ran.stderr
+    assert ran.stdout.split() == ["True"] * 12, ran.stderr
 
 
 SPECIALISED = """

@@ -92,7 +92,7 @@ def test_nothing_that_a_step_does_asks_its_device(
 ) -> None:
     kernels = pytest.importorskip("ubert.structure.triton_cells", exc_type=ImportError)
     monkeypatch.setattr(unpadded, "pays", lambda *_: True)
-    monkeypatch.setattr(cells, "_sums", lambda factors: kernels)
+    monkeypatch.setattr(cells, "_sums", lambda scores: kernels)
     training = make_run(tmp_path, objective).training(tmp_path / "run")
     moved = [batch.moved(torch.clone) for batch in training.loader.step(0).batches]
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as run:

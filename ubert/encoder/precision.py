@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ubert.schema.specs.recipe import Precision
 
@@ -20,16 +20,18 @@ def runs_bf16(precision: Precision, device: torch.device) -> bool:
 
 
 def keep_half(encoder: Any) -> None:
-    """Keep an encoder's hidden states in bfloat16 between layers, when it computes in bfloat16 on a CPU.
+    """Keep an encoder's hidden states in bfloat16 between layers, when it computes in bfloat16.
 
-    Autocast casts the inputs of each matrix product, but sums and norms of the embeddings' output stay in
-    float32. The casts and the float32 element-wise operations took a quarter of a step. Weights stay in
-    float32.
+    Autocast casts the inputs of each matrix product, but the embeddings' output stays in float32, and so does that
+    of each norm on a GPU, where query, key and value would each cast it. The casts and the float32 element-wise
+    operations took a quarter of a step. Norms are computed in float32, and weights stay so.
     """
-    if (embeddings := getattr(encoder, "embeddings", None)) is not None:
-        embeddings.register_forward_hook(_half)
+    for name, module in encoder.named_modules():
+        if name == "embeddings" or isinstance(module, nn.LayerNorm):
+            module.register_forward_hook(_half)
 
 
-def _half(module: torch.nn.Module, inputs: Any, hidden_BLD: Any) -> Any:
-    half = isinstance(hidden_BLD, Tensor) and not hidden_BLD.is_cuda and torch.is_autocast_enabled("cpu")
-    return hidden_BLD.to(torch.get_autocast_dtype("cpu")) if half else hidden_BLD
+def _half(module: nn.Module, inputs: Any, hidden_BLD: Any) -> Any:
+    if not isinstance(hidden_BLD, Tensor) or not torch.is_autocast_enabled(hidden_BLD.device.type):
+        return hidden_BLD
+    return hidden_BLD.to(torch.get_autocast_dtype(hidden_BLD.device.type))

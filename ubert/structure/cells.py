@@ -22,7 +22,7 @@ from ubert.schema.specs.recipe import Loss, LossScale
 from ubert.structure import tiles
 from ubert.structure.batch import Batch, Region
 from ubert.structure.structure_table import Scores
-from ubert.structure.tiles import Factors, Gold
+from ubert.structure.tiles import Gold
 
 # Largest table width for the kernels. Compiled for sm_90, they take 96 KiB of shared memory at 256 and 192 KiB at
 # 512; many GPUs have 99 KiB.
@@ -78,9 +78,8 @@ def _bce(scores: Scores, batch: Batch, weight_T: Tensor) -> tuple[Tensor, Tensor
     anchors, part_T = loss_T.sum(), loss_T.detach()
     if not scores.groups:
         return anchors, part_T
-    factors = tiles.factors(scores)
     gold, weight_S = _gold(scores, batch), weight_T[scores.table_S]
-    cells, part_S = _sums(factors).cross_entropy(factors, scores.groups, gold, weight_S)
+    cells, part_S = _sums(scores).cross_entropy(scores, gold, weight_S)
     return anchors + cells, part_T.index_add(0, scores.table_S, part_S.to(part_T))
 
 
@@ -91,8 +90,7 @@ def _zlpr(scores: Scores, batch: Batch, weight_T: Tensor) -> tuple[Tensor, Tenso
     negatives_T = torch.zeros_like(scores.anchor_T)  # log(1 + an empty sum)
     gold_table_G, gold_score_G = batch.gold_cells_G3[:0, 0], scores.anchor_T[:0]
     if scores.groups:
-        factors = tiles.factors(scores)
-        negatives_S, gold_score_G = _sums(factors).log_partition(factors, scores.groups, _gold(scores, batch))
+        negatives_S, gold_score_G = _sums(scores).log_partition(scores, _gold(scores, batch))
         negatives_T = negatives_T.index_copy(0, scores.table_S, negatives_S)
         gold_table_G = batch.gold_cells_G3[:, 0]
     negatives_T = torch.logaddexp(negatives_T, scores.anchor_T.masked_fill(positive_T | ~anchored_T, none))
@@ -109,10 +107,10 @@ def _log_sum_exp(start_T: Tensor, table_G: Tensor, value_G: Tensor) -> Tensor:
     return most_T + total_T.log()
 
 
-def _sums(factors: Factors) -> ModuleType:
+def _sums(scores: Scores) -> ModuleType:
     """Choose the module for the sums over cells: `triton_cells` on a GPU with Triton, `tiles` elsewhere."""
-    fits = factors.query_Nd.shape[1] <= WIDEST
-    on_gpu = factors.bias.is_cuda and factors.bias.dtype == torch.float32 and find_spec("triton")
+    fits = scores.query_Nd.shape[1] <= WIDEST
+    on_gpu = scores.bias.is_cuda and scores.bias.dtype != torch.float64 and find_spec("triton")
     return import_module("ubert.structure.triton_cells") if on_gpu and fits else tiles
 
 

@@ -106,21 +106,22 @@ def of_group(factors: Factors, group: SpanGroup) -> Factors:
     )
 
 
-def cross_entropy(
-    factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor
-) -> tuple[Tensor, Tensor]:
+def cross_entropy(scores: Scores, gold: Gold, weight_S: Tensor) -> tuple[Tensor, Tensor]:
     """Sum weight_s * (log(1 + e^z) - gold * z) over all valid cells; also return its parts [S], without gradient.
 
     A group's whole part is stored at its first table. The weights get no gradient.
     """
+    tensors = factors(scores)
     if not torch.is_grad_enabled():  # parameters among the factors would ask for a gradient nonetheless
-        factors = Factors(*(tensor.detach() for tensor in factors))
-    return _CrossEntropy.apply(groups, gold, weight_S, *factors)  # type: ignore[no-any-return,no-untyped-call]
+        tensors = Factors(*(tensor.detach() for tensor in tensors))
+    return _CrossEntropy.apply(  # type: ignore[no-any-return,no-untyped-call]
+        scores.groups, gold, weight_S, *tensors
+    )
 
 
-def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
+def log_partition(scores: Scores, gold: Gold) -> tuple[Tensor, Tensor]:
     """Return log(1 + sum of e^z over valid non-gold cells) of each span table [S], and the gold scores [G]."""
-    return _LogPartition.apply(groups, gold, *factors)  # type: ignore[no-any-return,no-untyped-call]
+    return _LogPartition.apply(scores.groups, gold, *factors(scores))  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -1,7 +1,8 @@
 """Triton kernels for the two sums of `tiles` over the cells of span tables. Scores stay in registers.
 
 As in attention, a block of scores is a matrix product of its factors, summed in float32. Forward and backward
-pass each compute it. The kernels add in a fixed order, so the same input gives the same bytes:
+pass each compute it. Where the model computes in bfloat16, so do these products; otherwise they are exact to
+float32. The kernels add in a fixed order, so the same input gives the same bytes:
 
     _table_sums        a program for each table and block of rows    -> the block's part of the table's sum
     _row_gradients     a program for each text and block of rows     -> gradients of the rows, parts of the tables'
@@ -9,50 +10,47 @@ pass each compute it. The kernels add in a fixed order, so the same input gives 
 
 Without a GPU the kernels run in Triton's interpreter (TRITON_INTERPRET=1).
 
-Shapes: N tokens, d table width, S span tables, P texts, G gold cells, R blocks of rows of the longest text.
+Shapes: N tokens, d table width, S span tables, P texts, G gold cells, R blocks of rows of the longest text, X rows
+of these blocks.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ubert.structure.batch import SpanGroup
+from ubert.structure import tiles
+from ubert.structure.structure_table import Scores
 from ubert.structure.tiles import Factors, Gold
 
-# Compiled for sm_90, kernels spill 16 bytes of registers to memory, or none, up to a table width of 128.
-BLOCK = 16  # rows of a block
-WIDE = 64  # columns of a block, except in _column_gradients
-WARPS = {"num_warps": 8, "num_stages": 2}
+STAGES = 2  # of loads in advance
 VARYING = ["blocks"]  # else Triton compiles special kernels for 1 and multiples of 16 during a run
 
 
-def cross_entropy(
-    factors: Factors, groups: list[SpanGroup], gold: Gold, weight_S: Tensor
-) -> tuple[Tensor, Tensor]:
+def cross_entropy(scores: Scores, gold: Gold, weight_S: Tensor) -> tuple[Tensor, Tensor]:
     """Sum weight_s * (log(1 + e^z) - gold * z) over all valid cells; also return each table's part [S].
 
     Neither the parts nor the weights get a gradient.
     """
-    layout = _layout(groups, Gold(*(column[:0] for column in gold)), weight_S.device)
-    value_S: Tensor = _TableSums.apply(layout, True, *factors)
+    factors = tiles.factors(scores)
+    value_S: Tensor = _TableSums.apply(_layout(scores, Gold(*(column[:0] for column in gold))), True, *factors)
     gold_G = _gold_scores(factors, gold) * weight_S.detach()[gold.table_G]
     of_cells_S = weight_S.detach() * value_S
     part_S = of_cells_S.detach().index_add(0, gold.table_G, gold_G.detach(), alpha=-1)
     return of_cells_S.sum() - gold_G.sum(), part_S
 
 
-def log_partition(factors: Factors, groups: list[SpanGroup], gold: Gold) -> tuple[Tensor, Tensor]:
+def log_partition(scores: Scores, gold: Gold) -> tuple[Tensor, Tensor]:
     """Return log(1 + sum of e^z over valid non-gold cells) of each span table [S], and the gold scores [G]."""
-    layout = _layout(groups, gold, factors.bias.device)
-    value_S: Tensor = _TableSums.apply(layout, False, *factors)
+    factors = tiles.factors(scores)
+    value_S: Tensor = _TableSums.apply(_layout(scores, gold), False, *factors)
     return value_S, _gold_scores(factors, gold)
 
 
@@ -64,9 +62,31 @@ def _gold_scores(factors: Factors, gold: Gold) -> Tensor:
     return (mixed_Gd * factors.key_Nd[column_G] + linear_Gd).sum(-1) + factors.bias
 
 
+class Blocks(NamedTuple):
+    """Sizes of a block of cells: its rows, its columns, its columns in _column_gradients, and the warps that
+    compute it."""
+
+    rows: int
+    columns: int
+    few_columns: int
+    warps: int
+
+
+def blocks_of(width: int, *, half: bool) -> Blocks:
+    """Return the sizes of blocks that leave registers for the gradients of a table's width.
+
+    Of fifteen sizes in bfloat16, an H200 took the least time with these at a width of 128.
+    """
+    if half:
+        return Blocks(64, 64, 64, 4) if width <= 128 else Blocks(32, 64, 32, 8)
+    return Blocks(16, 64, 32 if width <= 128 else 16, 8)
+
+
 class _Layout(NamedTuple):
     """Positions of tables, texts and gold cells, for the kernels."""
 
+    half: bool  # multiply in bfloat16
+    size: Blocks
     table_S4: Tensor  # int32: first token, tokens, triangle, text
     text_P4: Tensor  # int32: first token, tokens, first table, tables
     gold_G2: Tensor  # int32: start and end, sorted by table and start
@@ -74,20 +94,23 @@ class _Layout(NamedTuple):
     blocks: int  # R
 
 
-def _layout(groups: list[SpanGroup], gold: Gold, device: torch.device) -> _Layout:
-    tables: list[tuple[int, int, int, int]] = []
-    texts: list[list[int]] = []
-    for group in groups:
-        if not texts or texts[-1][0] != group.token:
-            texts.append([group.token, group.tokens, group.table, 0])
-        texts[-1][3] += group.tables  # a text's triangles and rectangles follow each other
-        tables += [(group.token, group.tokens, int(group.triangle), len(texts) - 1)] * group.tables
-    blocks = triton.cdiv(max(group.tokens for group in groups), BLOCK)
-    order = torch.argsort(gold.table_G * (blocks * BLOCK) + gold.start_G)
-    block_G = (gold.table_G * blocks + gold.start_G // BLOCK)[order]
-    bounds = torch.arange(len(tables) * blocks + 1, device=device)
+def _layout(scores: Scores, gold: Gold) -> _Layout:
+    groups, device, half = scores.groups, scores.bias.device, scores.key_Nd.dtype == torch.bfloat16
+    size = blocks_of(scores.key_Nd.shape[1], half=half)
+    first_of = [not index or groups[index - 1].token != group.token for index, group in enumerate(groups)]
+    group_P4 = np.array([(group.token, group.tokens, group.table, group.tables) for group in groups], np.int32)
+    text_P = np.cumsum(first_of, dtype=np.int32) - 1
+    place = np.column_stack([group_P4[:, :2], [group.triangle for group in groups], text_P])
+    starts = np.flatnonzero(first_of)
+    texts = np.column_stack([group_P4[starts, :3], np.add.reduceat(group_P4[:, 3], starts)])
+    blocks = triton.cdiv(int(group_P4[:, 1].max()), size.rows)
+    order = torch.argsort(gold.table_G * (blocks * size.rows) + gold.start_G)
+    block_G = (gold.table_G * blocks + gold.start_G // size.rows)[order]
+    bounds = torch.arange(len(scores.table_S) * blocks + 1, device=device)
     return _Layout(
-        _moved(tables, device),
+        half,
+        size,
+        _moved(place.repeat(group_P4[:, 3], axis=0), device),
         _moved(texts, device),
         torch.stack([gold.start_G, gold.end_G], 1)[order].to(torch.int32),
         torch.searchsorted(block_G, bounds).to(torch.int32),
@@ -95,54 +118,57 @@ def _layout(groups: list[SpanGroup], gold: Gold, device: torch.device) -> _Layou
     )
 
 
-def _moved(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+def _moved(rows: np.ndarray, device: torch.device) -> Tensor:
     """Copy rows to the device without waiting for it."""
-    return torch.tensor(rows, dtype=torch.int32, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+    there = torch.from_numpy(rows.astype(np.int32))
+    return (there.pin_memory() if device.type == "cuda" else there).to(device, non_blocking=True)
 
 
 class _TableSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layout: _Layout, softplus: bool, *tensors: Tensor) -> Tensor:
         factors = Factors(*(tensor.contiguous() for tensor in tensors))
+        if layout.half:
+            factors = factors._replace(key_Nd=factors.key_Nd.bfloat16())  # what the kernels multiply with
         part_SR = factors.bias.new_empty(len(layout.table_S4), layout.blocks)
+        linear_SX = factors.bias.new_empty(len(layout.table_S4), layout.blocks * layout.size.rows)
         width = factors.query_Nd.shape[1]
         _table_sums[part_SR.shape](
-            *factors, layout.table_S4, layout.gold_G2, layout.first_gold, part_SR,
-            layout.blocks, width, _power_of_2(width), softplus, BLOCK, WIDE, **WARPS,
+            *factors, layout.table_S4, layout.gold_G2, layout.first_gold, part_SR, linear_SX,
+            layout.blocks, width, _power_of_2(width), softplus, layout.size.rows, layout.size.columns,
+            num_warps=layout.size.warps, num_stages=STAGES,
         )  # fmt: skip
         if softplus:
             value_S = part_SR.sum(1)
         else:
             value_S = torch.logaddexp(part_SR.logsumexp(1), torch.zeros_like(part_SR[:, 0]))
         ctx.layout, ctx.softplus = layout, softplus
-        ctx.save_for_backward(value_S, *factors)
+        ctx.save_for_backward(value_S, linear_SX, *factors)
         return value_S
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        value_S, *tensors = ctx.saved_tensors
+        value_S, linear_SX, *tensors = ctx.saved_tensors
         factors, layout, upstream_S = Factors(*tensors), ctx.layout, grads[0].contiguous()
-        width = factors.query_Nd.shape[1]
-        query_Nd, bilinear_Nd, key_Nd = (torch.zeros_like(tensor) for tensor in factors[:3])
+        texts, rows, width = len(layout.text_P4), layout.size.rows, factors.query_Nd.shape[1]
+        query_Nd, bilinear_Nd, key_Nd = (torch.zeros_like(t, dtype=torch.float32) for t in factors[:3])
         part_SR3d = torch.zeros(len(value_S), layout.blocks, 3, width, dtype=torch.float32, device=value_S.device)
         bias_SR = torch.zeros_like(part_SR3d[:, :, 0, 0])
-        few = few_columns(width)
-        for kernel, size, columns, out in (
-            (_row_gradients, BLOCK, WIDE, (query_Nd, bilinear_Nd, part_SR3d, bias_SR)),
-            (_column_gradients, few, few, (key_Nd,)),
-        ):
-            kernel[len(layout.text_P4), triton.cdiv(layout.blocks * BLOCK, size)](
-                *factors, layout.table_S4, layout.text_P4, layout.gold_G2, layout.first_gold,
-                value_S, upstream_S, *out,
-                layout.blocks, width, _power_of_2(width), ctx.softplus, BLOCK, columns, **WARPS,
-            )  # fmt: skip
+        of_cells = (
+            *factors[1:5], linear_SX, layout.table_S4, layout.text_P4, layout.gold_G2, layout.first_gold,
+            value_S, upstream_S,
+        )  # fmt: skip
+        sizes = (layout.blocks, width, _power_of_2(width), ctx.softplus, rows)
+        _row_gradients[texts, layout.blocks](
+            *of_cells, factors.query_Nd, factors.weight_Sd, query_Nd, bilinear_Nd, part_SR3d, bias_SR,
+            *sizes, layout.size.columns, num_warps=layout.size.warps, num_stages=STAGES,
+        )  # fmt: skip
+        few = layout.size.few_columns
+        _column_gradients[texts, triton.cdiv(layout.blocks * rows, few)](
+            *of_cells, key_Nd, *sizes, few, num_warps=layout.size.warps, num_stages=STAGES
+        )
         scale_Sd, shift_Sd, weight_Sd = part_SR3d.sum(1).unbind(1)
         return (None, None, query_Nd, bilinear_Nd, key_Nd, scale_Sd, shift_Sd, weight_Sd, bias_SR.sum())
-
-
-def few_columns(width: int) -> int:
-    """Return as many columns of a block as their gradients leave registers for."""
-    return 32 if width <= 128 else BLOCK
 
 
 def _power_of_2(width: int) -> int:
@@ -172,7 +198,7 @@ def _scores(
     """Compute a block of scores; invalid cells and gold cells are -inf."""
     r = row + tl.arange(0, HEIGHT)
     c = column + tl.arange(0, COLUMNS)
-    z = tl.dot(mixed, tl.trans(key), input_precision="tf32x3") + linear[:, None]
+    z = tl.dot(mixed.to(key.dtype), tl.trans(key), input_precision="tf32x3") + linear[:, None]
     valid = (r < tokens)[:, None] & (c < tokens)[None, :] & ((r[:, None] <= c[None, :]) | (triangle == 0))
     z = tl.where(valid, z, float("-inf"))
     for g in range(first_gold, last_gold):
@@ -192,7 +218,7 @@ def _slope(z, value, upstream, SOFTPLUS: tl.constexpr):
 
 @triton.jit(do_not_specialize=VARYING)
 def _table_sums(
-    query, bilinear, key, scale, shift, weight, bias, tables, gold, first_gold, out,
+    query, bilinear, key, scale, shift, weight, bias, tables, gold, first_gold, out, linears,
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Sum log(1 + e^z) over a table's block of rows, or take the log of the sum of e^z."""
@@ -206,6 +232,7 @@ def _table_sums(
     b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
     mixed = b * _vector(scale, table, width, WIDTH)[None, :] + _vector(shift, table, width, WIDTH)[None, :]
     linear = tl.sum(q * _vector(weight, table, width, WIDTH)[None, :], 1) + tl.load(bias)
+    tl.store(linears + (table * blocks + block) * HEIGHT + tl.arange(0, HEIGHT), linear)
     first = tl.load(first_gold + table * blocks + block)
     last = tl.load(first_gold + table * blocks + block + 1)
     begin = tl.where(triangle != 0, row, 0)
@@ -216,12 +243,10 @@ def _table_sums(
         z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
         if SOFTPLUS:
             small = tl.exp(-tl.abs(z))
-            one_more = 1.0 + small
-            # log1p of a small number, corrected for the rounding of 1 + small (Higham 2002, section 1.14.1)
-            exact = tl.where(
-                one_more == 1.0, small, tl.log(one_more) * (small / tl.maximum(one_more - 1.0, 1e-30))
-            )
-            total += tl.sum(tl.maximum(z, 0.0) + exact, 1)
+            # log(1 + small): its series where the sum's rounding would matter
+            series = small * (1.0 - small * (0.5 - small * (1.0 / 3.0)))
+            log1p = tl.where(small < 0.01, series, tl.log(1.0 + small))
+            total += tl.sum(tl.maximum(z, 0.0) + log1p, 1)
         else:
             new = tl.maximum(most, tl.max(z, 1))
             total = total * tl.exp(most - new) + tl.sum(tl.exp(z - new[:, None]), 1)
@@ -235,8 +260,8 @@ def _table_sums(
 
 @triton.jit(do_not_specialize=VARYING)
 def _row_gradients(
-    query, bilinear, key, scale, shift, weight, bias, tables, texts, gold, first_gold, values, upstreams,
-    d_query, d_bilinear, d_tables, d_bias,
+    bilinear, key, scale, shift, linears, tables, texts, gold, first_gold, values, upstreams,
+    query, weight, d_query, d_bilinear, d_tables, d_bias,
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     text = tl.program_id(0)
@@ -254,11 +279,9 @@ def _row_gradients(
         value = tl.load(values + table)
         upstream = tl.load(upstreams + table)
         a = _vector(scale, table, width, WIDTH)
-        w = _vector(weight, table, width, WIDTH)
         b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
         mixed = b * a[None, :] + _vector(shift, table, width, WIDTH)[None, :]
-        q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
-        linear = tl.sum(q * w[None, :], 1) + tl.load(bias)
+        linear = tl.load(linears + (table * blocks + block) * HEIGHT + tl.arange(0, HEIGHT))
         first = tl.load(first_gold + table * blocks + block)
         last = tl.load(first_gold + table * blocks + block + 1)
         d_mixed = tl.zeros([HEIGHT, WIDTH], tl.float32)
@@ -268,10 +291,10 @@ def _row_gradients(
             k = _rows(key, token, column, tokens, width, COLUMNS, WIDTH)
             z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
             slope = _slope(z, value, upstream, SOFTPLUS)
-            d_mixed = tl.dot(slope, k, d_mixed, input_precision="tf32x3")
+            d_mixed = tl.dot(slope.to(k.dtype), k, d_mixed, input_precision="tf32x3")
             d_linear += tl.sum(slope, 1)
         sum_b += d_mixed * a[None, :]
-        sum_q += d_linear[:, None] * w[None, :]
+        sum_q += d_linear[:, None] * _vector(weight, table, width, WIDTH)[None, :]
         # load again, to free the registers during the loop
         b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
         q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
@@ -289,7 +312,7 @@ def _row_gradients(
 
 @triton.jit(do_not_specialize=VARYING)
 def _column_gradients(
-    query, bilinear, key, scale, shift, weight, bias, tables, texts, gold, first_gold, values, upstreams, d_key,
+    bilinear, key, scale, shift, linears, tables, texts, gold, first_gold, values, upstreams, d_key,
     blocks, width, WIDTH: tl.constexpr, SOFTPLUS: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     text = tl.program_id(0)
@@ -306,17 +329,15 @@ def _column_gradients(
         upstream = tl.load(upstreams + table)
         a = _vector(scale, table, width, WIDTH)
         s = _vector(shift, table, width, WIDTH)
-        w = _vector(weight, table, width, WIDTH)
         end = tl.where(triangle != 0, tl.minimum(column + COLUMNS, tokens), tokens)
         for row in range(0, end, HEIGHT):
-            b = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH)
-            q = _rows(query, token, row, tokens, width, HEIGHT, WIDTH)
-            mixed = b * a[None, :] + s[None, :]
-            linear = tl.sum(q * w[None, :], 1) + tl.load(bias)
+            mixed = _rows(bilinear, token, row, tokens, width, HEIGHT, WIDTH) * a[None, :] + s[None, :]
+            linear = tl.load(linears + table * blocks * HEIGHT + row + tl.arange(0, HEIGHT))
             first = tl.load(first_gold + table * blocks + row // HEIGHT)
             last = tl.load(first_gold + table * blocks + row // HEIGHT + 1)
             z = _scores(mixed, linear, k, row, column, tokens, triangle, gold, first, last, HEIGHT, COLUMNS)
-            total = tl.dot(tl.trans(_slope(z, value, upstream, SOFTPLUS)), mixed, total, input_precision="tf32x3")
+            slope = _slope(z, value, upstream, SOFTPLUS)
+            total = tl.dot(tl.trans(slope).to(k.dtype), mixed.to(k.dtype), total, input_precision="tf32x3")
     c = tl.arange(0, WIDTH)
     r = column + tl.arange(0, COLUMNS)
     mask = (r < tokens)[:, None] & (c < width)[None, :]

@@ -184,6 +184,9 @@ class Recipe(Described):
     freeze_layers: int = Field(default=0, ge=0)
     """Don't train this many of the encoder's lowest layers. A step is faster, and these layers keep what they know
     about words and sentences."""
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    """The learning rate of each layer of the encoder as a share of that of the layer above it. Below 1, low layers
+    keep more of what they know (ULMFiT, section 3.2)."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """The dropout of the encoder's hidden states; default: the encoder's own."""
     weight_decay: float = Field(default=0.01, ge=0)
