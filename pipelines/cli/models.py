@@ -225,20 +225,28 @@ def convert(
 def pack(
     checkpoint: Checkpoint,
     out: Annotated[Path, typer.Argument(help="Write the small checkpoint to this new folder.")],
+    average_with: Annotated[
+        str, typer.Option(metavar="RUN,...", help="Average the weights with those of these checkpoints.")
+    ] = "",
     root: Root = STORE,
 ) -> None:
     """Write a small copy of a checkpoint to hand on.
 
     It has the weights in half precision and leaves out the word embeddings, which are those of the encoder if you
-    train with `freeze_words: true`. It loads, predicts and trains further like any other checkpoint.
+    train with `freeze_words: true`. It loads, predicts and trains further like any other checkpoint. An average of
+    runs that began with the same weights is often better than each of them; fit its thresholds anew.
 
-    Example: ubert pack shop shop-small
+    Example: ubert pack shop shop-small --average-with shop-b,shop-c
     """
     import ubert
     from pipelines.models.find import find_checkpoint
     from ubert.training.checkpoints.packed import pack as job
 
-    folder = job(ubert.checkpoint(find_checkpoint(checkpoint, root)), out)
+    first, *others = (
+        ubert.checkpoint(find_checkpoint(one, root))
+        for one in (checkpoint, *map(Path, filter(None, average_with.split(","))))
+    )
+    folder = job(first, out, average_with=others)
     size = sum(path.stat().st_size for path in folder.iterdir())
     say(f"wrote {folder}: {size / 2**20:,.1f} MiB")
 

@@ -147,6 +147,26 @@ def test_words_that_were_trained_are_not_left_out(root: Path, encoder: Path, sha
     assert not (root / "never").exists()
 
 
+def test_an_average_has_the_mean_of_all_weights_and_all_ancestors(
+    root: Path, encoder: Path, shards: Path, small: Path
+) -> None:
+    other = trained(root, encoder, shards, "other", seed=1)
+    third = trained(root, encoder, shards, "third", **{"from": "base", "seed": 2})
+    mean = pack(other, root / "mean", average_with=[small, third])
+    parts = [ubert.load(one).model.state_dict() for one in (other, small, third)]
+    for name, tensor in ubert.load(mean).model.state_dict().items():
+        assert torch.equal(tensor, (sum(part[name] for part in parts) / 3).half().float()) or name == WORDS
+    assert [one.run for one in read_state(mean).ancestry] == ["small", "base", "third"]
+    assert not (mean / "thresholds.json").exists()
+
+
+def test_models_of_other_sizes_are_not_averaged(root: Path, encoder: Path, shards: Path, small: Path) -> None:
+    wide = trained(root, encoder, shards, "wide", table_size=24)
+    with pytest.raises(UserError, match=r"wide/.*: its weights have other names or sizes than those of .*small"):
+        pack(small, root / "never", average_with=[wide])
+    assert not (root / "never").exists()
+
+
 def test_a_missing_encoder_is_named(root: Path, small: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -158,7 +178,7 @@ def test_a_missing_encoder_is_named(root: Path, small: Path, tmp_path: Path) -> 
 
 
 def test_the_command_says_how_large_it_is(root: Path, small: Path, tmp_path: Path) -> None:
-    given = ["pack", "base", str(tmp_path / "packed"), "--root", str(root)]
+    given = ["pack", "base", str(tmp_path / "packed"), "--average-with", "base,base", "--root", str(root)]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0 and "MiB" in done.output
     again = CliRunner().invoke(app, given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,20 +14,28 @@ from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import WEIGHTS, UbertModel
 from ubert.model.words import read_words, words_name
 from ubert.schema.errors import UserError
+from ubert.training import run_directory
 from ubert.training.checkpoints import checkpoint
 
 
-def pack(source: Path, out: Path) -> Path:
+def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
     """Write the packed form of a checkpoint into a new folder.
 
+    Args:
+        average_with: checkpoints to average it with, weight by weight (Wortsman et al. 2022, "Model soups").
+            They and their ancestors become its ancestors.
+
     Raises:
-        UserError: the folder exists, the checkpoint is damaged, or its word embeddings are not its encoder's.
+        UserError: the folder exists, a checkpoint is damaged, the checkpoints differ in shape, or the word
+            embeddings are not the encoder's.
     """
     if out.exists():
         raise UserError(f"{out}: already exists; give a new folder")
     state = checkpoint.read_state(source)
-    checkpoint.verify(source)
+    for directory in (source, *average_with):
+        checkpoint.verify(directory)
     model, encoder = UbertModel.load(source), state.recipe.encoder
+    _average(model, source, average_with)
     words = words_name(model)
     if not torch.equal(read_words(encoder, words.removeprefix("encoder.")).float(), model.word_vectors):
         raise UserError(
@@ -39,6 +48,29 @@ def pack(source: Path, out: Path) -> Path:
     weights = {name: tensor.half() for name, tensor in load_file(out / WEIGHTS).items() if name != words}
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
     load_tokenizer(str(source)).save(out)
-    if (source / THRESHOLDS).is_file():
+    if (source / THRESHOLDS).is_file() and not average_with:
         shutil.copyfile(source / THRESHOLDS, out / THRESHOLDS)
-    return checkpoint.write_state(out, state)
+    chains = [state.ancestry, *(run_directory.ancestry(directory) for directory in average_with)]
+    ancestors = {one.weights: one for chain in chains for one in chain}
+    return checkpoint.write_state(out, state.model_copy(update={"ancestry": list(ancestors.values())}))
+
+
+@torch.no_grad()
+def _average(model: UbertModel, source: Path, others: Sequence[Path]) -> None:
+    """Give a model the mean of its weights and those of other checkpoints. Equal weights stay the same to the bit.
+
+    Raises:
+        UserError: one has other weights than the model.
+    """
+    mine = model.state_dict()
+    loaded = [UbertModel.load(other).state_dict() for other in others]
+    for other, theirs in zip(others, loaded, strict=True):
+        if {name: t.shape for name, t in theirs.items()} != {name: t.shape for name, t in mine.items()}:
+            raise UserError(
+                f"{other}: its weights have other names or sizes than those of {source}; average checkpoints of "
+                "one encoder and the same heads"
+            )
+    for name, tensor in mine.items():
+        same = [theirs[name] for theirs in loaded]
+        if not all(torch.equal(tensor, one) for one in same):
+            tensor.copy_(torch.stack([tensor, *same]).mean(0))
