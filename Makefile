@@ -8,13 +8,14 @@ UBERT := UBERT_ROOT=$(ROOT) $(BIN)/ubert
 SAMPLES := sample_reviews sample_topics sample_entailment sample_entities sample_questions \
 	sample_relations sample_events
 
-.PHONY: chaos fuzz mutation help setup quickstart format check lint types test test-slow datasets docs schemas \
+.PHONY: chaos fuzz mutation help setup quickstart format check lint types test test-slow test-gpu datasets docs schemas \
 	constraints clean
 
 help:
 	@echo "make quickstart   set up, then samples -> corpus -> shards -> training -> metrics"
 	@echo "make test         set up, then all tests but the slow ones"
 	@echo "make test-slow    the slow tests"
+	@echo "make test-gpu     the tests of what runs on a GPU, on a machine with one"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
 	@echo "make mutation     small changes to the code, which its tests should notice, MUTANTS=200"
 	@echo "make chaos        kills, full disks and failing object stores, MINUTES=20"
@@ -75,6 +76,11 @@ chaos: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+# -v names a failed test even if the run is ended
+test-gpu: setup
+	$(BIN)/pytest -v -n 8 -m "" tests/gpu tests/structure/test_triton_cells.py tests/model/test_unpadded.py \
+		tests/training/test_no_waiting.py
 
 check: lint types test
 
