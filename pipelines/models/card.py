@@ -123,7 +123,8 @@ def _training(state: State) -> str:
     spent = f"{state.tokens:,} tokens in {state.step:,} steps, {state.seconds / 3600:.1f} hours."
     before = [f"{one.run} (step {one.step:,})" for one in state.ancestry]
     chain = f" It began with the weights of {', then '.join(before)}." if before else ""
-    return f"{spent}{chain}\n\n" + markdown_table(["recipe", "value"], rows)
+    described = f"{state.recipe.description} " if state.recipe.description else ""
+    return f"{described}{spent}{chain}\n\n" + markdown_table(["recipe", "value"], rows)
 
 
 def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], before: Sequence[str]) -> str:

@@ -16,13 +16,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny_run import World, losses, make_recipe, make_world
 
 from ubert.model.tokenizer import Tokenizer
-from ubert.model.ubert import UbertModel
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
-from ubert.training.optimizer import share_of_peak
+from ubert.training.optimizer import adamw, share_of_peak
 
 QUIET = loop.Worker(progress=False)
 
@@ -206,3 +206,16 @@ def assert_equal(run: Path, other: Path, *files: str) -> None:
         mine, theirs = (load_file(one / "checkpoints/step-000008" / file) for one in (run, other))
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items()), file
+
+
+def test_each_layer_learns_at_a_share_of_the_rate_above_it(world: World) -> None:
+    recipe = make_recipe(world.encoder, learning_rate=0.1, head_learning_rate=0.3, layer_decay=0.5)
+    model = UbertModel.new(str(world.encoder), Shape(), vocabulary=1, seed=0)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    rates = {names[p]: group["lr"] for group in adamw(model, recipe).param_groups for p in group["params"]}
+    layers = model.encoder.config.num_hidden_layers
+    assert rates.keys() == set(names.values()) and layers == 2
+    for name, rate in rates.items():
+        below = 1 if ".layer.0." in name else 0 if ".layer.1." in name else layers
+        assert rate == (0.1 * 0.5**below if name.startswith("encoder.") else 0.3), name
+    assert adamw(model, recipe).param_groups[0]["lr"] == 0.1  # what the log shows as the encoder's rate
