@@ -97,6 +97,8 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=10_000, help="texts to compare with gliner on")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to compare with gliner")
     given = parser.parse_args()
+    if given.device == "cuda" and given.against != "gliner":
+        parser.error("--device cuda compares with gliner alone; add --against gliner")
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.threads == 1 else time.perf_counter
     tokenizer = load_tokenizer(ENCODER)

@@ -56,7 +56,8 @@ def test_kernels_equal_tiles(pieces: Pieces, width: int, kind: Loss, half: bool)
         head, hidden = head.double(), hidden.detach().double().requires_grad_()
     expected, wanted = found(tiles, head, hidden, pieces, kind, half)
     torch.testing.assert_close(loss, expected, rtol=1e-2 if half else 1e-4, atol=1e-4)
-    near = 2e-2 if half else 5e-3  # one after another, the long table's million gold cells round to 2e-3
+    # the long table has over a million gold cells: on a GPU, gradients were up to 2.4e-3 from float64
+    near = 2e-2 if half else 5e-3 if pieces is BATCHES["long"] else 1e-3
     for grad, want in zip(grads, wanted, strict=True):
         assert (grad is None) == (want is None)
         if grad is not None and want is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_run import World, losses, make_recipe, make_world
+from transformers import ModernBertConfig, ModernBertModel
 
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import Shape, UbertModel
@@ -209,13 +211,27 @@ def assert_equal(run: Path, other: Path, *files: str) -> None:
 
 
 def test_each_layer_learns_at_a_share_of_the_rate_above_it(world: World) -> None:
+    """ModernBERT's layers have another name than BERT's, and a norm comes after them."""
+    small = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    modern = ModernBertModel(ModernBertConfig(**small, num_hidden_layers=2, pad_token_id=0))
     recipe = make_recipe(world.encoder, learning_rate=0.1, head_learning_rate=0.3, layer_decay=0.5)
+    for model in (
+        UbertModel.new(str(world.encoder), Shape(), vocabulary=1, seed=0),
+        UbertModel.around(modern, Shape()),
+    ):
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        groups = adamw(model, recipe).param_groups
+        rates = {names[p]: group["lr"] for group in groups for p in group["params"]}
+        assert rates.keys() == set(names.values()) and model.encoder.config.num_hidden_layers == 2
+        for name, rate in rates.items():
+            number = re.search(r"layers?\.(\d)", name)
+            above = 1 - int(number[1]) if number else 2 if "embeddings" in name else 0
+            assert rate == (0.1 * 0.5**above if name.startswith("encoder.") else 0.3), name
+        assert groups[0]["lr"] == 0.1  # what the log shows as the encoder's rate
+
+
+def test_a_frozen_encoder_still_has_its_rate(world: World) -> None:
     model = UbertModel.new(str(world.encoder), Shape(), vocabulary=1, seed=0)
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    rates = {names[p]: group["lr"] for group in adamw(model, recipe).param_groups for p in group["params"]}
-    layers = model.encoder.config.num_hidden_layers
-    assert rates.keys() == set(names.values()) and layers == 2
-    for name, rate in rates.items():
-        below = 1 if ".layer.0." in name else 0 if ".layer.1." in name else layers
-        assert rate == (0.1 * 0.5**below if name.startswith("encoder.") else 0.3), name
-    assert adamw(model, recipe).param_groups[0]["lr"] == 0.1  # what the log shows as the encoder's rate
+    model.encoder.requires_grad_(False)
+    groups = adamw(model, make_recipe(world.encoder, learning_rate=0.1)).param_groups
+    assert [len(group["params"]) for group in groups][:2] == [0, 0] and groups[0]["lr"] == 0.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import torch
 from torch import nn
@@ -15,34 +14,40 @@ ENCODER = "encoder."  # prefix of the names of its parameters
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """Create AdamW (Loshchilov and Hutter 2019, algorithm 2) with four groups: encoder and heads, each with
-    and without weight decay.
+    """Create AdamW (Loshchilov and Hutter 2019, algorithm 2) with a group for each learning rate, with and
+    without weight decay: that of the encoder's highest layer first, those of the heads last.
 
     Biases and norms, which have at most one dimension, don't decay. Frozen parameters are in no group.
     """
+    above = _layers_above(model)
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    share_of = {name: recipe.layer_decay ** _layers_above(name, model) for name, _ in trained}
     groups = []
     for inside, rate in ((True, recipe.learning_rate), (False, recipe.head_learning_rate)):
-        mine = [(name, p) for name, p in trained if name.startswith(ENCODER) == inside]
-        for share in sorted({share_of[name] for name, _ in mine}, reverse=True):
-            same = [p for name, p in mine if share_of[name] == share]
+        mine = [
+            (p, rate * recipe.layer_decay ** above[name])
+            for name, p in trained
+            if name.startswith(ENCODER) == inside
+        ]
+        for lr in sorted({rate, *(own for _, own in mine)}, reverse=True):
+            same = [p for p, own in mine if own == lr]
             for parameters, decay in (
                 ([p for p in same if p.dim() > 1], recipe.weight_decay),
                 ([p for p in same if p.dim() <= 1], 0.0),
             ):
-                lr = rate * share
                 groups.append({"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay})
     return torch.optim.AdamW(groups, fused=True)  # on a CPU too: a seventh of the time of the loop over tensors
 
 
-def _layers_above(name: str, model: nn.Module) -> int:
-    """Return how many of the encoder's layers are above a parameter: all for embeddings, 0 for heads."""
-    if not name.startswith(ENCODER):
-        return 0
-    layers = len(list(parallel.layers(model.encoder)))  # type: ignore[arg-type]
-    number = re.search(r"\.layers?\.(\d+)\.", name)
-    return layers - 1 - int(number[1]) if number else layers
+def _layers_above(model: nn.Module) -> dict[str, int]:
+    """Return how many of the encoder's layers are above each parameter: all for what comes before the first of
+    them, such as embeddings; none for what comes after the last, such as a final norm, and for the heads."""
+    layers = list(parallel.layers(model.encoder))  # type: ignore[arg-type]
+    of_layer = {p: len(layers) - 1 - number for number, layer in enumerate(layers) for p in layer.parameters()}
+    above, place = {}, len(layers)
+    for name, parameter in model.named_parameters():
+        place = of_layer.get(parameter, place)
+        above[name] = place if name.startswith(ENCODER) else 0
+    return above
 
 
 def share_of_peak(step: int, total: int, recipe: Recipe) -> float:
