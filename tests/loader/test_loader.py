@@ -230,7 +230,17 @@ def test_the_window_moves_on_only_after_the_steps_before_are_made(
     assert events == [(what, i) for i in range(count) for what in ("entered", "made")]
 
 
-def test_processes_prepare_the_same_steps_through_signals_and_leave_with_their_reader(shards: Shards) -> None:
+def test_processes_prepare_the_same_steps_through_signals_and_leave_with_their_reader(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = torch.utils.data._utils.worker._worker_loop
+
+    def signalled(*given: Any) -> None:  # before the process has done anything
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        prepare(*given)
+
+    monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_loop", signalled)
     whole = loader(shards)
     steps = Loader(shards, whole.recipe, SPECIAL, 512, processes=2).iterate(1)
     found = [next(steps)]

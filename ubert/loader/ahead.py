@@ -89,14 +89,14 @@ def by_processes(loader: Loader, numbers: range, processes: int) -> Generator[St
         pin_memory=loader.pin,
         multiprocessing_context="fork",
         generator=torch.Generator(),  # else it would draw a number from torch's own
-        worker_init_fn=_outlive,
     )
-    for one in made:
+    # It is left to the run to end its processes: signals to all of them ask it for a checkpoint. They are blocked
+    # before a process starts, since it would die of one that comes before it could ignore it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        started = iter(made)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    for one in started:
         step = one.received() if isinstance(one, _Sent) else one
         yield replace(step, shards=loader.shards)
-
-
-def _outlive(worker: int) -> None:
-    """Leave it to the run to end its processes: signals to all of them ask it for a checkpoint."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
