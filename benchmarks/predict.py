@@ -204,7 +204,8 @@ def gliner_on_gpu(tokenizer: Tokenizer, n: int, runs: int) -> None:
 
 def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[[], float]) -> None:
     ask = partial(Predictor(model, tokenizer).predict, task="ner", threshold=0.99)
-    for text, few in product((samples(2)[1], " ".join(samples(7))), (5, 1)):
+    texts = (samples(2)[1], " ".join(samples(7)), " ".join(samples(10)))
+    for text, few in product(texts, (5, 1)):
         many, less = seconds(
             partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:few]), runs, clock
         )

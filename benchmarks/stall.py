@@ -129,13 +129,14 @@ def main() -> None:
                 local = one if world == 1 else trained(folder, steps, world, remote=False)[0]
                 report("stall", f"{world} workers: waiting after step one", share, None, "share", steps)
                 case = f"{world} workers: difference from a folder"
-                report("stall", case, difference(losses, local), None, "loss", steps)
+                report("stall", case, difference(losses, local), None, "relative", steps)
                 case = f"{world} workers: difference from one worker"
-                report("stall", case, difference(losses, one), None, "loss", steps)
+                report("stall", case, difference(losses, one), None, "relative", steps)
 
 
 def difference(losses: list[float], others: list[float]) -> float:
-    return max(abs(a - b) for a, b in zip(losses, others, strict=True))
+    """Return the largest relative difference: the first losses of a random encoder are tens of thousands."""
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, others, strict=True))
 
 
 if __name__ == "__main__":

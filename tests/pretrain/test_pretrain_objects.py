@@ -17,7 +17,7 @@ from waiting import HANGS, wait_for
 
 from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
-from pipelines.store.storage import ObjectPath
+from pipelines.store.storage import ObjectPath, Place
 from pipelines.store.warehouse import sql
 from pipelines.training.remote_run import pull
 from ubert.training import loop
@@ -47,6 +47,13 @@ def root(object_store: ObjectStore, folder: Path) -> ObjectPath:
 
 
 @pytest.fixture(scope="module")
+def disk(folder: Path) -> Path:
+    """A store with the same corpora on this disk."""
+    write_mixture(folder / "disk", "unused", make_corpora())
+    return folder / "disk"
+
+
+@pytest.fixture(scope="module")
 def cluster(object_store: ObjectStore) -> Iterator[Head]:
     """A head of two processors, whose nodes know the object store."""
     with head() as started:
@@ -60,17 +67,21 @@ def fresh_node(cluster: Head, folder: Path) -> Iterator[psutil.Popen]:
         yield started
 
 
-def command(root: ObjectPath, folder: Path, name: str, workers: int, **changed: object) -> list[str]:
+def command(root: Place, folder: Path, name: str, workers: int, **changed: object) -> list[str]:
     """`ubert pretrain` of a recipe of that name, which is written."""
     recipe = make_recipe(folder / "encoder", name=name, **changed)
     write_recipe(recipe, folder / f"specs/recipes/{name}.yaml")
     return ["pretrain", name, "--root", str(root), "--specs", str(folder / "specs"), "--workers", str(workers)]
 
 
-def expected(folder: Path, **changed: object) -> list[float]:
+def joined(cluster: Head) -> dict[str, str]:
+    """Environment variables of a command that joins the cluster."""
+    return {"RAY_ADDRESS": cluster.gcs, "RAY_AUTH_MODE": "token"}
+
+
+def expected(disk: Path, folder: Path, **changed: object) -> list[float]:
     """Losses of one worker on a folder of this disk."""
-    disk, encoder = folder / "disk", str(folder / "encoder")
-    write_mixture(disk, "unused", make_corpora())
+    encoder = str(folder / "encoder")
     mix(mixture("tiny", folder / "specs"), root=disk, encoder=encoder)
     shards = shard_members(disk, "tiny", encoder, 32)
     loop.train(make_recipe(folder / "encoder", **changed), shards=shards, run=disk / "run")
@@ -78,13 +89,12 @@ def expected(folder: Path, **changed: object) -> list[float]:
 
 
 def test_a_node_that_dies_is_replaced_by_one_with_an_empty_disk(
-    root: ObjectPath, folder: Path, cluster: Head, tmp_path: Path
+    root: ObjectPath, disk: Path, folder: Path, cluster: Head, tmp_path: Path
 ) -> None:
     changed = {"steps": 300, "checkpoint_every": 30, "dynamics": True}
     there = root / "runs" / "node"
-    ray = {"RAY_ADDRESS": cluster.gcs, "RAY_AUTH_MODE": "token"}
     with fresh_node(cluster, tmp_path / "one") as one:
-        process = cluster.popen(*command(root, folder, "node", 3, **changed), **ray)
+        process = cluster.popen(*command(root, folder, "node", 3, **changed), **joined(cluster))
         wait_for(lambda: (there / "checkpoints/step-000060" / STATE).exists(), process)
         for each in [one, *one.children(recursive=True)]:
             each.kill()
@@ -93,8 +103,24 @@ def test_a_node_that_dies_is_replaced_by_one_with_an_empty_disk(
         assert process.returncode == 0, said
     pull(there, tmp_path / "pulled")
     assert [path.name for path in (tmp_path / "one" / "cache" / "ubert").glob("*.held")]
-    assert losses(tmp_path / "pulled") == pytest.approx(expected(folder, **changed), abs=1e-5)
+    assert losses(tmp_path / "pulled") == pytest.approx(expected(disk, folder, **changed), abs=1e-5)
     passes = "SELECT record_id, epoch, step FROM dynamics WHERE run = '{}' ORDER BY ALL"
-    (folder / "disk" / "runs").mkdir()
-    (folder / "disk" / "run").rename(folder / "disk" / "runs" / "run")
-    assert sql(root, passes.format("node"), []) == sql(folder / "disk", passes.format("run"), [])
+    (disk / "runs").mkdir(exist_ok=True)
+    (disk / "run").rename(disk / "runs" / "run")
+    assert sql(root, passes.format("node"), []) == sql(disk, passes.format("run"), [])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_of_nodes_without_a_shared_folder_train_as_from_a_disk(
+    root: ObjectPath, disk: Path, folder: Path, cluster: Head, tmp_path: Path, workers: int
+) -> None:
+    """Each of two nodes has room for two workers."""
+    name = f"workers-{workers}"
+    with fresh_node(cluster, tmp_path / "node"):
+        for place in (root, disk):
+            code, _, said = cluster.ubert(*command(place, folder, name, workers, steps=40), **joined(cluster))
+            assert code == 0, said
+    pull(root / "runs" / name, tmp_path / "pulled")
+    assert losses(tmp_path / "pulled") == pytest.approx(losses(disk / "runs" / name), abs=1e-6)
+    if workers > 2:
+        assert [path.name for path in (tmp_path / "node" / "cache" / "ubert").glob("*.held")]
