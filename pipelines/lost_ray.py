@@ -1,7 +1,8 @@
-"""What a command does if Ray dies while the command uses it.
+"""What a command does if Ray dies while the command starts or uses it.
 
 If the head is gone, Ray itself ends the process after a minute, with a message of its own. If the raylet
-is gone, Ray lets each task fail, each with another message.
+is gone, Ray lets each task fail, each with another message. If it dies while this process registers with it, Ray
+ends the process at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +28,11 @@ MESSAGE = (
     "run the same command again (on a cluster, once its head is back)"
 )
 
+ENDED = (
+    "the command ended while Ray started, most likely because one of Ray's processes died; finished work is kept: "
+    "run the same command again"
+)
+
 _lost = threading.Event()
 
 
@@ -37,6 +44,20 @@ def check(within: float = 0.0) -> None:
     """
     if _lost.wait(within):
         raise UserError(MESSAGE)
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Print an error even if Ray's C++ code ends this process without an exception.
+
+    A shell waits for a line from this process, and prints the error if the process ends without it.
+    """
+    command = ["sh", "-c", 'read -r line || printf "%s\\n" "$0" >&2', f"error: {ENDED}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as shell:
+        try:
+            yield
+        finally:
+            shell.communicate(b"\n")
 
 
 @contextmanager

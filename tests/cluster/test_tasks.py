@@ -120,6 +120,40 @@ def test_a_ray_that_does_not_start_in_time_is_one_sentence(name: str, tmp_path: 
     assert not node.is_running()
 
 
+DYING = """
+import subprocess
+import psutil
+import ray._private.worker
+from pipelines.cli.shared import with_plain_errors
+from pipelines.tasks import completed
+
+connect = ray._private.worker.connect
+
+def connect_to_a_dying_raylet(*arguments, **named):
+    for one in psutil.Process().children(recursive=True):
+        if one.name() == "raylet":
+            one.suspend()
+            subprocess.Popen(["sh", "-c", f"sleep 1; kill -9 {one.pid}"])
+    connect(*arguments, **named)
+
+ray._private.worker.connect = connect_to_a_dying_raylet
+with_plain_errors(lambda: list(completed(abs, [(-1,)])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_ray_that_dies_while_the_command_registers_with_it_is_one_sentence(tmp_path: Path) -> None:
+    """Ray ends the process without an exception, after a message of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", DYING], env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
+    )
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("error: the command ended while Ray started") and "run the same command again" in said
+    assert "Traceback" not in done.stderr
+
+
 SLEEPING = """
 import time
 from pipelines.cli.shared import with_plain_errors
