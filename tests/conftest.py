@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import browser
 import pytest
+import typer.main
 from hypothesis import settings
 from object_store import ENVIRONMENT, ObjectStore, serve
 
@@ -21,6 +23,7 @@ os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # for a busy ma
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; triton reads this when it is first imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else child processes inherit a shell's ignored SIGINT
+typer.main.get_command = functools.cache(typer.main.get_command)  # a tenth of a second for each call of the app
 settings.register_profile("untimed", deadline=None)  # a busy machine must not fail tests
 settings.load_profile("untimed")
 
