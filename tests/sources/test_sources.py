@@ -394,7 +394,7 @@ def test_a_bad_annotation_line_rejects_its_document_and_is_named(read: Read, lin
 
 def test_a_document_without_its_annotation_file_is_a_reject(read: Read) -> None:
     (reject,) = read("brat", ("d.txt", b"a b"))
-    assert (reject.reason, reject.detail) == ("no annotation file", "d.ann is missing")
+    assert (reject.reason, reject.detail, reject.raw) == ("no annotation file", "d.ann is missing", "a b")
 
 
 def test_a_spec_may_name_the_annotation_files_so_that_those_without_text_are_told(

@@ -218,16 +218,19 @@ def test_seeds_differ_where_their_parts_do(parts: list[tuple[int, ...]]) -> None
     assert len(seeds) == len(parts) and all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_a_log_that_is_rewritten_while_it_is_read_is_read_anew(tmp_path: Path) -> None:
+def test_a_log_is_read_from_where_the_last_call_ended_and_anew_if_it_is_rewritten(tmp_path: Path) -> None:
     def write(steps: range, loss: float) -> None:
         rows = [log.Row(step, 9, "structure", loss, 0.1, 1.0, 10, 10.0, 1.0) for step in steps]
         text = "".join(json.dumps(row._asdict()) + "\n" for row in rows)
         (tmp_path / "logs" / "train.jsonl").write_text(text)
 
     (tmp_path / "logs").mkdir()
-    write(range(1, 5), 0.5)
+    write(range(1, 4), 0.5)
     rows, seen = log.read(tmp_path)
-    assert [row.step for row in rows] == [1, 2, 3, 4]
+    assert [row.step for row in rows] == [1, 2, 3]
     assert log.read(tmp_path, seen) == ([], seen)
+    write(range(1, 5), 0.5)
+    rows, seen = log.read(tmp_path, seen)
+    assert [row.step for row in rows] == [4]
     write(range(1, 9), 0.123456789)
     assert [row.step for row in log.read(tmp_path, seen)[0]] == list(range(1, 9))
