@@ -110,6 +110,13 @@ def test_several_labels_as_a_list_or_a_string() -> None:
     assert refused(spec, {"t": "a", "l": "x#w"})[0] == "unknown category"
 
 
+def test_a_label_may_be_ignored_among_others() -> None:
+    rules = {"text": "t", "label": "l", "label_separator": "#", "ignore_labels": ["none"]}
+    spec = spec_of("multilabel", rules, {"label": {"x": "x", "y": "y"}})
+    assert kept(spec, {"t": "a", "l": "none#y"}).labels == [1]
+    assert kept(spec, {"t": "a", "l": ["none"]}).labels == []
+
+
 def test_labels_of_one_name_are_one_category() -> None:
     spec = spec_of("classification", {"text": "t", "label": "l"}, {"label": {"A": "yes", "B": "no", "C": "yes"}})
     record = kept(spec, {"t": "a", "l": "C"})

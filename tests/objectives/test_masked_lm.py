@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_run import make_encoder
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModel, BertConfig
@@ -94,6 +94,12 @@ def test_positions_lead_to_the_masked_tokens() -> None:
     assert seen[batch.position_M].tolist() == np.concatenate([text.ids[text.positions] for text in made]).tolist()
     before = np.concatenate([text.ids[text.boundary[:, 0]] for text in made])
     assert seen[batch.boundary_S3[:, 0]].tolist() == before.tolist()
+
+
+def test_a_new_head_starts_as_bert_does() -> None:
+    torch.manual_seed(0)
+    drawn = [part for part in MaskedHead(64, 100, 64).modules() if isinstance(part, nn.Linear | nn.Embedding)]
+    assert drawn and all(part.weight.std().item() == pytest.approx(0.02, rel=0.1) for part in drawn)
 
 
 def test_gradients_are_those_of_a_head_over_all_rows() -> None:

@@ -388,7 +388,7 @@ def test_no_line_end_is_part_of_a_mention(read: Read, end: str) -> None:
 )
 def test_a_bad_annotation_line_rejects_its_document_and_is_named(read: Read, line: str) -> None:
     (reject,) = read("brat", ("d.txt", b"a b"), ("d.ann", b"\n" + line.encode()))
-    assert (reject.path, reject.reason) == ("d.txt", "bad annotation")
+    assert (reject.path, reject.reason, reject.raw) == ("d.txt", "bad annotation", "a b")
     assert reject.detail.startswith("d.ann: line 2: ") and repr(line) in reject.detail
 
 
