@@ -27,7 +27,6 @@ MESSAGE = (
     "Ray died: its head or this machine's raylet is gone, perhaps because memory ran out; finished work is kept: "
     "run the same command again (on a cluster, once its head is back)"
 )
-
 ENDED = (
     "the command ended while Ray started, most likely because one of Ray's processes died; finished work is kept: "
     "run the same command again"
