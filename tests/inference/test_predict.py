@@ -18,6 +18,7 @@ from tiny_checkpoint import write_checkpoint
 import ubert
 from ubert.inference import predictor as predictor_module
 from ubert.inference.predictor import Predictor
+from ubert.inference.scoring import WIDER, most_categories
 from ubert.inference.windows import Window, own, whole, windows
 from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
 from ubert.schema.errors import UserError
@@ -135,6 +136,15 @@ def test_more_categories_than_a_sequence_holds_are_all_scored(predictor: Predict
     categories = [f"category number {i}" for i in range(150)]
     held = predictor.predict(TEXTS, task="multilabel", categories=categories, threshold=1e-6)
     assert all([label.category for label in labels] == categories for labels in held)
+
+
+@given(count=st.integers(1, 300), trained=st.integers(1, 64))
+def test_few_pieces_share_the_categories_equally(count: int, trained: int) -> None:
+    most = most_categories(trained, count)
+    sizes = [min(most, count - first) for first in range(0, count, most)]
+    limit = 1 if trained == 1 else int(WIDER * trained)
+    assert max(sizes) <= limit and len(sizes) == -(-count // limit)
+    assert max(sizes) - min(sizes) < len(sizes)
 
 
 def test_a_long_text_is_seen_to_its_end(predictor: Predictor) -> None:

@@ -52,7 +52,7 @@ def point(
             np.arange(len(example.categories), dtype=np.int32),
             phrases,
             special,
-            most_categories=most_categories(model),
+            most_categories=most_categories(model.shape.categories_per_piece, len(example.categories)),
             most_tokens=model.most_tokens,
         )
     ]

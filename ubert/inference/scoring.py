@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ from ubert.structure.batch import Batch, Example, Region, Special, collate, piec
 from ubert.structure.structure_table import Scores
 
 MOST_CELLS = 1 << 14  # per table and window; a trained model predicts far fewer
-WIDER = 2
+WIDER = 1.5
 """A piece has at most this many times the categories of a training piece. A larger piece saves encoding the text
-again, and its candidates compare better, but it must stay near what training has seen."""
+again, and its candidates compare better, but far from what training has seen it finds less (docs/results.md)."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
@@ -87,7 +88,12 @@ def batches(
         piece
         for index, example in enumerate(examples)
         for piece in pieces(
-            example, index, model.shape.layout, special, most_categories=most_categories(model), most_tokens=most
+            example,
+            index,
+            model.shape.layout,
+            special,
+            most_categories=most_categories(model.shape.categories_per_piece, len(example.categories)),
+            most_tokens=most,
         )
     ]
     every.sort(key=len, reverse=True)
@@ -98,10 +104,11 @@ def batches(
         first = last
 
 
-def most_categories(model: UbertModel) -> int:
-    """Return the maximum categories of a piece: one if training pieces had one, else `WIDER` times theirs."""
-    trained = model.shape.categories_per_piece
-    return 1 if trained == 1 else WIDER * trained
+def most_categories(trained: int, count: int) -> int:
+    """Return how many of an example's `count` categories a piece has: equally many in as few pieces as `WIDER`
+    allows, but one if training pieces had at most one (`trained`)."""
+    most = 1 if trained == 1 else int(WIDER * trained)
+    return ceil(count / max(1, ceil(count / most)))
 
 
 def _cells(above: cells.Cells, scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
