@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from yaml.composer import Composer
 
 from ubert.schema.errors import UserError
 
@@ -37,16 +38,21 @@ InsidePath = Annotated[str, AfterValidator(_inside)]  # keeps a spec inside the 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that accepts only safe tags, and rejects more than PyYAML does.
+class _Loader(Composer, yaml.CSafeLoader):
+    """PyYAML's safe loader with libyaml's parser, which is six times as fast. It rejects more than PyYAML does.
 
     Duplicate keys are errors, where PyYAML keeps the last. Aliases are errors, because a few lines of them can
     expand beyond any memory. Values that can't be converted to the type they look like are errors, too.
     """
 
+    def __init__(self, text: str) -> None:
+        yaml.CSafeLoader.__init__(self, text)
+        Composer.__init__(self)
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            event: yaml.AliasEvent = self.peek_event()  # type: ignore[no-untyped-call]
+            event = self.peek_event()
+            assert isinstance(event, yaml.AliasEvent)
             problem = f"alias *{event.anchor}: aliases are not read, write it out"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
         return super().compose_node(parent, index)
