@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -114,7 +114,7 @@ def create_app(
     if browser:
         app.include_router(browser.routes)
 
-    @app.get("/metrics", responses={401: PROBLEMS[401]})
+    @app.get("/metrics", response_class=PlainTextResponse, responses={401: PROBLEMS[401]})
     async def numbers() -> Response:
         """Return the server's metrics for Prometheus."""
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)

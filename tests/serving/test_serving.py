@@ -286,6 +286,9 @@ def test_the_answers_are_those_of_the_document(client: TestClient) -> None:
     for asked in ASKED:
         for one in client.post("/v1/predict", json={"texts": [TEXT], **asked}).json()["results"][0]:
             assert set(one) <= set(fields)
+    for path in ("/health", "/metrics", "/v1/model"):
+        content_type = client.get(path).headers["content-type"].partition(";")[0]
+        assert [*document["paths"][path]["get"]["responses"]["200"]["content"]] == [content_type]
 
 
 def test_headers_keep_a_page_to_itself(client: TestClient) -> None:
