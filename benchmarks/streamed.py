@@ -3,23 +3,26 @@
 Both sides read the same rows, tokens of a text and its gold cells, from shards of the same size on one throttled
 server on loopback. Theirs is a shuffled `StreamingDataset` in a `DataLoader` that pads 64 texts. Ours makes whole
 batches, with prompts and targets; "8 blocks" is `shuffle_blocks: 8`. Each measurement has a process of its own.
-Cold means with an empty cache. A jump opens everything and makes one batch in the middle of the epoch.
+Cold means with an empty cache. A jump opens everything and makes one batch in the middle of the epoch. With
+`--jumps`, only jumps are measured, and shards have 50,000 rows; theirs has the same 20 again under other names.
 
 mosaicml-streaming is no dependency of the project:
 
     pip install --no-deps --target DIR mosaicml-streaming Brotli catalogue cramjam python-snappy zstd
     PYTHONPATH=DIR python benchmarks/streamed.py [--rows 100000] [--latency 0.03] [--bandwidth 50e6] [--quick]
+    PYTHONPATH=DIR python benchmarks/streamed.py --jumps --rows 100000000
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -29,6 +32,7 @@ from typing import Any, NamedTuple
 
 import torch
 from batches_large import SPECIAL, generate
+from blake3 import blake3
 from fetching import THERE, make_distinct
 from measure import report
 from throttled import Throttled, serve
@@ -37,13 +41,15 @@ from torch.utils.data import DataLoader
 from pipelines.shards.remote import RemoteShards
 from pipelines.store.disk_cache import CACHE, DiskCache
 from ubert.loader.loader import Loader
-from ubert.loader.shards import open_shards
+from ubert.loader.shards import Shards, open_shards
 from ubert.schema.specs.recipe import Recipe
 
-OF_SHARD = 2_500  # rows, a MB
+OF_SHARD, LARGE = 2_500, 50_000  # rows of a shard: 1 MB, 17 MB
+WRITTEN = 20  # shards of theirs with --jumps; beyond these, files are repeated
 BATCH = 64
-BLOCKS = {"ours": 1, "ours, 8 blocks": 8}
-PHASES = ("cold epoch", "warm epoch", "warm jump", "cold jump")
+BLOCKS = {"ours": 1, "ours, 8 blocks": 8, "ours, 200 blocks": 200}
+EPOCHS = ("ours", "ours, 8 blocks"), ("cold epoch", "warm epoch", "warm jump", "cold jump")
+JUMPS = ("ours", "ours, 200 blocks"), ("cold jump", "warm jump")
 
 
 class Cost(NamedTuple):
@@ -58,15 +64,14 @@ class Cost(NamedTuple):
     sent: int
 
 
-def loader_on(cache: Path, blocks: int) -> Loader:
-    files = RemoteShards(THERE, DiskCache(cache, CACHE))
+def loader_on(shards: Shards, blocks: int) -> Loader:
     given: dict[str, Any] = {"epochs": 1, "tokens_per_batch": 8192, "shuffle_blocks": blocks}
-    return Loader(open_shards(files), Recipe(name="streamed", mixture="generated", **given), SPECIAL, 512)
+    return Loader(shards, Recipe(name="streamed", mixture="generated", **given), SPECIAL, 512)
 
 
 def ours(cache: Path, jump: bool, blocks: int) -> int:
     """Return the number of texts that were read."""
-    loader = loader_on(cache, blocks)
+    loader = loader_on(open_shards(RemoteShards(THERE, DiskCache(cache, CACHE))), blocks)
     steps = loader.iterate(loader.total_steps // 2 if jump else 0)
     return sum(len(step.rows) for step in islice(steps, 1 if jump else None))
 
@@ -99,14 +104,33 @@ def padded(samples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor, l
     return ids_BL, mask_BL, [torch.from_numpy(sample["cells"]) for sample in samples]
 
 
-def write_theirs(directory: Path, shards: Path) -> None:
-    """Write the rows of our shards in their format."""
+def write_orders(directory: Path, sides: Sequence[str]) -> None:
+    """Write the orders of our shards, as the first run on them does."""
+    for side in sides:
+        loader_on(open_shards(directory, verify=False), BLOCKS[side])
+    for rows in directory.glob("order-*-rows.npy"):
+        files = rows.with_name(rows.name.replace("-rows", "-sizes")), rows
+        hashes = {file.name: blake3(file.read_bytes()).hexdigest() for file in files}
+        rows.with_name(f"{rows.name}.json").write_text(json.dumps(hashes), encoding="utf-8")
+
+
+def write_theirs(directory: Path, shards: Path, most: int) -> None:
+    """Write the rows of our first shards, at most `most`, in their format. Repeat these files for the others."""
     columns = {"ids": "ndarray:int32", "cells": "ndarray:int32"}
     size = next(shards.glob("shard-*")).stat().st_size
+    files = [*open_shards(shards, verify=False).files]
     with streaming().MDSWriter(out=str(directory), columns=columns, size_limit=size) as writer:
-        for file in open_shards(shards, verify=False).files:
+        for file in files[:most]:
             for i in range(len(file)):
                 writer.write({"ids": file.text[i].copy(), "cells": file.cells[i].ravel().copy()})
+    index = json.loads((directory / "index.json").read_text(encoding="utf-8"))
+    written = [*index["shards"]]
+    for copy in range(1, -(-len(files) // most)):
+        for shard in written:
+            name = f"{copy}-{shard['raw_data']['basename']}"
+            os.link(directory / shard["raw_data"]["basename"], directory / name)
+            index["shards"].append({**shard, "raw_data": {**shard["raw_data"], "basename": name}})
+    (directory / "index.json").write_text(json.dumps(index), encoding="utf-8")
 
 
 def measured(store: Throttled, side: str, phase: str, cache: Path) -> Cost:
@@ -136,12 +160,14 @@ def _peak() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def compare(store: Throttled, folder: Path) -> None:
-    for phase in PHASES:
+def compare(store: Throttled, folder: Path, sides: Sequence[str], phases: Sequence[str]) -> None:
+    cold = 0
+    for phase in phases:
         costs = {}
-        for side in (*BLOCKS, "theirs"):
-            costs[side] = measured(store, side, phase, folder / f"{side} {phase == PHASES[-1]}")
-        for side in BLOCKS:
+        cold += phase.startswith("cold")
+        for side in (*sides, "theirs"):
+            costs[side] = measured(store, side, phase, folder / f"{side} {cold}")
+        for side in sides:
             one, other = costs[side], costs["theirs"]
             if phase.endswith("epoch"):
                 speeds = one.texts / one.seconds, other.texts / other.seconds
@@ -161,25 +187,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--latency", type=float, default=0.03, help="seconds of a request")
     parser.add_argument("--bandwidth", type=float, default=50e6, help="bytes per second")
-    parser.add_argument("--quick", action="store_true", help="20,000 rows")
+    parser.add_argument("--jumps", action="store_true", help="measure jumps in shards of 50,000 rows")
+    parser.add_argument("--quick", action="store_true", help="8 shards")
     parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.side:
         side, phase, cache = asked.side
         run_side(side, phase, Path(cache))
         return
-    rows = 20_000 if asked.quick else asked.rows // OF_SHARD * OF_SHARD
+    of_shard, (sides, phases) = (LARGE, JUMPS) if asked.jumps else (OF_SHARD, EPOCHS)
+    rows = 8 * of_shard if asked.quick else asked.rows // of_shard * of_shard
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
         directory = Path(folder) / "served" / THERE.key
         directory.mkdir(parents=True)
-        generate(directory, rows, OF_SHARD)
+        generate(directory, rows, of_shard)
         make_distinct(directory)
-        write_theirs(directory.parent / "theirs", directory)
-        with serve(Path(folder) / "served", 0.0, 1e12) as store:
-            for blocks in BLOCKS.values():
-                loader_on(Path(folder) / "order", blocks)  # writes the order
-            store.latency, store.bandwidth = asked.latency, asked.bandwidth
-            compare(store, Path(folder))
+        write_orders(directory, sides)
+        write_theirs(directory.parent / "theirs", directory, WRITTEN if asked.jumps else rows)
+        with serve(Path(folder) / "served", asked.latency, asked.bandwidth) as store:
+            compare(store, Path(folder), sides, phases)
 
 
 if __name__ == "__main__":
