@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ def find(name: str, folder: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    if path := _own_files(folder).get(name):
-        return path
+    with suppress(OSError):  # a name can be longer than those of files
+        if re.fullmatch(NAME, name) and (path := folder / f"{name}.yaml").is_file():
+            return path
     files = _files(folder)
     if name not in files:
         close = difflib.get_close_matches(name, files, n=3)
