@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.audit.contradictions import contradictions, write_annotations
-from pipelines.audit.exchange import Exchange, groups
+from pipelines.audit.exchange import Exchange
 from pipelines.audit.same import ASKED, ID, place_of
 from pipelines.store.storage import Place, parquet
 from ubert.schema.record import RECORD_SCHEMA
@@ -63,7 +63,7 @@ def find_copies(exchange: Exchange, parts: Sequence[Place]) -> dict[str, int]:
         UserError: a part of a corpus cannot be read.
     """
     counts = exchange.run_partitions(repeat, "partitions of texts")
-    exchange.run(look_up, groups(parts), "similar records of parts")
+    exchange.run(look_up, exchange.groups(parts), "similar records of parts")
     exchange.run_partitions(gather, "partitions of similar records")
     return {name: counts[name] for name in ("records", "texts")}
 

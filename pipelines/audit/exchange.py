@@ -31,7 +31,7 @@ from ubert.schema.manifest import CorpusManifest
 
 RECORDS = 100_000  # records of a partition
 MOST = 512  # partitions or groups; beyond, they get larger
-ROWS = 1 << 15  # rows of a row group, which is the least that a task reads
+ROWS = 1 << 13  # rows of a row group, which is the least that a task reads
 ABANDONED = 86_400.0  # a search that has written nothing for so many seconds was killed
 _FOLDER = f"{TEMPORARY}exchange-"
 
@@ -45,6 +45,12 @@ class Exchange(NamedTuple):
     def by(self, column: str) -> str:
         """Return SQL for the number of the partition of a value."""
         return f"hash({column}) % {self.partitions}"
+
+    def groups(self, parts: Sequence[Place]) -> list[tuple[list[Place]]]:
+        """Distribute parts to as many groups as there are partitions, each of which is the job of one task. Each
+        partition reads from the files of each group, so more groups would cost more than they gain."""
+        count = max(1, min(self.partitions, len(parts)))
+        return [(list(parts[i::count]),) for i in range(count)]
 
     def write(
         self, connection: duckdb.DuckDBPyConnection, relation: str, number: int, query: str, reader: str = "0"
@@ -124,12 +130,6 @@ def _remove_abandoned(home: ObjectPath) -> None:
     for folder, age in youngest.items():
         if age > ABANDONED:
             remove(folder)
-
-
-def groups(parts: Sequence[Place]) -> list[tuple[list[Place]]]:
-    """Distribute parts to groups, each of which is the job of one task."""
-    count = max(1, min(MOST, len(parts)))
-    return [(list(parts[i::count]),) for i in range(count)]
 
 
 @contextmanager

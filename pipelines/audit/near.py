@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from duckdb.func import FunctionNullHandling
 
-from pipelines.audit.exchange import Exchange, collect, groups
+from pipelines.audit.exchange import Exchange, collect
 from pipelines.audit.minhash import band_schema, signatures
 from pipelines.audit.same import ID, TEXT_HASH
 from pipelines.audit.shingles import jaccard, shingles
@@ -80,9 +80,9 @@ def find_near(exchange: Exchange, parts: Sequence[Place], threshold: float) -> d
     Raises:
         UserError: a part of a corpus cannot be read.
     """
-    exchange.run(sign, [(*group, threshold) for group in groups(parts)], "signatures of parts")
+    exchange.run(sign, [(*group, threshold) for group in exchange.groups(parts)], "signatures of parts")
     counts = exchange.run_partitions(pair_up, "partitions of bands")
-    exchange.run(send, groups(parts), "texts of parts")
+    exchange.run(send, exchange.groups(parts), "texts of parts")
     compared = exchange.run_partitions(compare, "partitions of pairs", threshold)
     return {"candidates": compared["candidates"], "left_out": counts["left_out"]}
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.audit.evidence import CONTAMINATION
-from pipelines.audit.exchange import Exchange, collect, groups
+from pipelines.audit.exchange import Exchange, collect
 from pipelines.audit.ngrams import Index, hits, index_of, ngrams
 from pipelines.store.storage import Place, parquet_file
 
@@ -78,8 +78,8 @@ def find_shared(
     Raises:
         UserError: a part of a corpus cannot be read.
     """
-    found = exchange.run(index, [(*group, splits, n) for group in groups(held)], "evaluation splits")
-    training = [(*group, n) for group in groups(trained)]
+    found = exchange.run(index, [(*group, splits, n) for group in exchange.groups(held)], "evaluation splits")
+    training = [(*group, n) for group in exchange.groups(trained)]
     exchange.run(hash_, training, "n-grams of training records")
     exchange.run_partitions(join, "partitions of n-grams")
     found |= exchange.run(compare, training, "training records")
