@@ -16,6 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
 from blake3 import blake3
 
 from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
@@ -141,8 +142,8 @@ class RemoteShards:
             try:
                 while self._found(file.path, file.blake3, use=False) is None and generation == self._generation:
                     time.sleep(POLL_AHEAD)
-            except UserError:  # `path` raises it again when a step needs the file
-                return
+            except (UserError, OSError, pa.ArrowInvalid):
+                return  # the process ends, and Arrow's S3 before it; else `path` raises it again in a step
 
     def _following(self, generation: int) -> ShardFile | None:
         with self._lock:

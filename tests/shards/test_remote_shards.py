@@ -193,6 +193,33 @@ def test_a_process_that_fails_in_the_middle_of_an_epoch_ends(there: ObjectPath, 
     assert subprocess.run(command, timeout=HANGS, check=False).returncode == 3
 
 
+FETCHING = """
+import atexit, sys, time
+atexit.register(time.sleep, 1)  # after Arrow has closed its S3, as what other libraries register
+from pathlib import Path
+from pipelines.shards.remote import RemoteShards
+from pipelines.store.disk_cache import DiskCache
+from pipelines.store.storage import ObjectPath
+from ubert.schema.manifest import ShardFile
+
+cache = Path(sys.argv[2])
+files = RemoteShards(ObjectPath(sys.argv[1]), DiskCache(cache, 200_000_000))
+files.ahead([ShardFile(path="large", rows=0, tokens=0, blake3="0" * 64)])
+while not any(path.open("rb").read(1) == b"1" for path in cache.rglob("*.half")):
+    time.sleep(0.01)
+raise SystemExit(3)
+"""
+
+
+def test_a_process_that_ends_while_it_fetches_says_nothing(
+    object_store: ObjectStore, there: ObjectPath, tmp_path: Path
+) -> None:
+    object_store.put((there / "large").key, b"1" * 100_000_000)
+    command = [sys.executable, "-c", FETCHING, str(there).removeprefix("s3://"), str(tmp_path / "cache")]
+    ended = subprocess.run(command, timeout=HANGS, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "")
+
+
 def test_names_of_records_of_earlier_blocks_need_no_more_room(object_store: ObjectStore, tmp_path: Path) -> None:
     """The loss of texts is written long after their block has ended."""
     there = make_shards(ObjectPath(f"bucket/{tmp_path.name}"), MANY, max_tokens=48)
