@@ -30,6 +30,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 
 RECORDS = 100_000  # records of a partition
+GROUPS = 64  # groups that are spread well, and whose files are still few
 MOST = 512  # partitions or groups; beyond, they get larger
 ROWS = 1 << 13  # rows of a row group, which is the least that a task reads
 ABANDONED = 86_400.0  # a search that has written nothing for so many seconds was killed
@@ -47,9 +48,9 @@ class Exchange(NamedTuple):
         return f"hash({column}) % {self.partitions}"
 
     def groups(self, parts: Sequence[Place]) -> list[tuple[list[Place]]]:
-        """Distribute parts to as many groups as there are partitions, each of which is the job of one task. Each
-        partition reads from the files of each group, so more groups would cost more than they gain."""
-        count = max(1, min(self.partitions, len(parts)))
+        """Distribute parts to groups, each of which is the job of one task: as many as there are partitions, but
+        at least `GROUPS`. More cost more than they gain, because each partition reads each group's files."""
+        count = max(1, min(max(GROUPS, self.partitions), len(parts)))
         return [(list(parts[i::count]),) for i in range(count)]
 
     def write(

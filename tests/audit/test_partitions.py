@@ -66,11 +66,11 @@ def test_partitions_make_no_difference(seed: int, tmp_path_factory: pytest.TempP
     for name, of_corpus in corpora.items():
         put_corpus(root, name, of_corpus)
     results = []
-    for partitions in (1, 2, 7):
+    for partitions in (1, 7):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(exchange, "RECORDS", len(records) // partitions + 1)
             results.append(audited(root))
-    assert results[0] == results[1] == results[2]
+    assert results[0] == results[1]
     rows = sql(root, "SELECT record_id, keeper_id FROM duplicates").to_pylist()
     assert {row["record_id"]: row["keeper_id"] for row in rows} == brute_force(records)
     rows = sql(root, "SELECT record_id, evaluation_id, ngrams, records FROM contamination").to_pylist()
