@@ -59,7 +59,7 @@ types: setup
 	$(BIN)/mypy
 
 test: setup
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
 fuzz: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
