@@ -58,6 +58,7 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# A file's tests stay in one worker, so that its fixtures are set up once.
 test: setup
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 

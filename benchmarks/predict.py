@@ -209,10 +209,8 @@ def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[
         many, less = seconds(
             partial(ask, [text], categories=TYPES), partial(ask, [text], categories=TYPES[:few]), runs, clock
         )
-        tokens, piece = (
-            len(tokenizer.encode([text])[0].ids),
-            most_categories(model.shape.categories_per_piece, len(TYPES)),
-        )
+        tokens = len(tokenizer.encode([text])[0].ids)
+        piece = most_categories(model.shape.categories_per_piece, len(TYPES))
         case = f"latency, {len(TYPES)} categories / {few}, {tokens} tokens, {piece} categories a piece"
         report("predict", case, many * 1e3, less * 1e3, "ms", runs)
 

@@ -105,7 +105,7 @@ def padded(samples: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor, l
 
 
 def write_orders(directory: Path, sides: Sequence[str]) -> None:
-    """Write the orders of our shards, as the first run on them does."""
+    """Write the orders of our shards as the first run on them does, but without a cache that holds them again."""
     for side in sides:
         loader_on(open_shards(directory, verify=False), BLOCKS[side])
     for rows in directory.glob("order-*-rows.npy"):

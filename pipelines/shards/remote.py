@@ -142,7 +142,7 @@ class RemoteShards:
             try:
                 while self._found(file.path, file.blake3, use=False) is None and generation == self._generation:
                     time.sleep(POLL_AHEAD)
-            except (UserError, OSError, pa.ArrowInvalid):
+            except (UserError, pa.ArrowInvalid):
                 return  # the process ends, and Arrow's S3 before it; else `path` raises it again in a step
 
     def _following(self, generation: int) -> ShardFile | None:

@@ -59,18 +59,19 @@ def audited(root: Path) -> dict[str, Any]:
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1_000_000))
-def test_partitions_make_no_difference(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_partitions_and_groups_make_no_difference(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("store")
     corpora = made(seed)
     records = [one for of_corpus in corpora.values() for one in of_corpus]
     for name, of_corpus in corpora.items():
         put_corpus(root, name, of_corpus)
     results = []
-    for partitions in (1, 7):
+    for partitions, groups in ((1, 1), (2, 64), (7, 2)):
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exchange, "GROUPS", groups)
             patch.setattr(exchange, "RECORDS", len(records) // partitions + 1)
             results.append(audited(root))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     rows = sql(root, "SELECT record_id, keeper_id FROM duplicates").to_pylist()
     assert {row["record_id"]: row["keeper_id"] for row in rows} == brute_force(records)
     rows = sql(root, "SELECT record_id, evaluation_id, ngrams, records FROM contamination").to_pylist()
