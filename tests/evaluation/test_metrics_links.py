@@ -192,6 +192,12 @@ def test_the_example_of_the_papers() -> None:
     assert found["conll_f1"] == pytest.approx((0.4 + b_cubed + ceaf) / 3)
 
 
+def test_mentions_of_no_cluster_are_entities_of_their_own() -> None:
+    lonely = record("coref", spans=[Span(i, i + 1) for i in range(3)])
+    found = measure("coref", [(lonely, clusters([{0}, {1}, {2}]))])
+    assert (found["b_cubed_f1"], found["ceaf_f1"]) == (1, 1)
+
+
 @st.composite
 def partitions(draw: st.DrawFn) -> Clusters:
     """Some of nine mentions in up to four clusters."""
