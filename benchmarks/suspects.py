@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +33,7 @@ from pipelines.suspects.start import DEFAULT, START, starting_from
 from pipelines.suspects.suspects import contradicted
 from pipelines.training.short_run import shards_of
 from ubert.schema.record import Record
+from ubert.schema.specs.dataset import DatasetSpec
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 from ubert.training.step import Worker
@@ -39,10 +41,9 @@ from ubert.training.step import Worker
 NOISE = 0.05
 
 
-def training_records(name: str, world: Path) -> list[Record]:
+def training_records(spec: DatasetSpec, data: Path) -> list[Record]:
     """Read the training records of a dataset."""
-    spec = dataset_spec(name, specs_folder(None))
-    folder, found = world / spec.folder, []
+    folder, found = data / spec.folder, []
     for files in (each for each in spec.files if each.split == "train"):
         to_record = mapper(spec, files.split)
         for path in sorted(folder.glob(files.path)):
@@ -55,14 +56,17 @@ def training_records(name: str, world: Path) -> list[Record]:
     return found
 
 
-def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path) -> list[str]:
-    """Rank records as `ubert suspects` does; return their ids, worst first."""
+def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path) -> dict[str, bool]:
+    """Rank records as `ubert suspects` does; return their ids, worst first, with whether a mixture drops them."""
     rows: list[dict[str, Any]] = []
     for number in range(folds):
         asked = [record for record in records if fold_of(record, folds) == number]
         others = [record for record in records if fold_of(record, folds) != number]
         rows += prediction_rows(trained(recipe, others, folder / str(number)), asked)
-    return list(dict.fromkeys(ranked(contradicted(records, rows), "folds")["record_id"].to_pylist()))
+    flagged: dict[str, bool] = {}
+    for row in ranked(contradicted(records, rows), "folds").to_pylist():
+        flagged[row["record_id"]] = row["flagged"] or flagged.get(row["record_id"], False)
+    return flagged
 
 
 def by_loss(records: list[Record], recipe: Recipe, folder: Path) -> list[str]:
@@ -79,14 +83,14 @@ def compare(name: str, seed: int, records_each: int, recipe: Recipe, folds: int)
     with TemporaryDirectory() as folder:
         world = Path(folder) / "world"
         generate(records_each, seed, world, noise=NOISE)
-        records = training_records(name, world)
+        records = training_records(dataset_spec(name, specs_folder(None)), world)
         truth = map(json.loads, (world / name / TRUTH).read_text(encoding="utf-8").splitlines())
         texts = {row["text"] for row in truth}
         planted = {record.record_id for record in records if record.text in texts}
         first = round(NOISE * len(records))
 
-        def precision(order: list[str]) -> float:
-            return len(planted.intersection(order[:first])) / first
+        def precision(order: Iterable[str]) -> float:
+            return len(planted.intersection(islice(order, first))) / first
 
         ours = precision(by_folds(records, recipe, folds, Path(folder) / "folds"))
         loss = precision(by_loss(records, recipe, Path(folder) / "one"))
