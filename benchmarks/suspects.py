@@ -32,7 +32,7 @@ from pipelines.suspects.fold import fold_of, prediction_rows, trained
 from pipelines.suspects.start import DEFAULT, START, starting_from
 from pipelines.suspects.suspects import contradicted
 from pipelines.training.short_run import shards_of
-from ubert.schema.record import Record
+from ubert.schema.record import Record, Split
 from ubert.schema.specs.dataset import DatasetSpec
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
@@ -41,18 +41,17 @@ from ubert.training.step import Worker
 NOISE = 0.05
 
 
-def training_records(spec: DatasetSpec, data: Path) -> list[Record]:
-    """Read the training records of a dataset."""
+def records_of(spec: DatasetSpec, data: Path, split: Split = "train") -> list[Record]:
+    """Read the records of a split of a dataset. Rows that make none are left out."""
     folder, found = data / spec.folder, []
-    for files in (each for each in spec.files if each.split == "train"):
+    for files in (each for each in spec.files if each.split == split):
         to_record = mapper(spec, files.split)
         for path in sorted(folder.glob(files.path)):
             whole = Slice(str(folder), path.name, 0, path.stat().st_size, 1, "utf-8", "")
             for row in reader(spec.format).read(whole, file_options(spec, files)):
                 assert isinstance(row, RawRow)
-                record = to_record(whole, row)
-                assert isinstance(record, Record)
-                found.append(record)
+                if isinstance(record := to_record(whole, row), Record):
+                    found.append(record)
     return found
 
 
@@ -83,7 +82,7 @@ def compare(name: str, seed: int, records_each: int, recipe: Recipe, folds: int)
     with TemporaryDirectory() as folder:
         world = Path(folder) / "world"
         generate(records_each, seed, world, noise=NOISE)
-        records = training_records(dataset_spec(name, specs_folder(None)), world)
+        records = records_of(dataset_spec(name, specs_folder(None)), world)
         truth = map(json.loads, (world / name / TRUTH).read_text(encoding="utf-8").splitlines())
         texts = {row["text"] for row in truth}
         planted = {record.record_id for record in records if record.text in texts}

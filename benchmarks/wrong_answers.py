@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from measure import report
-from suspects import by_folds, training_records
+from suspects import by_folds, records_of
 
 from pipelines.suspects.start import DEFAULT
 from ubert.schema.specs.dataset import DatasetSpec
@@ -51,7 +51,7 @@ def main() -> None:
     if given.quick:
         given.seeds, given.folds, length = [0], 2, {"epochs": None, "steps": 4}
     torch.set_num_threads(1)
-    records = training_records(DatasetSpec.model_validate(SPEC), given.data)
+    records = records_of(DatasetSpec.model_validate(SPEC), given.data)
     rows = json.loads((given.data / "knowref/knowref_test.json").read_text(encoding="utf-8"))
     wrong = {
         record.record_id
