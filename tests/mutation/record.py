@@ -74,6 +74,7 @@ def main(files: list[str]) -> int:
     SECONDS.write_text(json.dumps(known | recorder.seconds, indent=0), encoding="utf-8")
     if files and LINES.exists():
         whole = Coverage(data_file=str(LINES), config_file=False)
+        whole.load()  # else what was recorded before is lost
         whole.combine([str(part)], keep=False)
         whole.save()
     else:
