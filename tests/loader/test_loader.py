@@ -131,6 +131,16 @@ def test_each_epoch_shows_each_copy_once(shards: Shards, layout: str) -> None:
     assert orders[0] != orders[1]
 
 
+def test_each_epoch_packs_other_copies_together(shards: Shards) -> None:
+    train = loader(shards)
+    steps, plan = train.steps_per_epoch, train.plans["structure"]
+    first, second = (
+        {frozenset(pack.tolist()) for i in range(epoch * steps, (epoch + 1) * steps) for pack in plan.packs(i)}
+        for epoch in range(2)
+    )
+    assert len(first & second) < len(first) / 2
+
+
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
 def test_batches_keep_to_their_budgets(shards: Shards, layout: str) -> None:
     train = loader(shards, layout=layout, epochs=1, tokens_per_batch=2048)

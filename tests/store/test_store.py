@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import ATTEMPT, MANIFEST, SCHEMA_VERSION, CorpusManifest, read_manifest
+from ubert.schema.manifest import ATTEMPT, MANIFEST, SCHEMA_VERSION, CorpusManifest, fingerprint, read_manifest
 
 
 def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifest:
@@ -131,3 +131,9 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         store.publish("corpora", manifest("aa", "2026-01-01"))
     with pytest.raises(UserError, match="cannot write to the store"), store.working_on("corpora", "toy"):
         pass
+
+
+def test_a_fingerprint_depends_on_values_and_not_on_the_order_of_keys() -> None:
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    others = ({"a": 1, "b": [3]}, {"a": 2, "b": [2]}, {"a": 1}, [1, [2]])
+    assert len({fingerprint(other) for other in ({"a": 1, "b": [2]}, *others)}) == 5

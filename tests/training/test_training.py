@@ -212,6 +212,12 @@ def test_learning_rate_rises_to_its_peak_and_falls(total: int, warmup: float) ->
     assert shares[peak:] == sorted(shares[peak:], reverse=True)
 
 
+def test_learning_rate_falls_by_equal_parts_and_would_reach_zero_at_the_end() -> None:
+    recipe = make_recipe(Path("unused"), warmup=0.2)
+    shares = [share_of_peak(step, 10, recipe) for step in range(10)]
+    assert shares == pytest.approx([1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+
+
 @given(st.lists(st.tuples(*[st.integers(0, 2**40)] * 4), unique=True, max_size=20))
 def test_seeds_differ_where_their_parts_do(parts: list[tuple[int, ...]]) -> None:
     seeds = {keyed_seed(*part) for part in parts}
