@@ -142,6 +142,16 @@ def test_what_records_depend_on_in_the_spec_redoes_them_and_the_rest_does_not(wo
     assert {row["instruction"] for row in world.records()} == {"is it even"}
 
 
+def test_an_option_of_one_file_redoes_it_beside_options_of_the_spec(world: World) -> None:
+    world.source("".join(f"number {n},{n % 2}\n" for n in range(9)), "train.csv")
+    for kept in (9, 4):
+        own = {"split": "train", "path": "train.csv", "options": {"only": [0, kept]}}
+        shared = {"separator": ",", "columns": ["text", "label"]}
+        world.spec(format="table", options=shared, files=[own])
+        world.ingest()
+        assert len(world.records()) == kept
+
+
 def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.spec()
     world.source(numbers(range(500)))
