@@ -39,10 +39,10 @@ def test_arguments_are_told_apart_by_their_event() -> None:
 
     def said(argument: Argument) -> dict[str, Any]:
         one = record("c", 0, "event", "Ann says she saw Bob.", [], spans=spans)
-        one.categories, one.events = kinds, [Event(0, 0, [argument]), Event(1, 1)]
+        one.categories, one.events = kinds, [Event(1, 1), Event(0, 0, [argument])]
         return annotation(one)
 
-    every = [said(argument) for argument in (Argument(2, event=1), Argument(2, span=1), Argument(2, span=2))]
+    every = [said(argument) for argument in (Argument(2, event=0), *(Argument(2, span=n) for n in range(3)))]
     assert all(here != there for i, here in enumerate(every) for there in every[:i])
 
 

@@ -36,7 +36,7 @@ EVERY: list[Prediction] = [
     ADA,
     DiscontinuousPrediction("pair", (ADA, OSLO), 0.75),
     RelationPrediction("lives in", ADA, OSLO, 0.7),
-    EventPrediction("departure", span(18, 22, "departure"), (ADA, OSLO)),
+    EventPrediction("departure", span(18, 22, "departure"), (ADA, span(4, 17))),
     ClusterPrediction((ADA, span(7, 13))),
 ]
 
@@ -102,6 +102,7 @@ def test_html_keeps_the_text_and_runs_nothing_of_it() -> None:
 
 def test_every_kind_of_prediction_is_drawn() -> None:
     html = predictions_to_html(TEXT, EVERY, "a second text")
+    assert "; person: &lt;b&gt;Marlow&lt;/b&gt;" in html
     shown = re.sub(r"<[^>]+>", "", html)
     for part in ("news &amp; views", "2.5", "lives in", "departure", "#7", "a second text"):
         assert part in shown

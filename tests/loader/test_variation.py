@@ -37,12 +37,14 @@ def row_of(shards: Shards, record_id: str) -> int:
     return next(row for row in range(len(shards)) if shards.record_id(row) == record_id)
 
 
-def varied(shards: Shards, record_id: str, *key: int, share: float = 0.5, **prompting: Any) -> Varied:
+def varied(
+    shards: Shards, record_id: str, *key: int, share: float = 0.5, scale: bool = False, **prompting: Any
+) -> Varied:
     row = row_of(shards, record_id)
     file, i = shards.find(row)
     example = shards.example(row)
     gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
-    asked = shards.prompt(int(file.prompt[i]))
+    asked = shards.prompt(int(file.prompt[i]))._replace(scale=scale)
     return vary(asked, gold, 8, Prompting(**prompting), shards.words, shards.others, share, *key)
 
 
@@ -83,6 +85,12 @@ def test_categories_that_a_text_lacks_come_and_go(shards: Shards) -> None:
 def test_shuffled_categories_come_in_every_order(shards: Shards) -> None:
     orders = {tuple(varied(shards, "people/train/0", key, shuffle=True).chosen.tolist()) for key in range(100)}
     assert len(orders) == 6
+
+
+def test_the_numbers_of_a_scale_are_all_there_and_in_order(shards: Shards) -> None:
+    for key in range(20):
+        found = varied(shards, "reviews/train/0", key, share=0.9, scale=True, shuffle=True, drop=0.9)
+        assert found.chosen.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_names_and_instructions_come_in_other_words(shards: Shards) -> None:

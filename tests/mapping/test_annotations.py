@@ -98,6 +98,13 @@ def test_tokens_may_be_counted(spans: Any, offsets: Any, mentions: Any) -> None:
     assert words(record) == ["Ann", "Acme Inc", "Bob"]
 
 
+def test_tokens_are_counted_in_each_sentence() -> None:
+    at = {"each": "m[]", "start": "0", "end": "1", "sentence": "2"}
+    fields = {"tokens": "t", "spans": {**at, "as": "P"}, "offsets": {"unit": "token"}}
+    record = kept("ner", fields, {"t": [["Ann", "left"], ["So", "did", "Bob"], ["Not", "Eve"]], "m": [[1, 2, 2]]})
+    assert words(record) == ["Eve"]
+
+
 def test_tokens_apart_are_fragments_of_one_mention() -> None:
     fields = {"tokens": "t", "spans": {"each": "m[]", "indices": ".", "as": "F"}, "offsets": {"unit": "token"}}
     record = kept("ner", fields, {"t": "a b c d", "m": [[0, 1, 3]]})
@@ -181,6 +188,12 @@ def test_a_mention_is_sought_among_whole_words(text: str, said: str, start: int)
     fields = {"text": "text", "spans": {"each": "m[]", "words": ".", "as": "P"}, "offsets": {"locate": "unique"}}
     made, misplaced = run("ner", fields, {"text": text, "m": [said]})
     assert isinstance(made, Record) and made.spans[0].start == start and not misplaced
+
+
+def test_places_that_overlap_are_several() -> None:
+    fields = {"text": "text", "spans": {"each": "m[]", "words": ".", "as": "P"}, "offsets": {"locate": "unique"}}
+    made, _ = run("ner", fields, {"text": "New York New York New York", "m": ["New York New York"]})
+    assert isinstance(made, Reject) and made.reason == "mention is in the text more than once"
 
 
 def test_every_misplaced_mention_of_a_refused_row_is_told() -> None:

@@ -19,3 +19,8 @@ def test_a_path_with_a_slash_begins_at_the_row_and_any_other_at_the_item(path: s
     assert of_row and found(f"/{path}", ROW["people"][0]) == of_row
     assert value("of.the")(Scope(ROW["people"][0], ROW, {})) == "item"
     assert value("/of.the")(Scope(ROW["people"][0], ROW, {})) == "row"
+
+
+@pytest.mark.parametrize(("path", "name"), [("people.1.name", "Bob"), ("people?.2?", None), ("people?.x?", None)])
+def test_a_number_is_a_position_of_a_list(path: str, name: str | None) -> None:
+    assert value(path)(Scope(ROW, ROW, {})) == name

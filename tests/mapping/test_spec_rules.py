@@ -31,6 +31,7 @@ def labelled(clean: dict[str, Any], **fields: Any) -> Record:
         ({"regex": {r"\[\d+\]": "", r"(\w)@(\w)": r"\1 at \2"}}, "a[12] b@c", "a b at c"),
         ({"strip": True, "regex": {"^-": ""}}, " -a", "a"),
         ({"parse": "json"}, '"a"', "a"),
+        ({"regex": {"^$": "nothing"}}, "", "nothing"),
     ],
 )
 def test_a_field_is_cleaned(how: dict[str, Any], given: str, text: str) -> None:

@@ -64,6 +64,17 @@ def test_mentions_may_be_runs_of_tokens() -> None:
     ]
 
 
+def test_a_token_stands_for_the_mention_that_ends_with_it() -> None:
+    spans = {"each": "at[]", "label": "label", "start": "start", "end": "end"}
+    given = {**{key: path for key, path in MAP.items() if key != "tags"}, "spans": spans}
+    at = [
+        {"label": "Peop", "start": 0, "end": 3},
+        *({"label": "Loc", "start": n, "end": n + 1} for n in (1, 3, 5)),
+    ]
+    found = relations({**given, "offsets": {"unit": "token"}}, {**ROW, "at": at})
+    assert [head for head, *_ in found] == ["Berg", "Berg"]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason", "detail"),
     [

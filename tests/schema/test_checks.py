@@ -25,7 +25,5 @@ def test_a_valid_record_has_no_problem() -> None:
         (Argument(5, span=3), ("unknown category", "role 5 of 5 categories")),
     ],
 )
-def test_an_argument_is_one_mention_or_one_event_of_the_record(
-    argument: Argument, found: tuple[str, str]
-) -> None:
+def test_an_argument_is_one_mention_or_one_event_of_the_record(argument: Argument, found: tuple[str, str]) -> None:
     assert problem(replace(attacks(), events=[Event(0, 0, [argument])])) == found
