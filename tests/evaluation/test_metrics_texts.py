@@ -53,7 +53,11 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("language", "target", "near"),
-    [("zh", "公司股价周一下跌", "公司股价周二下跌"), ("ja", "今日は雨です", "今日は雪です")],
+    [
+        ("zh", "公司股价周一下跌", "公司股价周二下跌"),
+        ("zh-Hant", "公司股价周一下跌", "公司股价周二下跌"),
+        ("ja", "今日は雨です", "今日は雪です"),
+    ],
 )
 def test_languages_without_spaces_are_compared_by_characters(language: str, target: str, near: str) -> None:
     assert measure("seq2seq", pairs([(target, target)], language))["bleu4"] == pytest.approx(1)

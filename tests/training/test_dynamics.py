@@ -24,7 +24,7 @@ from ubert.schema import dynamics
 from ubert.schema.specs.recipe import Loss, Recipe
 from ubert.structure import cells
 from ubert.training import loop
-from ubert.training.dynamics import Labels, Tables, labels_of
+from ubert.training.dynamics import Labels, Tables, labels_of, remove_after
 
 QUIET = loop.Worker(progress=False)
 
@@ -109,6 +109,15 @@ def test_resumed_equals_uninterrupted(world: World, recipe: Recipe, finished: Pa
     shutil.copy(stale, stale.with_name("00000005-1.parquet"))  # of a second worker, which it has no more
     loop.train(recipe, shards=world.shards, run=run, worker=QUIET)
     assert_same(run, finished)
+
+
+def test_only_parts_that_begin_after_the_checkpoint_are_repeated(tmp_path: Path) -> None:
+    parts = [tmp_path / "dynamics" / f"{first:08}-0.parquet" for first in (1, 5, 6)]
+    parts[0].parent.mkdir()
+    for part in parts:
+        part.touch()
+    remove_after(tmp_path, 5)
+    assert [part.exists() for part in parts] == [True, True, False]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import ubert
 from pipelines.cli.commands import app
 from pipelines.models.find import find_checkpoint
+from ubert.inference.thresholds import Fitted, to_json
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.training import loop
@@ -152,12 +153,14 @@ def test_an_average_has_the_mean_of_all_weights_and_all_ancestors(
 ) -> None:
     other = trained(root, encoder, shards, "other", seed=1)
     third = trained(root, encoder, shards, "third", **{"from": "base", "seed": 2})
+    fitted = Fitted(threshold=0.3, value=0.5, corpora=["people"], split="validation", records=9)
+    (ubert.checkpoint(other) / "thresholds.json").write_text(to_json({"ner": fitted}), encoding="utf-8")
     mean = pack(other, root / "mean", average_with=[small, third])
     parts = [ubert.load(one).model.state_dict() for one in (other, small, third)]
     for name, tensor in ubert.load(mean).model.state_dict().items():
         assert torch.equal(tensor, (sum(part[name] for part in parts) / 3).half().float()) or name == WORDS
     assert [one.run for one in read_state(mean).ancestry] == ["small", "base", "third"]
-    assert not (mean / "thresholds.json").exists()
+    assert not (mean / "thresholds.json").exists(), "they were fitted for other weights"
 
 
 def test_models_of_other_sizes_are_not_averaged(root: Path, encoder: Path, shards: Path, small: Path) -> None:
