@@ -71,7 +71,7 @@ _WORDS = _words("""
     current_catalog current_database current_date current_role current_schema current_time current_timestamp
     current_user localtime localtimestamp session_user user
 """)  # functions without parentheses, which look like columns
-_CHOOSING = {"LIMIT_MODIFIER": "LIMIT", "LIMIT_PERCENT_MODIFIER": "LIMIT", "DISTINCT_MODIFIER": "DISTINCT ON"}
+_CHOOSING = {"LIMIT_MODIFIER": "LIMIT", "DISTINCT_MODIFIER": "DISTINCT ON"}
 
 
 MIXTURE = "a mixture must be the same every time; to draw some records of many, use `cap` or `size`"
