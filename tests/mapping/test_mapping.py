@@ -176,6 +176,10 @@ def test_a_text_to_generate_and_a_text_alone() -> None:
 TAGGED = spec_of("ner", {"tokens": "w", "tags": "g"}, {"entity": {"PER": "person", "LOC": "place"}})
 
 
+def test_spaces_between_words_may_be_several() -> None:
+    assert kept(TAGGED, {"w": "Ada  left ", "g": "B-PER  O "}).spans == [Span(0, 3, 0)]
+
+
 def test_tags_become_spans_of_the_joined_tokens() -> None:
     row = {"w": ["Ann", "Lee", "left", "New", "York"], "g": ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"]}
     record = kept(TAGGED, row)

@@ -93,7 +93,7 @@ CASES: dict[str, tuple[dict[str, Any], str | list[dict[str, Any]], dict[str, int
         [{"text": "a b", "at": [at(0, type="a", id="1"), at(2, type="b", id="1")]}],
         {"id whose mentions have different labels": 1},
     ),
-    "no label": (BARE, [{"text": "a b", "at": [at(0)]}], {"mention without a category": 1}),
+    "no label": (BARE, [{"text": "a b", "at": [at(0), at(2)]}], {"mention without a category": 2}),
     "marker lines": (
         CONLL,
         "".join(f"#doc {n}\n" + "Ada B-name\nwaits O\n" * 1500 for n in range(2)),

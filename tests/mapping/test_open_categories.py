@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from test_mapping import spec_of
 from test_notices import ingested
 from worlds import World
 
+from pipelines.ingest.missing_categories import to_paste
 from pipelines.ingest.open_categories import MOST, counted
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
@@ -170,6 +172,12 @@ def test_all_labels_that_a_spec_lacks_are_listed_to_be_pasted(tmp_path: Path, ca
     assert yaml.safe_load(pasted.replace("# to the roles of hit:", '"# roles of hit":')) == expected
     if case == "labels":
         assert '"3": "3"  # 2 times' in pasted
+
+
+@pytest.mark.parametrize("half", ["\ud800", "\udfff"])
+def test_a_label_with_half_of_a_surrogate_pair_can_be_printed(half: str) -> None:
+    pasted = to_paste({"label": Counter([f"a{half}é"])})
+    assert f"\\u{ord(half):04x}" in pasted.encode().decode()
 
 
 @pytest.mark.parametrize(

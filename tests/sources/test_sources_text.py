@@ -27,14 +27,14 @@ def texts(rows: list[RawRow | Reject]) -> list[tuple[int, str]]:
     return [(row.line, row.content["text"]) for row in rows if isinstance(row, RawRow)]
 
 
-QUESTIONS = b"\n\nb\nWhich?\nA.x\nB.y\r\n \na\nWho?\nA.\nD.y"
+QUESTIONS = b"\n\nb\nWhich?\nA.A.x\nB.y\r\n \na\nWho?\nA.\nD.y"
 
 
 def test_a_line_of_a_block_is_a_field(tmp_path: Path) -> None:
     columns = ["answer", "question", "a", "b"]
     rows = read(tmp_path, "blocks", QUESTIONS, columns=columns, marks={"a": "A.", "b": "B."})
     assert [(row.line, row.locator, row.content) for row in rows if isinstance(row, RawRow)] == [
-        (3, "x:3", {"answer": "b", "question": "Which?", "a": "x", "b": "y"}),
+        (3, "x:3", {"answer": "b", "question": "Which?", "a": "A.x", "b": "y"}),
         (8, "x:8", {"answer": "a", "question": "Who?", "a": "", "b": "D.y"}),
     ]
 
