@@ -39,6 +39,10 @@ def matches(root: Path) -> dict[str, tuple[str, str]]:
     return {row["record_id"]: (row["keeper_id"], row["kind"]) for row in found(root)}
 
 
+def test_shingles_are_pairs_of_tokens_with_both_ends() -> None:
+    assert shingles("A b.", None) == {" a", "a b", "b .", ". "}
+
+
 def test_the_same_text_asked_the_same_is_a_duplicate(tmp_path: Path) -> None:
     put_corpus(tmp_path, "b", [record("b", 1, "The  CAT sat."), record("b", 2, "Another thing entirely.")])
     put_corpus(tmp_path, "a", [record("a", 7, "the cat sat.", labels=[1])])

@@ -167,6 +167,14 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     assert found == expected
 
 
+def test_the_rows_of_all_units_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
+    world.spec()
+    world.source(numbers(range(300)))
+    assert world.read().rows == 300
+
+
 def test_many_files_are_looked_at_by_tasks_and_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tasks find is what is found without them; what they hashed is not hashed again."""
     sources = [world.source(numbers([n, n + 1]), f"{n}.jsonl") for n in range(7)]
