@@ -40,6 +40,14 @@ def test_what_nobody_uses_goes_first_and_what_was_asked_for_last_stays(tmp_path:
     assert cache.find("a") and cache.find("b") is None and size(tmp_path) == 80
 
 
+def test_no_more_files_go_than_must(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 80)
+    assert put(cache, "a", 40) and put(cache, "b", 40)
+    cache.keep([])
+    assert put(cache, "c", 40)
+    assert cache.find("a") is None and cache.find("b")
+
+
 def test_a_file_has_its_name_once_it_is_whole_and_its_room_before(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 100)
     half = cache.reserve("a", 60)

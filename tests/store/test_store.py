@@ -67,6 +67,16 @@ def test_what_is_published_is_the_newest_after_the_clock_was_set_back(tmp_path: 
     assert store.attempt("toy") is None
 
 
+def test_what_is_made_again_counts_before_a_later_attempt(tmp_path: Path) -> None:
+    store, made = Store(tmp_path), manifest("aa", "2026-01-01")
+    store.publish("corpora", made)
+    assert store.again("corpora", made) == made, "it is the current one already"
+    store.publish("corpora", manifest("bb", "2026-01-02"), ATTEMPT)
+    assert store.attempt("toy")
+    assert store.again("corpora", made).created > "2026-01-02"
+    assert store.attempt("toy") is None
+
+
 def test_what_another_version_made_counts_until_this_one_made_something(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.publish("corpora", manifest("aa", "2026-01-02").model_copy(update={"schema_version": 1}))
