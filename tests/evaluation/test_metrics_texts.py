@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from sacrebleu import corpus_bleu
 from test_metrics import measure, record, total
 
 from ubert.evaluation import metric
-from ubert.objectives import Prediction, WrittenPrediction
+from ubert.objectives import Prediction, TextPrediction, WrittenPrediction
 from ubert.schema.record import Record
 
 words = st.lists(
@@ -76,3 +78,8 @@ def test_counts_of_parts_add_and_no_prediction_is_an_empty_text() -> None:
     nothing = [(one, [p for p in found if p.text]) for one, found in whole]  # type: ignore[union-attr]
     assert measure("seq2seq", nothing) == measure("seq2seq", whole)
     assert metric("seq2seq").summarise(total("seq2seq", [])) == {"bleu4": 0.0, "rouge_l": 0.0}
+
+
+def test_perplexity_counts_every_masked_token_of_texts_that_are_alike() -> None:
+    found = measure("text", [(record("text"), [TextPrediction(2.0, 2)]) for _ in range(3)])
+    assert found == {"perplexity": pytest.approx(exp(1))}
