@@ -11,7 +11,6 @@ a real corpus the first records by sampling key are used. Test records are never
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 from measure import report
-from suspects import by_folds, records_of
+from suspects import by_folds, planted_in, records_of
 
 import ubert
 from pipelines.samples.generate import generate
-from pipelines.samples.noise import CHANGES, TRUTH
+from pipelines.samples.noise import CHANGES
 from pipelines.specs import dataset_spec, specs_folder
 from pipelines.suspects.start import START, starting_from
 from pipelines.training.short_run import shards_of, train
@@ -66,9 +65,7 @@ def compare(name: str, seed: int, given: argparse.Namespace, noise: float) -> No
         flagged = {key for key, drop in by_folds(records, recipe, given.folds, folder / "folds").items() if drop}
         removed = {"suspects": flagged}
         if name in CHANGES:
-            truth = map(json.loads, (data / name / TRUTH).read_text(encoding="utf-8").splitlines())
-            texts = {row["text"] for row in truth}
-            removed["planted errors"] = {record.record_id for record in records if record.text in texts}
+            removed["planted errors"] = planted_in(records, data / name)
         for case, out in removed.items():
             kept = [record for record in records if record.record_id not in out]
             ours, _ = score(same, kept, asked, folder / case)
@@ -89,13 +86,8 @@ def main() -> None:
     given = parser.parse_args()
     given.length = {}
     if given.quick:
-        given.corpora, given.noise, given.seeds, given.records, given.folds = (
-            ["sample_reviews"],
-            [0.2],
-            [0],
-            100,
-            2,
-        )
+        given.corpora, given.noise, given.seeds = ["sample_reviews"], [0.2], [0]
+        given.records, given.folds = 100, 2
         given.length = {"epochs": None, "steps": 4}
     torch.set_num_threads(1)
     for name in given.corpora:

@@ -42,17 +42,25 @@ NOISE = 0.05
 
 
 def records_of(spec: DatasetSpec, data: Path, split: Split = "train") -> list[Record]:
-    """Read the records of a split of a dataset. Rows that make none are left out."""
+    """Read the records of a split of a dataset, none of whose rows is rejected."""
     folder, found = data / spec.folder, []
     for files in (each for each in spec.files if each.split == split):
         to_record = mapper(spec, files.split)
         for path in sorted(folder.glob(files.path)):
-            whole = Slice(str(folder), path.name, 0, path.stat().st_size, 1, "utf-8", "")
+            whole = Slice(str(folder), str(path.relative_to(folder)), 0, path.stat().st_size, 1, "utf-8", "")
             for row in reader(spec.format).read(whole, file_options(spec, files)):
                 assert isinstance(row, RawRow)
-                if isinstance(record := to_record(whole, row), Record):
-                    found.append(record)
+                record = to_record(whole, row)
+                assert isinstance(record, Record), record
+                found.append(record)
     return found
+
+
+def planted_in(records: Sequence[Record], dataset: Path) -> set[str]:
+    """Return the ids of the records that `--noise` gave an error, by the dataset's file of the truth."""
+    lines = (dataset / TRUTH).read_text(encoding="utf-8").splitlines()
+    texts = {json.loads(line)["text"] for line in lines}
+    return {record.record_id for record in records if record.text in texts}
 
 
 def by_folds(records: Sequence[Record], recipe: Recipe, folds: int, folder: Path) -> dict[str, bool]:
@@ -83,9 +91,7 @@ def compare(name: str, seed: int, records_each: int, recipe: Recipe, folds: int)
         world = Path(folder) / "world"
         generate(records_each, seed, world, noise=NOISE)
         records = records_of(dataset_spec(name, specs_folder(None)), world)
-        truth = map(json.loads, (world / name / TRUTH).read_text(encoding="utf-8").splitlines())
-        texts = {row["text"] for row in truth}
-        planted = {record.record_id for record in records if record.text in texts}
+        planted = planted_in(records, world / name)
         first = round(NOISE * len(records))
 
         def precision(order: Iterable[str]) -> float:

@@ -3,7 +3,7 @@
 Each row has a sentence and two names. The label is the name with the number `correct_candidate_idx`. It is wrong
 if `correct_candidate` is the other name. Models start from MiniLM: universal-small was trained on knowref.
 
-    python benchmarks/wrong_answers.py [--data ../shared/data] [--seeds 0 1 2] [--folds 5] [--epochs N] [--quick]
+    python benchmarks/wrong_answers.py [--data ../shared/data] [--seeds 0 1 2] [--folds 5] [--quick]
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=default, help="the mirror")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=DEFAULT.epochs)
     parser.add_argument("--quick", action="store_true", help="one seed, 2 folds of few steps")
     given = parser.parse_args()
-    length = {"epochs": given.epochs}
+    length: dict[str, int | None] = {}
     if given.quick:
         given.seeds, given.folds, length = [0], 2, {"epochs": None, "steps": 4}
     torch.set_num_threads(1)
