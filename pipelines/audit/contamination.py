@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pipelines.audit.audited import audited
 from pipelines.audit.evidence import CONTAMINATION
-from pipelines.audit.exchange import ROWS, database, exchange, write
+from pipelines.audit.exchange import HEAD, ROWS, database, exchange, write
 from pipelines.audit.shared_ngrams import find_shared
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
@@ -53,7 +53,7 @@ def contamination(
     def search(directory: Place) -> dict[str, int]:
         with session(address), exchange(directory, manifests) as between:
             counts = find_shared(between, _parts(held), _parts(trained), splits, n)
-            with database() as (connection, _):
+            with database(HEAD) as (connection, _):
                 between.load(connection, "matches")
                 rows = connection.sql(_MATCHES).to_arrow_reader(ROWS)
                 write(rows, CONTAMINATION, directory / "matches.parquet")

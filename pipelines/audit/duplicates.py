@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipelines.audit.audited import audited
 from pipelines.audit.copies import find_copies
 from pipelines.audit.evidence import CONTRADICTIONS, DUPLICATES, LEAKS
-from pipelines.audit.exchange import ROWS, Exchange, database, exchange, write
+from pipelines.audit.exchange import HEAD, ROWS, Exchange, database, exchange, write
 from pipelines.audit.near import find_near
 from pipelines.audit.same import named, place_of
 from pipelines.store.storage import Place, parquet
@@ -108,8 +108,7 @@ def duplicates(
 
 def _write_evidence(exchange: Exchange, directory: Place) -> dict[str, int]:
     """Join what the tasks found to evidence, in a DuckDB on disk, and write it in order. Return its counts."""
-    with database() as (connection, scratch):
-        connection.execute("RESET threads")
+    with database(HEAD) as (connection, scratch):
         for relation in ("near", "copies", "same", "contradictions"):
             exchange.load(connection, relation)
         connection.execute(_FIRSTS)

@@ -33,6 +33,7 @@ RECORDS = 100_000  # records of a partition
 GROUPS = 64  # groups that are spread well, and whose files are still few
 MOST = 512  # partitions or groups; beyond, they get larger
 ROWS = 1 << 13  # rows of a row group, which is the least that a task reads
+HEAD = "128MiB"  # memory limit of the joins that follow the tasks, in the command's own process
 ABANDONED = 86_400.0  # a search that has written nothing for so many seconds was killed
 _FOLDER = f"{TEMPORARY}exchange-"
 
@@ -71,16 +72,22 @@ class Exchange(NamedTuple):
         """
         with database() as (connection, _):
             for name in relations:
-                self.load(connection, name, f" WHERE reader = {number}")
+                self.load(connection, name, number)
             yield connection
 
-    def load(self, connection: duckdb.DuckDBPyConnection, relation: str, where: str = "") -> None:
-        """Create a table of a relation's rows. Without its statistics, DuckDB may join in a bad order."""
+    def load(self, connection: duckdb.DuckDBPyConnection, relation: str, number: int | None = None) -> None:
+        """Create a table of a relation's rows, or of those for task `number`. Without its statistics, DuckDB may
+        join in a bad order."""
         files = sorted(self.folder.glob(f"{relation}-*.parquet"), key=str)
         with parquet_file(files[0]) as first:
             schema = first.schema_arrow
-        connection.register("files", parquet(files, schema))
-        connection.execute(f"CREATE TABLE {relation} AS SELECT * EXCLUDE (reader) FROM files{where}")
+        rows, create = parquet(files, schema), f"CREATE TABLE {relation} AS SELECT * EXCLUDE (reader) FROM files"
+        if number is None:  # Arrow's threads would read far ahead of a DuckDB that spills
+            connection.register("files", rows.scanner(use_threads=False).to_reader())
+            connection.execute(create)
+        else:
+            connection.register("files", rows)
+            connection.execute(f"{create} WHERE reader = {number}")
 
     def run(
         self, work: Callable[..., dict[str, int]], jobs: Iterable[tuple[Any, ...]], label: str
@@ -134,15 +141,15 @@ def _remove_abandoned(home: ObjectPath) -> None:
 
 
 @contextmanager
-def database() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
-    """Yield a DuckDB with a low memory limit, and the temporary folder that it spills to.
+def database(memory: str = SPILLING) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """Yield a DuckDB of one thread with a memory limit, and the temporary folder that it spills to.
 
     Raises:
         UserError: the disk of the folder is full.
         OSError: a file of a view can't be read.
     """
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder, duckdb.connect() as connection:
-        connection.execute(f"SET memory_limit = '{SPILLING}'; SET temp_directory = '{folder}'; SET threads = 1")
+        connection.execute(f"SET memory_limit = '{memory}'; SET temp_directory = '{folder}'; SET threads = 1")
         connection.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
         try:
             yield connection, Path(folder)
