@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from handmade import Copies, make_shards, ner, question, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ubert.loader.blocks import Blocks
+from ubert.loader.files import Folder
 from ubert.loader.loader import Loader
 from ubert.loader.plan import Plan
-from ubert.loader.shards import Shards, open_shards
+from ubert.loader.shards import SCAN_AHEAD, Shards, open_shards
+from ubert.loader.window import Window
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST
-from ubert.schema.specs.recipe import Recipe
+from ubert.schema.manifest import MANIFEST, ShardFile
+from ubert.schema.specs.recipe import Recipe, Trained
 from ubert.structure.batch import Special
 
 SPECIAL = Special(cls=101, sep=102, pad=0, marker=1, types=True)
@@ -176,3 +180,124 @@ def test_settings_that_cannot_be_are_refused(shards: Shards, monkeypatch: pytest
     monkeypatch.setattr("ubert.loader.index._MOST", 7)
     with pytest.raises(UserError, match=r"2 phases of 4 shuffle_blocks of 1 tasks .* are 8 groups, .* at most 7"):
         loader(shards)
+    monkeypatch.setattr("ubert.loader.index._MOST", 8)
+    loader(shards)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "needed", "own"),
+    [
+        (1, [[*range(7)]], [[*range(7)]]),
+        (4, [[0, 1, 2, 3 + block] for block in range(4)], [[3 + block] for block in range(4)]),
+        (5, [[0, 1, 6], [0, 2], [0, 3], [0, 4], [0, 5]], [[1, 6], [2], [3], [4], [5]]),
+        (9, [[0, 1 + block] for block in range(6)], [[1 + block] for block in range(6)]),
+    ],
+)
+def test_corpora_that_are_together_no_larger_than_a_block_are_shared(
+    shards: Shards, wanted: int, needed: list[list[int]], own: list[list[int]]
+) -> None:
+    """Of 40 tokens, `a` has four and `a-b` six, in two shards; a name may have hyphens."""
+    files = [("a", 4), ("a-b", 3), ("a-b", 3), ("a-c", 7), ("a-c", 7), ("a-c", 8), ("a-c", 8)]
+    made = [
+        ShardFile(path=f"shard-{corpus}-{number:016x}.arrow", rows=1, tokens=tokens, blake3="")
+        for number, (corpus, tokens) in enumerate(files)
+    ]
+    blocks = Blocks(shards.manifest.model_copy(update={"shards": made}), wanted)
+    assert [blocks.shards(block) for block in range(blocks.count)] == needed
+    assert [blocks.own(block) for block in range(blocks.count)] == own
+
+
+def test_an_order_that_is_made_of_small_parts_is_the_same(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(str(shards.source))
+
+    def made() -> list[bytes]:
+        before = {*folder.glob("order-*")}
+        loader(shards, shuffle_blocks=3, categories_per_piece=5)
+        files = sorted({*folder.glob("order-*")} - before)
+        contents = [path.read_bytes() for path in files]
+        for path in files:
+            path.unlink()
+        return contents
+
+    whole = made()
+    monkeypatch.setattr("ubert.loader.index.CHUNK", 7)  # rows; a file has up to a hundred
+    assert len(whole) == 2 and made() == whole
+
+
+class Watched(Folder):
+    """A folder that notes what is fetched ahead, in order, and what is kept."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, verify=False)
+        self.fetched: list[list[str]] = []
+        self.kept: list[set[str]] = []
+
+    def ahead(self, files: Iterable[ShardFile]) -> None:
+        self.fetched.append([file.path for file in files])
+
+    def keep(self, files: Iterable[ShardFile]) -> None:
+        self.kept.append({file.path for file in files})
+
+
+def watched(shards: Shards, rank: int, world: int, **changes: Any) -> tuple[Watched, Loader]:
+    """Return a loader whose order exists, and its folder."""
+    loader(shards, **changes)
+    source = Watched(Path(str(shards.source)))
+    return source, loader(open_shards(source), rank, world, **changes)
+
+
+@pytest.mark.parametrize(("blocks", "start", "rank", "world"), [(1, 5, 0, 1), (4, 0, 1, 2)])
+def test_shards_are_fetched_in_the_order_of_their_use_up_to_the_end_of_the_next_block(
+    shards: Shards, blocks: int, start: int, rank: int, world: int
+) -> None:
+    """Those of the block and of the next one are kept. Without blocks, all are fetched once and stay."""
+    source, train = watched(shards, rank, world, shuffle_blocks=blocks)
+    plan, names = train.plans["structure"], [file.path for file in shards.manifest.shards]
+
+    def used(steps: list[int]) -> list[str]:
+        rows = [plan.row_M[copies].astype(np.int64) for i in steps for copies in train.share(plan.packs(i))]
+        return list(dict.fromkeys(names[number] for of_pack in rows for number in shards.shards_of(of_pack)))
+
+    assert list(train.iterate(start))
+    of_step = {i: plan.visit(i) for i in range(start, train.total_steps)}
+    visits = sorted({*of_step.values()})
+    assert len(visits) == (16 if blocks > 1 else 1)
+    expected = [used([i for i, visit in of_step.items() if visit in (now, now + 1)]) for now in visits]
+    assert source.fetched == [*expected, []]
+    kept = [{names[number] for one in (now, now + 1) for number in plan.shards_of(one)} for now in visits]
+    assert source.kept == ([*kept, set()] if blocks > 1 else [])
+
+
+def test_each_objective_has_its_current_and_its_next_block(shards: Shards) -> None:
+    """An objective whose first step is yet to come has the block of that step."""
+    changed = {"objectives": {"structure": 0.7, "spanbert": 0.3}, "masking": {"texts": "all"}}
+    source, train = watched(shards, 0, 1, **changed)
+    names, steps = [file.path for file in shards.manifest.shards], range(20, train.total_steps)
+    now: dict[Trained, int] = {}
+    for i in reversed(steps):
+        objective, own_step = train.schedule(i)
+        now[objective] = train.plans[objective].visit(own_step)
+    every, share = train.plans, train.share
+    window = Window(train.shards, every, train.schedule, share, steps, train.steps_per_epoch)
+    seen = set()
+    for i in steps:
+        window.enter(i)
+        objective, own_step = train.schedule(i)
+        now[objective] = train.plans[objective].visit(own_step)
+        blocks = [(of, visit + later) for of, visit in now.items() for later in (0, 1)]
+        assert source.kept[-1] == {names[number] for of, one in blocks for number in every[of].shards_of(one)}
+        seen.add(tuple(now.values()))
+    assert len(seen) > 10 and len(source.kept) == len(seen)
+    window.close()
+    assert (source.fetched[-1], source.kept[-1]) == ([], set())
+
+
+def test_a_scan_of_all_rows_has_a_few_shards_at_a_time(shards: Shards) -> None:
+    """After it, those that are opened stay."""
+    source = Watched(Path(str(shards.source)))
+    opened = open_shards(source)
+    names = [file.path for file in opened.manifest.shards]
+    assert [columns.shard for columns in opened.files] == list(range(len(names)))
+    assert source.fetched == [names[i : i + SCAN_AHEAD] for i in range(len(names))]
+    assert source.kept == [{*of_scan} for of_scan in source.fetched]
+    assert opened.record_id(0) == "people/train/0" and len(source.kept) == len(names)

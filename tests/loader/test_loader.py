@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from handmade import make_shards, ner, question, sentiment
+from handmade import make_shards, ner, question, record, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from waiting import HANGS, wait_for
 
 from ubert.loader.ahead import processes_for
+from ubert.loader.files import Folder
 from ubert.loader.loader import Loader, cuts
 from ubert.loader.permutation import permuted
 from ubert.loader.shards import Shards, open_shards
@@ -281,6 +283,22 @@ def test_processes_share_the_cores_of_a_machine_with_a_gpu(
     assert processes_for(torch.device(device)) == expected
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_a_text_has_is_asked_for_be_it_more_than_the_limit(shards: Shards, most: int) -> None:
+    """Most texts of people have a person and a place; the others are asked for as many categories as allowed."""
+    train = loader(shards, categories_per_piece=most)
+    row_M = train.plans["structure"].row_M.tolist()
+    counts = set()
+    for row in range(len(shards)):
+        example = shards.example(row)
+        gold = {*example.gold_anchors.tolist(), *example.gold_cells[:, 0].tolist()}
+        asked = train.prompts.categories(row, row_M.index(row), 0).tolist()
+        assert asked == sorted(gold | set(asked))
+        assert len(asked) == min(max(most, len(gold)), len(example.categories))
+        counts.add((len(gold), len(asked)))
+    assert (2, 2) in counts and (0, most) in counts
+
+
 def test_a_long_list_of_categories_is_drawn_from(shards: Shards) -> None:
     """Eight of forty, the gold one among them; others in the next epoch, over time all of them."""
     train = loader(shards, epochs=40)
@@ -346,6 +364,35 @@ def test_the_order_beside_the_shards_is_made_once_and_leaves_no_residue(tmp_path
     assert len(list(folder.glob("order-*"))) == 2
     loader(open_shards(folder), batches="by_task")
     assert len(list(folder.glob("order-*"))) == 4
+    for files, changed in ((6, {"layout": "stacked"}), (8, {"categories_per_piece": 7})):
+        loader(open_shards(folder), **changed)
+        assert len(list(folder.glob("order-*"))) == files
+    Loader(open_shards(folder), recipe(), SPECIAL, 256)
+    assert len(list(folder.glob("order-*"))) == 10
+
+
+def test_half_an_order_is_made_again(tmp_path: Path) -> None:
+    folder = make_shards(tmp_path, CORPORA, copies=COPIES, max_tokens=48)
+    expected = loader(open_shards(folder)).step(0).records
+    for part in ("sizes", "rows"):
+        [half] = folder.glob(f"order-*-{part}.npy")
+        content = half.read_bytes()
+        half.unlink()
+        assert loader(open_shards(folder)).step(0).records == expected
+        assert half.read_bytes() == content
+
+
+def test_an_order_that_cannot_be_written_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    directory = damaged(folder, tmp_path)
+    before = sorted(directory.iterdir())
+
+    def make(halves: Sequence[Path]) -> None:
+        halves[0].write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match=r"order-b: cannot write .*: No space left on device; free"):
+        Folder(directory).derived(["order-a", "order-b"], make)
+    assert sorted(directory.iterdir()) == before
 
 
 def in_little_memory(folder: Path, room: int) -> None:
@@ -373,6 +420,21 @@ def test_an_index_larger_than_memory_is_used_from_the_disk(tmp_path: Path) -> No
     child.start()
     child.join(120)
     assert child.exitcode == 0
+
+
+def test_rows_of_several_shards_have_their_names_and_tasks(shards: Shards) -> None:
+    rows = np.array([0, 99, 100, 101, len(shards) - 61, len(shards) - 1])
+    names, tasks = shards.ids_and_tasks(rows)
+    assert names.to_pylist() == [shards.record_id(row) for row in rows.tolist()]
+    of_corpus = {"people": "ner", "questions": "qa", "reviews": "classification"}
+    assert tasks.tolist() == [of_corpus[name.partition("/")[0]] for name in names.to_pylist()]
+    assert {*tasks.tolist()} == {*of_corpus.values()}
+
+
+def test_a_step_says_how_often_its_texts_were_shown_before(shards: Shards) -> None:
+    train = loader(shards)
+    steps = train.steps_per_epoch
+    assert [train.step(i).epoch for i in (0, steps - 1, steps, 2 * steps - 1)] == [0, 0, 1, 1]
 
 
 def test_the_seed_changes_the_order(shards: Shards) -> None:
@@ -415,10 +477,85 @@ def test_too_many_workers_is_said_at_the_start(shards: Shards) -> None:
         loader(shards, world=64)
 
 
+def test_a_batch_has_at_most_as_many_workers_as_texts(tmp_path: Path) -> None:
+    alike = {"people": [ner(42 * i) for i in range(24)]}  # one text
+    shards = open_shards(make_shards(tmp_path, alike))
+    [[batch]] = batches_of(loader(shards, tokens_per_batch=8192, tokens_per_step=8192))
+    changed = {"tokens_per_batch": 4 * 3 * batch.ids_BL.shape[1], "epochs": 1}  # three texts a pack
+    assert [len(step.rows) for step in loader(shards, **changed).iterate()] == [12, 12]
+    parts = [loader(shards, rank, 12, **changed).step(0).rows for rank in range(12)]
+    assert list(map(len, parts)) == [1] * 12
+    with pytest.raises(UserError, match="a global batch has 12 texts, fewer than the 13"):
+        loader(shards, 0, 13, **changed)
+
+
 @pytest.mark.parametrize("name", ["tokens_per_batch", "tokens_per_step"])
 def test_a_budget_below_one_row_is_said_at_the_start(shards: Shards, name: str) -> None:
     with pytest.raises(UserError, match=f"{name} is 20, but record .* alone takes up to"):
         loader(shards, **{name: 20})
+
+
+def batches_of(train: Loader) -> list[list[Batch]]:
+    """Return the batches of each step of an epoch."""
+    steps = [train.step(i).batches for i in range(train.steps_per_epoch)]
+    return [[batch for batch in step if isinstance(batch, Batch)] for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("layout", "most"), [("joint", 8), ("joint", 2), ("joint", 1), ("stacked", 8), ("stacked", 1)]
+)
+def test_the_least_budget_is_what_the_error_says(shards: Shards, layout: str, most: int) -> None:
+    """The largest row takes it, in the joint layout all of it. A token less is too few."""
+    given = {"layout": layout, "categories_per_piece": most}
+    with pytest.raises(UserError) as error:
+        loader(shards, tokens_per_batch=20, **given)
+    said = r"record (\S+) alone takes up to (\d+) \((\d+) sequences of (\d+) tokens\)"
+    [(named, *numbers)] = re.findall(said, str(error.value))
+    cost, sequences, length = map(int, numbers)
+    assert cost == sequences * length
+    least = {"tokens_per_batch": cost, "tokens_per_step": cost}
+    sizes = [batch.ids_BL.numel() for step in batches_of(loader(shards, **least, **given)) for batch in step]
+    assert max(sizes) <= cost
+    if layout == "joint":
+        rows = [row for row in range(len(shards)) if shards.record_id(row) == named]
+        assert max(sizes) == cost and 48 in [len(shards.example(row).text) for row in rows]
+    for name in least:
+        with pytest.raises(UserError, match=f"{name} is {cost - 1}, but record"):
+            loader(shards, **least | {name: cost - 1}, **given)
+
+
+@pytest.mark.parametrize("positions", [60, 62, 64])
+def test_categories_beyond_the_encoder_are_asked_for_in_more_sequences(shards: Shards, positions: int) -> None:
+    """All of them, with all that the texts have. Sequences and batches keep to their limits."""
+    found = []
+    for most in (positions, 512):
+        steps = batches_of(Loader(shards, recipe(), SPECIAL, most))
+        batches = [batch for step in steps for batch in step]
+        assert max(batch.ids_BL.shape[1] for batch in batches) <= most
+        assert max(batch.ids_BL.numel() for batch in batches) <= 512
+        assert max(sum(batch.ids_BL.numel() for batch in step) for step in steps) <= 1024
+        tables, cells = (sum(len(b.category_T) for b in batches), sum(len(b.gold_cells_G3) for b in batches))
+        anchors = sum(int(b.gold_anchor_T.sum()) for b in batches)
+        found.append((tables, cells, anchors, sum(len(b.ids_BL) for b in batches)))
+    assert found[0][:3] == found[1][:3]
+    assert (found[0][3] > found[1][3]) == (positions < 64)  # the longest texts with their three categories
+
+
+def test_a_text_beyond_the_encoder_says_how_long_texts_may_be(tmp_path: Path) -> None:
+    """Its record is named, wherever its shard is, and texts of the length that is named fit exactly."""
+    people = [ner(i, 30 if i == 120 else 0) for i in range(130)]
+
+    def shards(max_tokens: int) -> Shards:
+        return open_shards(make_shards(tmp_path, {"people": people}, max_tokens=max_tokens))
+
+    said = "record people/train/120: a text of 48 tokens and a category of 1 don't fit .* 50 positions; .* at most"
+    with pytest.raises(UserError, match=f"^{said}") as error:
+        Loader(shards(48), recipe(), SPECIAL, 50)
+    most = int(str(error.value).split()[-1])
+    batches = batches_of(Loader(shards(most), recipe(), SPECIAL, 50))
+    assert max(batch.ids_BL.shape[1] for step in batches for batch in step) == 50
+    with pytest.raises(UserError, match=f"people/train/120: a text of {most + 1} tokens .* at most {most}$"):
+        Loader(shards(most + 1), recipe(), SPECIAL, 50)
 
 
 def test_a_text_beyond_the_encoder_is_said_at_the_start(shards: Shards) -> None:
@@ -438,6 +575,20 @@ def test_a_flipped_byte_is_found(folder: Path, tmp_path: Path, name: str) -> Non
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path.name}: changed since it was written.*ubert shard made"):
         open_shards(path.parent)
+    Folder(path.parent, verify=False)  # reads no file
+
+
+def test_a_file_of_another_form_is_refused(folder: Path, tmp_path: Path) -> None:
+    directory = damaged(folder, tmp_path)
+    shutil.copy(directory / "prompts.arrow", directory / "categories.arrow")
+    with pytest.raises(UserError, match=r"categories\.arrow: not a file of shards as this version writes them"):
+        open_shards(directory, verify=False)
+
+
+def test_a_mixture_whose_texts_have_no_token_is_refused(tmp_path: Path) -> None:
+    empty = {"empty": [record("empty", 0, "ner", "\u200b", ["place"])]}
+    with pytest.raises(UserError, match="the mixture made has no rows; widen it"):
+        open_shards(make_shards(tmp_path, empty))
 
 
 def test_a_missing_shard_is_found(folder: Path, tmp_path: Path) -> None:

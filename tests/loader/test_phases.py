@@ -179,3 +179,11 @@ def test_a_mixture_with_phases_is_trained_in_their_order(tmp_path: Path) -> None
     assert sum(steps[:start], Counter()) == Counter(first=of_first[0])
     assert sum(steps[start:], Counter()) == Counter(first=of_first[1], later=of_later[1])
     assert sum(step["first"] > 0 < step["later"] for step in steps[start:]) > len(steps[start:]) / 2
+
+
+def test_copies_of_the_only_record_are_counted_over_phases(tmp_path: Path) -> None:
+    """The first copy of a phase lies beside the last one of the phase before it."""
+    only = {"reviews": [sentiment(0, 40)]}
+    shards = open_shards(make_shards(tmp_path, only, copies={"reviews/train/0": (2, 1)}))
+    plan = loader(shards).plans["structure"]
+    assert [plan.occurrence(copy) for copy in range(3)] == [0, 1, 2]

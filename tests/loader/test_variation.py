@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import ENCODER, make_shards, ner, sentiment
+from handmade import ENCODER, make_shards, ner, record, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_loader import SPECIAL, recipe, same
@@ -20,6 +20,7 @@ from ubert.loader.shards import Shards, open_shards
 from ubert.loader.variation import Varied, vary
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
+from ubert.schema.record import Category
 from ubert.schema.specs.recipe import Prompting
 from ubert.structure.batch import Batch
 
@@ -98,6 +99,7 @@ def test_names_and_instructions_come_in_other_words(shards: Shards) -> None:
     names = Counter(words(one.categories[0]) for one in found)
     assert names.keys() == {"person", "human being", "somebody"}
     assert 80 < names["person"] < 160  # four in ten are 120
+    assert min(names["human being"], names["somebody"]) > 50  # three in ten are 90
     assert {words(one.categories[1]) for one in found} == {"place"}  # nothing else is said for it
     asked = {words(one.instruction) for one in found}
     assert asked == {"the ner of a text", "who and where", INSTRUCTIONS["ner"]}
@@ -123,19 +125,81 @@ def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards, 
     assert isinstance(one, Batch) and isinstance(other, Batch) and same(one, other)
 
 
-def test_a_gold_cell_stays_with_its_category_in_any_order(shards: Shards) -> None:
-    loader = Loader(shards, recipe(epochs=1, prompts={"shuffle": True}), SPECIAL, 512)
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_a_gold_cell_stays_with_its_category_in_any_order(shards: Shards, layout: str) -> None:
+    loader = Loader(shards, recipe(epochs=1, layout=layout, prompts={"shuffle": True}), SPECIAL, 512)
     kinds = {0: "person", 1: "place", 2: "firm"}
     seen = 0
     for i in range(loader.total_steps):
         for batch in loader.step(i).batches:
             assert isinstance(batch, Batch)
             for table, *_ in batch.gold_cells_G3.tolist():
-                at = int(batch.anchor_T[table])
-                name = words(batch.ids_BL[int(batch.piece_T[table]), at : at + 1].numpy())
+                ids = batch.ids_BL[int(batch.piece_T[table])]
+                at = int(batch.anchor_T[table]) or ids.tolist().index(SPECIAL.sep) + 1  # stacked: after the task
+                name = words(ids[at : at + 1].numpy())
                 assert name == kinds[int(batch.category_T[table])]
                 seen += 1
     assert seen == 120
+
+
+@pytest.mark.parametrize(
+    ("record_id", "gold", "most", "drop", "expected"),
+    [
+        ("reviews/train/0", [0], 3, 0.0, 3),
+        ("reviews/train/0", [0, 2, 4, 5], 3, 0.0, 4),
+        ("reviews/train/0", [1], 8, 0.999, 2),
+        ("reviews/train/0", [], 8, 0.999, 2),
+        ("people/train/0", [], 8, 0.999, 1),
+        ("people/train/0", [0, 1], 1, 0.0, 2),
+    ],
+)
+def test_a_prompt_has_what_the_text_has_and_no_more_than_is_allowed(
+    shards: Shards, record_id: str, gold: list[int], most: int, drop: float, expected: int
+) -> None:
+    """A text without any is asked for one category, and of labels for two."""
+    file, i = shards.find(row_of(shards, record_id))
+    asked, mine = shards.prompt(int(file.prompt[i])), np.array(gold, np.int32)
+    for key in range(20):
+        found = vary(asked, mine, most, Prompting(drop=drop), shards.words, shards.others, 0.999, key)
+        assert len(found.chosen) == expected and {*gold} <= {*found.chosen.tolist()}
+
+
+def test_each_pack_draws_how_much_it_leaves_out(tmp_path: Path) -> None:
+    """Its texts have as many categories, but for the rounding. Packs of one step number differ in each epoch."""
+    made = open_shards(make_shards(tmp_path, {"reviews": [sentiment(5 * i, 20) for i in range(60)]}))
+    changes = {"categories_per_piece": 20, "packs_per_batch": 1, "prompts": {"drop": 0.9}}
+    loader = Loader(made, recipe(**changes), SPECIAL, 512)
+    kept = []
+    for i in range(loader.total_steps):
+        counts = [
+            count
+            for batch in loader.step(i).batches
+            if isinstance(batch, Batch)
+            for count in np.bincount(batch.example_B[batch.piece_T].numpy()).tolist()
+        ]
+        assert max(counts) - min(counts) <= 1
+        kept.append(max(counts))
+    assert len(kept) >= 10 and len(set(kept)) > 4
+
+
+def test_each_copy_of_a_text_has_a_prompt_of_its_own(tmp_path: Path) -> None:
+    """Eight in an epoch, of 720 orders."""
+    one = {"reviews": [sentiment(0, 6)]}
+    made = open_shards(make_shards(tmp_path, one, copies={"reviews/train/0": 8}))
+    loader = Loader(made, recipe(prompts={"shuffle": True}), SPECIAL, 512)
+    batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
+    orders = [tuple(order) for batch in batches for order in batch.category_T.view(-1, 6).tolist()]  # type: ignore[union-attr]
+    assert len(orders) == 16 and len(set(orders)) > 12
+
+
+def test_the_numbers_of_a_regression_are_asked_for_in_order(tmp_path: Path) -> None:
+    stars = [record("stars", i, "regression", f"Film number {i} was good", []) for i in range(20)]
+    for i, one in enumerate(stars):
+        one.categories, one.value = tuple(Category(str(n), "value") for n in range(5)), float(i % 5)
+    made = open_shards(make_shards(tmp_path, {"stars": stars}))
+    loader = Loader(made, recipe(epochs=1, prompts={"shuffle": True, "drop": 0.9}), SPECIAL, 512)
+    batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
+    assert [n for batch in batches for n in batch.category_T.tolist()] == [*range(5)] * 20  # type: ignore[union-attr]
 
 
 def test_paraphrases_are_read_beside_the_specs(tmp_path: Path) -> None:

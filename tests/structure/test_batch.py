@@ -156,5 +156,5 @@ def test_the_sequences_of_both_layouts() -> None:
 def test_a_category_that_cannot_fit_is_an_error() -> None:
     example = Example(ids(0), [ids(9)], ids(50), ids(0), regions(["entity"]), ids(0), np.empty((0, 3), np.int32))
     assert len(split(example, "joint", 8, tokens=64)) == 1
-    with pytest.raises(ValueError, match="lower max_tokens"):
+    with pytest.raises(ValueError, match=r"a category of 9 tokens .* room for 8; lower max_tokens"):
         split(example, "joint", 8, tokens=63)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 
 import pytest
 import torch
@@ -16,7 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ubert.schema.specs.recipe import Loss, LossScale
 from ubert.structure import cells, tiles
-from ubert.structure.batch import Region
+from ubert.structure.batch import Batch, Region
+from ubert.structure.structure_table import Scores
 
 
 @settings(max_examples=25, deadline=None)
@@ -83,28 +87,55 @@ def test_decode_finds_the_cells_of_the_dense_form(seed: int, pieces: Pieces, con
     assert found.table.tolist() == sorted(found.table.tolist())
 
 
+Row = tuple[int, int, int, float]
+
+
+def whole_scores(seed: int, batch: Batch) -> Scores:
+    """Scores of whole numbers as factors: many are equal, and exactly."""
+    head, hidden = make(seed, batch, True, torch.float64)
+    scores: Scores = head(hidden, batch)
+    for name in ("query_Nd", "key_Nd", "bilinear_dd", "scale_Sd", "shift_Sd", "weight_Sd", "bias"):
+        setattr(scores, name, getattr(scores, name).detach().round())
+    return scores
+
+
+def rows(found: cells.Cells) -> list[Row]:
+    return list(zip(*(column.tolist() for column in found), strict=True))
+
+
+def best(every: list[Row], most: int) -> list[Row]:
+    """The best rows of each table, the first of equal ones, in order."""
+    tables = [list(of_table) for _, of_table in groupby(every, key=itemgetter(0))]
+    return [row for of_table in tables for row in sorted(sorted(of_table, key=lambda row: -row[3])[:most])]
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), pieces_strategy, st.integers(1, 50), st.sampled_from([1, 300, 1 << 18]))
 def test_the_best_cells_of_each_table_are_those_of_a_stable_sort(
     seed: int, pieces: Pieces, most: int, tile: int
 ) -> None:
-    """Whole numbers as factors: many scores are equal, and exactly."""
     batch = random_batch(seed, pieces)
-    head, hidden = make(seed, batch, True, torch.float64)
-    scores = head(hidden, batch)
-    for name in ("query_Nd", "key_Nd", "bilinear_dd", "scale_Sd", "shift_Sd", "weight_Sd"):
-        setattr(scores, name, getattr(scores, name).detach().round())
+    scores = whole_scores(seed, batch)
     normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
     try:
-        found, every = cells.top(scores, most), cells.above(scores, -math.inf)
+        found, every = rows(cells.top(scores, most)), rows(cells.above(scores, -math.inf))
     finally:
         tiles.TILE_CELLS = normal
-    expected = []
-    for table in sorted(scores.table_S.tolist()):
-        rows = [row for row in zip(*(column.tolist() for column in every), strict=True) if row[0] == table]
-        assert len(rows) == int(valid(int(batch.region_T[table]), pieces[int(batch.piece_T[table])][0]).sum())
-        expected += sorted(sorted(rows, key=lambda row: -row[3])[:most])
-    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+    assert every == sorted(every)
+    sizes = Counter(row[0] for row in every)
+    for table in scores.table_S.tolist():
+        tokens = pieces[int(batch.piece_T[table])][0]
+        assert sizes[table] == int(valid(int(batch.region_T[table]), tokens).sum())
+    assert found == best(every, most)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), pieces_strategy, st.integers(1, 50), st.integers(-3, 3))
+def test_cells_above_a_threshold_score_more_than_it(seed: int, pieces: Pieces, most: int, threshold: int) -> None:
+    scores = whole_scores(seed, random_batch(seed, pieces))
+    above = [row for row in rows(cells.above(scores, -math.inf)) if row[3] > threshold]
+    assert rows(cells.above(scores, threshold)) == above
+    assert rows(cells.above(scores, threshold, most)) == best(above, most)
 
 
 @pytest.mark.parametrize("kind", ["bce", "zlpr"])
