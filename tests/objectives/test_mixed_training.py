@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -195,6 +196,104 @@ def test_each_step_is_of_one_objective_in_its_share(shards: Path, encoder: Path)
         assert {id.startswith("novels") for id in step.records} == {step.objective == "spanbert"}
 
 
+@pytest.mark.parametrize("names", [("structure", "spanbert"), ("spanbert", "structure")])
+def test_an_epoch_is_one_pass_over_the_labelled_records(
+    shards: Path, encoder: Path, names: tuple[str, ...]
+) -> None:
+    """Whichever objective the recipe names first."""
+    shares = {name: {"structure": 0.4, "spanbert": 0.6}[name] for name in names}
+    train = loader(shards, recipe(encoder, objectives=shares, steps=None, epochs=2))
+    labelled, texts = train.plans["structure"].steps, train.plans["spanbert"].steps
+    assert train.steps_per_epoch == -(-5 * labelled // 2) != -(-5 * texts // 3)
+    assert train.total_steps == 2 * train.steps_per_epoch
+
+
+@pytest.mark.parametrize("objective", ["spanbert", "unilm"])
+def test_copies_of_a_text_are_masked_each_in_its_own_way(root: Path, encoder: Path, objective: str) -> None:
+    """Within one epoch, and the same way when a run goes on there."""
+    one = novel(1)
+    folder = handmade.make_shards(
+        root, {"novels": [one]}, copies={one.record_id: 8}, encoder=str(encoder), max_tokens=32, name="copied"
+    )
+    found = []
+    for _ in range(2):
+        train = loader(folder, recipe(encoder, objectives={objective: 1.0}))
+        batches = [batch for i in range(train.steps_per_epoch) for batch in train.step(i).batches]
+        found.append([tuple(row[row > 0].tolist()) for batch in batches for row in batch.ids_BL])
+    assert found[0] == found[1]
+    assert len(found[0]) == 8 and len(set(found[0])) > 4
+
+
+def sized(kind: str) -> list[Record]:
+    """Make texts of several lengths. Titles and pairs have a second text."""
+    if kind == "novels":
+        return [novel(i) for i in range(12)]
+    if kind == "titles":
+        records = [titled(i) for i in range(12)]
+    else:
+        records = [record("pairs", i, "pair", novel(i % 3).text, ["train", "good"], labels=[0]) for i in range(12)]
+    for one in records:
+        one.pair = "good opinion"
+        one.target = "Oslo by train" if kind == "titles" else None
+    return records
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("novels", {"objectives": {"spanbert": 1.0}}),
+        ("novels", {"objectives": {"unilm": 1.0}}),
+        ("pairs", {"objectives": {"unilm": 1.0}, "masking": {"texts": "all"}}),
+        ("pairs", {"objectives": {"structure": 1.0}}),
+        ("titles", {"objectives": {"seq2seq": 1.0}}),
+        ("titles", {"objectives": {"seq2seq": 1.0}, "pseudo_masks": True}),
+    ],
+)
+def test_the_least_budget_is_the_longest_sequence(
+    root: Path, encoder: Path, kind: str, changed: dict[str, Any]
+) -> None:
+    """As the error says. A token less is too few, and no batch has more."""
+    folder = handmade.make_shards(
+        root, {kind: sized(kind)}, encoder=str(encoder), max_tokens=32, name=f"sized-{kind}"
+    )
+    with pytest.raises(UserError, match="tokens_per_batch is 1, but record") as error:
+        loader(folder, recipe(encoder, tokens_per_batch=1, **changed))
+    [least] = map(int, re.findall(r"takes up to (\d+) \(1 sequences", str(error.value)))
+    chosen = recipe(encoder, tokens_per_batch=8 * least, packs_per_batch=1, tokens_per_step=least, **changed)
+    train = loader(folder, chosen)
+    batches = [batch for i in range(9 * train.steps_per_epoch) for batch in train.step(i).batches]
+    assert max(batch.ids_BL.numel() for batch in batches) == least
+    with pytest.raises(UserError, match=f"tokens_per_step is {least - 1}, but record"):
+        loader(folder, chosen.model_copy(update={"tokens_per_step": least - 1}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "beside"),
+    [
+        ("novels", {"objectives": {"spanbert": 1.0}}, 2),
+        ("pairs", {"objectives": {"unilm": 1.0}, "masking": {"texts": "all"}}, 5),
+        ("titles", {"objectives": {"seq2seq": 1.0}}, 15),
+    ],
+)
+def test_a_text_beyond_the_encoder_is_named_with_what_stands_beside_it(
+    root: Path, encoder: Path, kind: str, changed: dict[str, Any], beside: int
+) -> None:
+    """A second text of two tokens, an instruction of five, a target of three, and special tokens."""
+    folder = handmade.make_shards(
+        root, {kind: sized(kind)}, encoder=str(encoder), max_tokens=32, name=f"sized-{kind}"
+    )
+    opened, tokenizer = open_shards(folder), load_tokenizer(str(encoder))
+    texts = [(len(opened.example(row).text), opened.record_id(row)) for row in range(len(opened))]
+    longest = max(texts)[0]
+    given = opened, recipe(encoder, **changed), tokenizer.special
+    Loader(*given, longest + beside, words=tokenizer.for_masking())
+    said = rf"record (\S+): a text of {longest} tokens and {beside} beside it .* lower by 1$"
+    with pytest.raises(UserError, match=said) as error:
+        Loader(*given, longest + beside - 1, words=tokenizer.for_masking())
+    [named] = re.findall(said, str(error.value))
+    assert (longest, named) in texts and (longest, named) != texts[0]
+
+
 def test_every_text_comes_once_in_an_epoch_of_its_objective(shards: Path, encoder: Path) -> None:
     train = loader(shards, recipe(encoder, steps=400))
     turns = train.plans["spanbert"].steps
@@ -330,10 +429,36 @@ def test_the_text_of_events_is_masked_once(root: Path, encoder: Path) -> None:
         assert train.steps_per_epoch == 1 and train.step(0).rows == [0]
 
 
-def test_entities_of_texts_without_any_are_refused(root: Path, encoder: Path) -> None:
-    masking = {"scheme": "entity", "texts": "all"}
-    with pytest.raises(UserError, match=r"masking\.scheme is entity, but no text that is masked has a span"):
-        loader(made(root, encoder, "novels"), recipe(encoder, objectives={"spanbert": 1.0}, masking=masking))
+def test_entities_of_texts_without_any_are_refused(root: Path, shards: Path, encoder: Path) -> None:
+    """Also where other texts, which are not masked, have some."""
+    for folder, objectives, texts in (
+        (made(root, encoder, "novels"), {"spanbert": 1.0}, "all"),
+        (shards, MIXED, "unlabelled"),
+    ):
+        chosen = recipe(encoder, objectives=objectives, masking={"scheme": "entity", "texts": texts})
+        with pytest.raises(UserError, match=r"masking\.scheme is entity, but no text that is masked has a span"):
+            loader(folder, chosen)
+
+
+def test_records_without_an_objective_are_refused_whatever_ran_before(root: Path, encoder: Path) -> None:
+    """Be they of one phase alone."""
+    corpora = {"people": make_corpora()["people"], "novels": [novel(i) for i in range(5)]}
+    copies = {one.record_id: (1, 0) if one.task == "ner" else (0, 1) for of in corpora.values() for one in of}
+    folder = handmade.make_shards(root, corpora, copies=copies, encoder=str(encoder), max_tokens=32, name="phases")
+    loader(folder, recipe(encoder))
+    with pytest.raises(UserError, match=r"records of task text, which none of the objectives structure trains on"):
+        loader(folder, recipe(encoder, objectives={"structure": 1.0}))
+
+
+def test_the_objective_with_the_fewest_texts_limits_the_workers(root: Path, encoder: Path) -> None:
+    few = [record("novels", i, "text", novel(0).text, []) for i in range(3)]
+    corpora = {"people": make_corpora()["people"], "novels": few}
+    folder = handmade.make_shards(root, corpora, encoder=str(encoder), max_tokens=32, name="few")
+    chosen = recipe(encoder, tokens_per_batch=8192)
+    steps = [loader(folder, chosen, rank, 3).step(i) for rank in range(3) for i in range(4)]
+    assert [len(step.rows) for step in steps if step.objective == "spanbert"] == [1, 1, 1]
+    with pytest.raises(UserError, match="has 3 texts, fewer than the 4 workers"):
+        loader(folder, chosen, 0, 4)
 
 
 def test_objectives_without_records_and_records_without_an_objective_are_refused(
@@ -557,4 +682,6 @@ def test_marked_spans_of_a_text_are_kept_as_entities(root: Path, encoder: Path) 
     one = novel(1)
     marked = record("marked", 0, "text", one.text, [], spans=[Span(0, 12), Span(21, 28)])
     folder = handmade.make_shards(root, {"marked": [marked]}, encoder=str(encoder), max_tokens=32, name="marked")
-    assert open_shards(folder).example(0).gold_cells.tolist() == [[0, 0, 1], [0, 4, 4]]
+    example = open_shards(folder).example(0)
+    assert example.gold_cells.tolist() == [[0, 0, 1], [0, 4, 4]]
+    assert mentions(example.gold_cells, example.regions) == [(0, 1), (4, 4)]

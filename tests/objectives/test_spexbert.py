@@ -17,6 +17,7 @@ import torch
 from handmade import PEOPLE, PLACES, ner, record
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pydantic import ValidationError
 from tiny_run import losses, make_encoder, make_recipe
 from torch import Tensor
@@ -386,6 +387,50 @@ def seen(steps: list[Step]) -> list[tuple[object, ...]]:
         for row, mask, gold in zip(batch.ids_BL, batch.mask_BL, batch.gold_B2, strict=True):
             found.append((tuple(row[mask].tolist()), tuple(gold.tolist())))
     return sorted(found)
+
+
+@pytest.mark.parametrize("questions", [0, 1, 3])
+def test_a_budget_has_room_for_the_longest_sequence_and_no_more_than_a_token_to_spare(
+    root: Path, encoder: Path, questions: int
+) -> None:
+    """Of choices, or of a text of which so many questions are asked: for each, a sequence."""
+    corpus = [asking(i, questions) for i in range(5)] if questions else corpora()["spex_classification"]
+    folder = handmade.make_shards(
+        root, {corpus[0].corpus: corpus}, encoder=str(encoder), max_tokens=32, name=f"budget-{questions}"
+    )
+    with pytest.raises(UserError) as error:
+        loader(folder, make_recipe(encoder, **SPEX, tokens_per_batch=1))
+    said = re.findall(r"takes up to (\d+) \((\d+) sequences of (\d+) tokens\)", str(error.value))
+    [(cost, sequences, length)] = [[int(number) for number in found] for found in said]
+    budgets = {"tokens_per_batch": 8 * cost, "packs_per_batch": 1, "tokens_per_step": cost}
+    train = loader(folder, make_recipe(encoder, **SPEX, **budgets))
+    batches = [batch for i in range(train.steps_per_epoch) for batch in train.step(i).batches]
+    longest = max(batch.ids_BL.shape[1] for batch in batches)
+    assert sequences == max(questions, 1) and longest <= length
+    assert questions > 1 or longest >= length - 1
+    assert max(batch.ids_BL.numel() for batch in batches) <= cost
+
+
+def test_questions_whose_answer_is_lost_are_left_out_unless_a_text_has_no_other(root: Path, encoder: Path) -> None:
+    """A space is no token."""
+    text, place, space = "Ada went to Paris", Span(12, 17), Span(3, 4)
+    asked = [
+        record("lost", i, "qa", text, ["place", "train"], spans=[replace(span, category=k) for k, span in spans])
+        for i, spans in enumerate([[(0, place), (1, space)], [(0, space), (1, space)]])
+    ]
+    folder = handmade.make_shards(root, {"lost": asked}, encoder=str(encoder), max_tokens=32, name="lost")
+    step = loader(folder, make_recipe(encoder, **SPEX)).step(0)
+    gold = [gold for batch in step.batches for gold in batch.gold_B2.tolist()]  # type: ignore[union-attr]
+    assert sorted(gold) == [[NOWHERE, NOWHERE], [4, 4]] and step.examples == 2
+
+
+def test_an_epoch_is_one_pass_over_the_records_that_are_pointed_at(shards: Path, encoder: Path) -> None:
+    """Though the recipe names another objective first."""
+    shared = {"objectives": {"spanbert": 0.5, "spexbert": 0.5}, "masking": {"texts": "all"}}
+    chosen, tokenizer = make_recipe(encoder, **shared), load_tokenizer(str(encoder))
+    words, phrases = tokenizer.for_masking(), tokenizer.for_pointing()
+    train = Loader(open_shards(shards), chosen, tokenizer.special, 64, words=words, phrases=phrases)
+    assert train.steps_per_epoch == 2 * train.plans["spexbert"].steps != 2 * train.plans["spanbert"].steps
 
 
 @pytest.mark.parametrize("scale", ["sum", "log"])

@@ -130,3 +130,22 @@ def test_a_checkpoint_with_adapters_is_a_start(finished: Path) -> None:
     start = UbertModel.new(str(directory), Shape(table_size=8, lora=2), vocabulary=1, seed=9).without_adapters()
     for name, parameter in merged.named_parameters():
         assert torch.equal(parameter, start.get_parameter(name)), name
+    plain, tuned = (
+        UbertModel.new(str(directory), Shape(table_size=8, lora=rank), vocabulary=1, seed=9) for rank in (None, 2)
+    )
+    assert all(parameter.requires_grad for parameter in plain.parameters())
+    trained = {name for name, parameter in tuned.named_parameters() if parameter.requires_grad}
+    assert {name for name, _ in tuned.named_parameters() if ".lora_" in name or "encoder." not in name} == trained
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_an_adapter_s_product_is_added_twice_whatever_its_rank(world: World, rank: int) -> None:
+    model = UbertModel.new(str(world.encoder), Shape(table_size=8, lora=rank), vocabulary=9, seed=0)
+    name = "encoder.encoder.layer.0.output.dense"
+    before, down, up = (
+        model.get_parameter(f"{name}.{part}.weight") for part in ("base_layer", "lora_A.default", "lora_B.default")
+    )
+    assert len(down) == rank
+    torch.nn.init.normal_(up)
+    expected = (before + 2 * up @ down).detach()
+    torch.testing.assert_close(model.without_adapters().get_parameter(f"{name}.weight").detach(), expected)

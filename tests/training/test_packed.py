@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import handmade
 import pytest
 import torch
 from handmade import ner, sentiment
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_run import make_encoder, make_recipe
 from typer.testing import CliRunner
 
@@ -171,12 +172,19 @@ def test_models_of_other_sizes_are_not_averaged(root: Path, encoder: Path, shard
 
 
 def test_a_missing_encoder_is_named(root: Path, small: Path, tmp_path: Path) -> None:
-    import shutil
-
     copied = shutil.copytree(small, tmp_path / "copied")
     config = copied / "config.json"
     config.write_text(config.read_text().replace(str(root / "encoder"), str(tmp_path / "gone")))
     with pytest.raises(UserError, match=r"gone.model.safetensors: cannot be read .* install the encoder"):
+        ubert.load(copied, verify=False)
+
+
+def test_an_encoder_of_another_vocabulary_is_refused(root: Path, small: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(small, tmp_path / "copied"))
+    config = (copied / "config.json").read_text().replace(str(root / "encoder"), str(tmp_path))
+    (copied / "config.json").write_text(config)
+    save_file({WORDS.removeprefix("encoder."): torch.zeros(5, 32)}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"has word embeddings of \(5, 32\), and .* was trained on \(\d\d, 32\)"):
         ubert.load(copied, verify=False)
 
 

@@ -199,6 +199,10 @@ def test_corpora_take_turns_batch_by_batch(encoder: Path, mixed: Callable[..., P
         assert Counter(row for rows in epoch for row in rows) == Counter(range(*bounds(train, "reviews")))
     seen = Counter(row for step in steps[::3] for row in step.rows)
     assert min(seen.values()) > 2 and max(seen.values()) - min(seen.values()) <= 1
+    shown = Counter[int]()
+    for step in steps:
+        assert {shown[row] for row in step.rows} == {step.epoch}
+        shown.update(step.rows)
 
 
 def bounds(train: Loader, corpus: str) -> tuple[int, int]:
