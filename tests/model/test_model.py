@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -21,13 +22,16 @@ from transformers import (
     XLNetConfig,
     XLNetModel,
 )
+from transformers.utils import logging
 
 from ubert.encoder.unpadded import ATTENTION
-from ubert.model.ubert import Shape, UbertModel
+from ubert.model.ubert import Shape, UbertModel, quietly
+from ubert.model.words import read_words
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
 from ubert.structure import cells
 from ubert.structure.batch import Example, Region, Special, collate, pieces
+from ubert.structure.structure_table import StructureTable
 
 SPECIAL = Special(cls=2, sep=3, pad=0, marker=4, types=True)
 NONE = np.empty(0, np.int32)
@@ -241,3 +245,71 @@ def test_the_encoder_keeps_its_fast_attention(tmp_path: Path) -> None:
     model.save(tmp_path)
     attention = [one.encoder.config._attn_implementation for one in (model, UbertModel.load(tmp_path))]
     assert attention == [ATTENTION, ATTENTION], "scaled dot products, and unpadded"
+
+
+def test_a_new_table_starts_with_small_scores_that_depend_little_on_its_size() -> None:
+    torch.manual_seed(0)
+    for width, size in ((64, 128), (256, 32)):
+        head = StructureTable(width, size, conditioned=True)
+        assert head.U[:-1, :-1].std().item() == pytest.approx(4 / size, rel=0.1)
+        assert not head.U[-1, :-1].any() and not head.U[:-1, -1].any() and not head.anchor_bias.any()
+        assert isinstance(head.conditioning, nn.Linear) and not head.conditioning.bias.any()
+        assert head.conditioning.weight.std().item() == pytest.approx(width**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("types", "has"), [(1, False), (2, True)])
+def test_encoders_of_two_segment_types_are_told_them(types: int, has: bool) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    encoder = BertModel(BertConfig(vocab_size=50, type_vocab_size=types, **sizes), add_pooling_layer=False)
+    model, batch = UbertModel.around(encoder, Shape(table_size=8)).eval(), batch_of([example(5, 3)], "joint")
+    assert model.has_types is has
+    with torch.no_grad():
+        one, other = (model.encode(batch.ids_BL, batch.mask_BL, n * batch.types_BL) for n in (1, 0))
+    assert torch.equal(one, other) is not has
+
+
+def test_a_checkpoint_is_a_start_with_what_copies_words(tmp_path: Path) -> None:
+    tiny("joint").encoder.save_pretrained(tmp_path / "encoder")
+    shape = Shape(table_size=8, unilm=True, copies=True)
+    first = UbertModel.new(str(tmp_path / "encoder"), shape, vocabulary=50, seed=1)
+    assert first.copier is not None and first.masked is not None
+    for parameter in (*first.copier.parameters(), *first.masked.parameters()):
+        nn.init.normal_(parameter)
+    first.save(tmp_path / "saved")
+    second = UbertModel.new(str(tmp_path / "saved"), shape, vocabulary=50, seed=2)
+    for name, parameter in first.named_parameters():
+        assert torch.equal(parameter, second.get_parameter(name)), name
+
+
+def test_word_embeddings_are_found_behind_any_prefix(tmp_path: Path) -> None:
+    name, vectors = "embeddings.word_embeddings.weight", torch.rand(5, 3)
+
+    def found(*names: str) -> torch.Tensor:
+        others = {f"my_{name}": torch.zeros(1), f"{name}.scale": torch.zeros(1)}
+        save_file(others | {one: vectors.clone() for one in names}, tmp_path / "model.safetensors")
+        return read_words(str(tmp_path), name)
+
+    assert torch.equal(found(name), vectors) and torch.equal(found(f"bert.{name}"), vectors)
+    for names in ([], [f"bert.{name}", f"other.{name}"]):
+        with pytest.raises(UserError, match=f"no word embeddings called {name}; install the encoder"):
+            found(*names)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_transformers_is_quiet_for_a_while_and_then_as_before(shown: bool) -> None:
+    def state() -> tuple[bool, int]:
+        return logging.is_progress_bar_enabled(), logging.get_verbosity()
+
+    def restore(bars: bool, level: int) -> None:
+        (logging.enable_progress_bar if bars else logging.disable_progress_bar)()
+        logging.set_verbosity(level)
+
+    before = state()
+    restore(shown, logging.INFO)
+    try:
+        with pytest.raises(ValueError, match="within"), quietly():
+            assert state() == (False, logging.ERROR)
+            raise ValueError("within")
+        assert state() == (shown, logging.INFO)
+    finally:
+        restore(*before)

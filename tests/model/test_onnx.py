@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,6 @@ def test_failures_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"run pip install 'ubert\[onnx\]'"):
         export(model, tmp_path / "model.onnx")
+    assert logging.getLogger("ubert").isEnabledFor(logging.WARNING), (
+        "the exporter alone is silenced, and meanwhile"
+    )

@@ -22,6 +22,7 @@ from ubert.inference.predictor import Predictor
 from ubert.inference.scoring import score
 from ubert.model.public import convert, read
 from ubert.model.tokenizer import load_tokenizer
+from ubert.model.ubert import Shape
 from ubert.objectives import LabelPrediction, SpanPrediction
 from ubert.schema.errors import UserError
 from ubert.structure.batch import Example, Region
@@ -132,6 +133,10 @@ def test_predictions_are_the_same_at_their_threshold(public: Path, converted: Pr
     assert 0 < sum(map(len, theirs)) < sum(len(mentions(public, text, 0.0)) for text in TEXTS)
     for ours, expected in zip(found, theirs, strict=True):
         assert {(p.category, p.start, p.end) for p in ours if isinstance(p, SpanPrediction)} == expected.keys()
+
+
+def test_a_converted_model_has_their_sizes(converted: Predictor) -> None:
+    assert converted.model.shape == Shape("stacked", table_size=12, categories_per_piece=1, max_tokens=64)
 
 
 def test_the_label_of_a_text_is_theirs(public: Path, converted: Predictor) -> None:

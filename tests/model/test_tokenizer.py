@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,11 @@ import tokenizers
 from handmade import ENCODER
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers, processors, trainers
+from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
-from ubert.model.tokenizer import Encoding, Fit, align, encoder_path, load_tokenizer
+from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align, encoder_path, load_tokenizer
 from ubert.schema.errors import UserError
+from ubert.structure.batch import Special
 
 MINILM = load_tokenizer(ENCODER)
 
@@ -61,6 +64,13 @@ def test_no_token_begins_with_a_space(byte_level: Path) -> None:
     assert (np.diff(encoding.starts) >= 0).all() and (np.diff(encoding.ends) >= 0).all()
 
 
+@pytest.mark.parametrize("space", ["\u3000", "\u2003", "\u00a0", "\x1f", " \n"])
+def test_white_space_of_any_kind_is_of_no_token(space: str, byte_level: Path) -> None:
+    text = f"{space}hello{space}New{space}"
+    [encoding] = load_tokenizer(str(byte_level)).encode([text])
+    assert "".join(words(text, encoding)) == "helloNew"
+
+
 def test_texts_are_whole_and_without_special_tokens() -> None:
     [encoding] = MINILM.encode(["word " * 1000])
     assert len(encoding.ids) == 1000
@@ -76,6 +86,56 @@ def test_special_ids_of_both_families(byte_level: Path) -> None:
     assert MINILM.special == (101, 102, 0, 1, True)
     other = load_tokenizer(str(byte_level))
     assert other.special == (0, 1, 2, other.vocabulary - 1, False)
+
+
+def test_special_ids_are_those_of_pieces_and_all_that_are_marked_as_such(byte_level: Path) -> None:
+    assert MINILM.special_ids == {0, 1, 100, 101, 102, 103}
+    plain = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate("abcdefgh")}, unk_token="a"))
+    assert Tokenizer(plain, Special(cls=4, sep=5, pad=6, marker=7, types=True)).special_ids == {4, 5, 6, 7}
+    assert [tokenizer.keeps_spaces for tokenizer in (MINILM, load_tokenizer(str(byte_level)))] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"bos_token": "<s>", "eos_token": "</s>"}, (0, 1, 1)),  # padding is masked, so any id will do
+        ({"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<pad>", "sep_token": "<s>"}, (2, 0, 0)),
+        ({"bos_token": "<s>"}, None),
+        ({"eos_token": "</s>"}, None),
+    ],
+)
+def test_an_encoder_needs_tokens_for_both_ends(
+    names: dict[str, str], expected: tuple[int, int, int] | None, byte_level: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(byte_level, tmp_path / "encoder")
+    settings = names | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with nullcontext() if expected else pytest.raises(UserError, match=r"has no \[CLS\] or \[SEP\] token"):
+        assert load_tokenizer(str(folder)).special[:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "starts"),
+    [
+        (["<mask>", "\u2581new", "york", "##er"], [False, True, False, False]),
+        (["<mask>", "\u0120new", "york", "##er"], [False, True, False, False]),
+        (["[MASK]", "new", "york", "##er"], [True, True, True, False]),
+    ],
+)
+def test_where_words_start_is_told_by_the_tokens_of_the_family(vocabulary: list[str], starts: list[bool]) -> None:
+    ids = {word: i for i, word in enumerate(vocabulary)}
+    backend = tokenizers.Tokenizer(models.WordLevel(ids, unk_token="york"))
+    words = Tokenizer(backend, Special(1, 1, 1, 1, False)).for_masking()
+    assert (words.mask, words.starts_V.tolist()) == (0, starts)
+
+
+def test_choices_are_told_apart_by_a_comma_or_by_the_marker(byte_level: Path) -> None:
+    phrases = MINILM.for_pointing()
+    assert MINILM.tokens(np.array([phrases.between], np.int32)) == [","]
+    assert MINILM.words(phrases.no_answer) == "unanswerable"
+    backend = tokenizers.Tokenizer.from_file(str(byte_level / "tokenizer.json"))
+    backend.normalizer = normalizers.Replace(",", "?!")  # two tokens
+    assert Tokenizer(backend, Special(0, 1, 2, 7, False)).for_pointing().between == 7
 
 
 def test_an_encoder_without_a_mask_token_cannot_be_trained_on_masked_words(byte_level: Path) -> None:
@@ -95,6 +155,16 @@ def test_saved_and_loaded_is_the_same(family: str, byte_level: Path, tmp_path: P
     )
     text = "New York [SEP] 😀 a"
     assert again.encode([text])[0].ids.tolist() == tokenizer.encode([text])[0].ids.tolist()
+
+
+@pytest.mark.parametrize("beyond", [-1, 0])
+def test_special_tokens_beyond_the_vocabulary_are_damage(beyond: int, tmp_path: Path) -> None:
+    MINILM.save(tmp_path)
+    special = MINILM.special._replace(marker=MINILM.vocabulary + beyond)
+    (tmp_path / "special.json").write_text(json.dumps(special._asdict()))
+    with pytest.raises(UserError, match="its tokenizer is damaged") if beyond == 0 else nullcontext():
+        loaded = load_tokenizer(str(tmp_path))
+        assert loaded.special == special and loaded.hash != MINILM.hash
 
 
 def test_hash_tells_tokenizers_apart(byte_level: Path) -> None:

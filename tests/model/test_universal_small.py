@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import ubert
@@ -71,3 +73,11 @@ def test_its_first_part_holds_out_the_same_corpora() -> None:
     whole, first = mixture("universal-small", specs), mixture("universal-small-pairs", specs)
     assert first.hold_out == whole.hold_out
     assert {source.corpus for source in first.sources} <= {source.corpus for source in whole.sources}
+
+
+def test_models_are_listed_by_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("small", "large"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "notes.md").touch()
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    assert pretrained.names() == ["large", "small"]
