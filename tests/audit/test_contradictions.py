@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from handmade import record
+from msgspec.structs import replace
 
 from pipelines.audit.contradictions import annotation
 from ubert.schema.record import Argument, Category, Event, Record, Span
@@ -56,3 +57,17 @@ def test_what_is_said_of_the_second_text_is_not_said_of_the_first() -> None:
     assert here == said("ANN  Lee", "x", Span(5, 8, 0)) == said(" ann lee", "x", Span(5, 8, 0))
     there = said("Ann Lee", "ann lee", Span(4, 7, 0, side="pair"))
     assert there != here and there == said("x", "ANN  LEE", Span(5, 8, 0, side="pair"))
+
+
+def test_zero_says_something_and_the_same_again_says_nothing() -> None:
+    """A value of 0, an empty target, and the first category or span."""
+
+    def said(**changes: Any) -> dict[str, Any]:
+        one = record("c", 0, "event", "Ann says she saw Bob.", [])
+        return annotation(replace(one, categories=(Category("say", "event"), Category("see", "event")), **changes))
+
+    first = Span(4, 8, 0)
+    assert (said(), said(value=0.0), said(target="")) == ({}, {"value": [0.0]}, {"target": [""]})
+    assert said(spans=[first]) != said(spans=[Span(4, 8)])
+    assert said(spans=[first], events=[Event(0, 0)]) != said(spans=[first], events=[Event(0)])
+    assert said(spans=[first, first], labels=[1, 1]) == said(spans=[first], labels=[1])

@@ -16,7 +16,7 @@ from worlds import put_corpus
 from pipelines import cli
 from pipelines.audit.contamination import contamination
 from pipelines.audit.duplicates import duplicates
-from pipelines.mixtures.mix import mix
+from pipelines.mixtures.mix import composition, mix
 from pipelines.mixtures.sql import explain
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
@@ -231,6 +231,46 @@ def test_a_mixture_may_ask_for_licences(root: Path) -> None:
         mix(mixture("topics", licences=["public-domain"]), root=root)
     view = sql(root, "SELECT DISTINCT corpus, licence_class FROM corpora WHERE corpus <> 'names' ORDER BY corpus")
     assert [tuple(row.values()) for row in view.to_pylist()] == [("more", "unstated"), ("topics", "permissive")]
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_audited_evidence_does_not_guard_splits_that_a_mixture_draws_itself(root: Path) -> None:
+    duplicates(root=root)
+    contamination(root=root)
+    tested, validated = ({"corpus": "names", "split": split} for split in ("test", "validation"))
+    both = mix(mixture("topics", tested, validated, evidence="audited"), root=root)
+    assert losses(both) == [(6, 0, 1, 5), (2, 0, 0, 2), (1, 0, 0, 1)]
+    one = mix(mixture("topics", tested, evidence="audited"), root=root)
+    assert losses(one) == [(6, 1, 1, 4), (2, 0, 0, 2)]
+    other = mix(mixture("topics", validated, evidence="audited"), root=root)
+    assert losses(other) == [(6, 2, 1, 3), (1, 0, 0, 1)]
+
+
+def test_a_split_is_not_held_against_splits_of_its_own_rank_or_later(root: Path) -> None:
+    text = "the cat sat."
+    later = [record("last", 1, text, split="test"), record("last", 2, text, split="validation")]
+    put_corpus(root, "last", later)
+    assert losses(mix(mixture({"corpus": "names", "split": "test"}), root=root)) == [(2, 0, 0, 2)]
+
+
+@pytest.mark.parametrize("part", [1, 2, 5])
+def test_repeats_are_found_in_parts_of_any_size(part: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.mixtures.guard.PART", part)
+    manifest = mix(mixture("topics", "more", "names"), root=root)
+    assert losses(manifest) == [(6, 1, 2, 3), (2, 0, 0, 2), (1, 0, 0, 1)]
+
+
+def test_the_composition_has_what_each_source_lost(root: Path) -> None:
+    table = composition(mix(mixture("topics", "more", "names"), root=root))
+    lost = table.select(["source", "available", "leaks", "repeats", "records", "draws"]).to_pylist()
+    assert [tuple(row.values()) for row in lost] == [
+        ("topics/train", 6, 1, 2, 3, 3),
+        ("more/train", 2, 0, 0, 2, 2),
+        ("names/train", 1, 0, 0, 1, 1),
+        ("(all)", 9, 1, 2, 6, 6),
+    ]
+    whole = composition(mix(mixture("more"), root=root)).column_names
+    assert whole == ["source", "available", "records", "draws", "epochs", "tokens", "share"]
 
 
 def test_suspects_that_are_not_known_name_the_command_that_finds_them(root: Path) -> None:

@@ -83,9 +83,33 @@ def test_a_twin_is_held_out_too(root: Path, more: dict[str, Any]) -> None:
         mix(mixture("lessons", "other", hold_out=["exam"]), root=root)
 
 
+def test_a_record_is_dropped_once_though_it_leaks_too(root: Path) -> None:
+    exam = [record("exam", 1, "Something else.", split="test"), record("exam", 2, "The cat sat.")]
+    put_corpus(root, "exam", exam)
+    manifest = mix(mixture("lessons", hold_out=["exam"]), root=root)
+    [source] = manifest.sources
+    assert (source.available, source.dropped_held_out, source.dropped_leaks, source.records) == (5, 2, 0, 3)
+    assert {row["reason"] for row in sql(root, "SELECT reason FROM dropped").to_pylist()} == {"held out"}
+
+
+def test_pairs_of_three_words_are_not_compared(root: Path) -> None:
+    put_corpus(root, "exam", [record("exam", 1, "A first text.", pair="a black dog", split="test")])
+    put_corpus(root, "lessons", [record("lessons", n, f"Text {n}.", pair="a black dog") for n in range(2)])
+    assert mix(mixture("lessons", hold_out=["exam"]), root=root).sources[0].dropped_held_out == 0
+
+
+def test_a_twin_is_named_by_its_corpus_or_by_its_dataset(root: Path) -> None:
+    put_corpus(root, "orals", [record("orals", 1, "A third text.")])
+    put_corpus(root, "spoken", [record("spoken", 1, "A fourth text.")], dataset="orals")
+    put_corpus(root, "written", [record("written", 1, "A fifth text.")], dataset="papers", twins=["essays"])
+    assert list(mix(mixture("lessons", hold_out=["exam"]), root=root).held_out) == ["exam", "orals", "spoken"]
+
+
 def test_a_name_without_a_corpus_is_refused(root: Path) -> None:
     with pytest.raises(UserError, match=r"hold_out: oral\* is not a corpus of .*; ingest it"):
         mix(mixture("lessons", hold_out=["oral*"]), root=root)
+    with pytest.raises(UserError, match=r"hold_out: oral\* is not a corpus"):
+        mix(mixture("lessons", hold_out=["exam", "oral*"]), root=root)
 
 
 def test_what_is_held_out_falls_whatever_else_is_allowed(root: Path) -> None:
@@ -96,16 +120,21 @@ def test_what_is_held_out_falls_whatever_else_is_allowed(root: Path) -> None:
 texts = st.lists(st.sampled_from(WORDS[:6]), min_size=1, max_size=40).map(" ".join)
 
 
-@settings(deadline=None)
-@given(st.lists(texts, min_size=1, max_size=8), st.lists(texts, min_size=1, max_size=8))
-def test_the_join_finds_what_comparing_all_with_all_finds(held: list[str], asked: list[str]) -> None:
+def indexed(held: list[str]) -> Texts:
+    """An index of these texts. The id of a record is its number."""
     rows = [
         {"record_id": str(i), "corpus": "c", "split": "test", "text": t, "pair": None} for i, t in enumerate(held)
     ]
     schema = pa.schema([(name, pa.string()) for name in rows[0]])
     with duckdb.connect(":memory:") as connection:
         connection.register("records", pa.Table.from_pylist(rows, schema=schema))
-        index = Texts(connection)
+        return Texts(connection)
+
+
+@settings(deadline=None)
+@given(st.lists(texts, min_size=1, max_size=8), st.lists(texts, min_size=1, max_size=8))
+def test_the_join_finds_what_comparing_all_with_all_finds(held: list[str], asked: list[str]) -> None:
+    index = indexed(held)
     for text in asked:
         best = max(jaccard(shingles(text, None), shingles(other, None)) for other in held)
         found = index.find(text, None)
@@ -113,3 +142,18 @@ def test_the_join_finds_what_comparing_all_with_all_finds(held: list[str], asked
         if found:
             other = held[int(found.record_id)]
             assert jaccard(shingles(text, None), shingles(other, None)) == best
+
+
+def test_the_first_of_the_nearest_texts_is_named() -> None:
+    words = WORDS[:40]
+    held = [" ".join(text) for text in (changed(changed(words, 10), 25), changed(words, 20), changed(words, 30))]
+    index, text = indexed(held), " ".join(words)
+    assert index.find(text, None) == ("1", "c", "test", "near")
+    assert index.find("A text of its own.", held[2].upper()) == ("2", "c", "test", "exact")
+    assert index.find(text, held[0]) == ("0", "c", "test", "exact")
+    assert index.find("A text of its own.", "Another text of its own.") is None
+
+
+def test_another_text_of_the_same_or_nearly_the_same_shingles_is_near() -> None:
+    assert indexed(["a b a b"]).find("a b a b a b", None) == ("0", "c", "test", "near")
+    assert indexed(["a b a b"]).find("a b a b b", None) == ("0", "c", "test", "near"), "of just the threshold"

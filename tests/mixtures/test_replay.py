@@ -49,10 +49,23 @@ def test_without_replay_the_mixture_is_the_recipes(root: Path) -> None:
     assert [source.draws for source in drawn(root).sources] == [40]
 
 
+def test_the_rules_are_those_of_the_recipes_own_mixture(root: Path) -> None:
+    put_corpus(root, "exam", [ner(99, 20, corpus="exam")])
+    rules = {"seed": 3, "leaks": "allow", "duplicates": "keep", "hold_out": ["exam"], "licences": ["CC0-1.0"]}
+    write(root, "mine", {"sources": [{"corpus": "new"}], **rules})
+    write(root, "base", {"sources": [{"corpus": "old"}], "seed": 9, "licences": ["permissive"]})
+    replay = {"mixture": "base", "share": 0.25}
+    recipe = Recipe(name="r", mixture="mine", steps=1, replay=replay)  # type: ignore[arg-type]
+    mixture = trained_on(recipe, root=root, specs=root / "specs")
+    assert mixture.model_dump(include={*rules}) == rules
+    assert (mixture.size, [source.weight for source in mixture.sources]) == (53, [0.75, 0.25])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("base", {"sources": [{"corpus": "old"}], "phases": [{"share": 1.0}]}, "mixture base has phases"),
+        ("mine", {"sources": [{"corpus": "new"}], "phases": [{"share": 1.0}]}, "mixture mine has phases"),
         ("base", {"sources": [{"corpus": "new"}]}, "mixture mine draws from all of base itself"),
     ],
 )

@@ -10,12 +10,15 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from worlds import corpus, put_corpus
 
 from pipelines.ingest.source_files import source_folder
 from pipelines.ingest.units import Unit, plan
 from pipelines.mapping.mapper import mapper
+from pipelines.shards.round_trip import markdown
 from pipelines.sources import RawRow, reader
 from pipelines.specs import dataset_names, dataset_spec, file_options, specs_folder
+from pipelines.store.store import Store
 from ubert.evaluation.round_trip import round_trip, total
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective
@@ -117,3 +120,12 @@ def test_a_vanished_annotation_is_unexplained(tokenizer: Tokenizer, monkeypatch:
 
     monkeypatch.setattr(ner, "OBJECTIVE", replace(ner.OBJECTIVE, decode=lambda *arguments, **named: []))
     assert counted(mentions("Anna Berg", Span(0, 4, 0)), tokenizer)["unexplained"] == 1
+
+
+def test_a_row_of_the_table_has_the_reasons_that_occur(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "numbers", corpus("numbers", 1))
+    manifest = Store(tmp_path).current("corpora", "numbers")[1]
+    counts = Counter({"records": 1200, "exact": 3, "annotations": 4000, "no token": 2, "joined": 1000, "lost": 0})
+    assert list(markdown([(manifest, counts)]))[2:] == [
+        "| numbers | classification | 1,200 | 3 | 4,000 | joined 1,000, no token 2 |"
+    ]

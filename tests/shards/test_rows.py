@@ -6,7 +6,7 @@ import numpy as np
 from handmade import ENCODER, record
 from msgspec.structs import replace
 
-from pipelines.shards.rows import Rows
+from pipelines.shards.rows import LONGEST_NOTE, Rows
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.record import Category, Relation, Span
 
@@ -55,3 +55,21 @@ def test_what_is_cut_or_lost_is_noted() -> None:
         (2, "span", "no token"),
     ]
     assert [note.words for note in rows.notes[2:4]] == ["the ", "d"]
+
+
+def test_notes_show_the_beginning_of_what_is_cut() -> None:
+    text = "the " * 200
+    rows = Rows(TOKENIZER, 16)
+    batch = rows.batch([record("c", 0, "classification", text, ["thing"], labels=[0])], [7])
+    [note] = rows.notes
+    assert batch["record"].to_pylist() == [note.record] == [7]
+    assert note.words == text[4 * 16 : 4 * 16 + LONGEST_NOTE]
+
+
+def test_notes_show_what_lies_before_and_behind_the_window_of_a_source() -> None:
+    one = record("c", 0, "seq2seq", "the " * 20 + "Oslo " + "the " * 20, [], pair="Oslo")
+    one.target = "the"
+    rows = Rows(TOKENIZER, 24)  # 6 tokens for the target, and one for the pair
+    batch = rows.batch([one], [0])
+    assert (batch["window_start"].to_pylist(), len(batch["text_ids"][0])) == ([12], 17)
+    assert [note.words for note in rows.notes] == [one.text[: 4 * 12], one.text[4 * 29 + 1 :]]

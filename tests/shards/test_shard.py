@@ -6,18 +6,24 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from handmade import ENCODER, make_shards, ner, question, record, sentiment, write_mixture
+from handmade import ENCODER, make_shards, ner, question, record, sentiment, shard_members, write_mixture
+from msgspec.structs import replace
+from worlds import corpus, put_corpus
 
+from pipelines.mixtures.mix import mix
 from pipelines.shards.files import CATEGORY_TOKENS
 from pipelines.shards.shard import Work, plan, run_unit, shard, units
 from pipelines.store.store import Store
+from ubert.inference.questions import INSTRUCTIONS
 from ubert.loader.shards import Shards, open_shards
 from ubert.model.tokenizer import load_tokenizer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, ShardManifest, read_manifest
 from ubert.schema.record import Record, Span
+from ubert.schema.specs.mixture import Mixture
 
 TOKENIZER = load_tokenizer(ENCODER)
 CORPORA = {
@@ -259,3 +265,176 @@ def test_a_mixture_that_draws_nothing_is_refused(tmp_path: Path) -> None:
 def test_without_a_mixture_the_command_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ubert mix nothing"):
         shard("nothing", encoder=ENCODER, max_tokens=32, root=tmp_path)
+
+
+def test_a_second_run_reports_that_every_shard_is_there(tmp_path: Path) -> None:
+    make_shards(tmp_path, {"people": CORPORA["people"]}, max_tokens=32)
+    works: list[Work] = []
+    shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path, report=works.append)
+    assert works == [Work(made=0, reused=3)]
+
+
+@pytest.mark.parametrize(("drawn", "rows"), [(25, 100), (24, 24)])
+def test_a_part_is_tokenised_as_a_whole_if_a_quarter_of_it_is_drawn(drawn: int, rows: int, tmp_path: Path) -> None:
+    reviews = [sentiment(i) for i in range(100)]
+    write_mixture(
+        tmp_path, "made", {"reviews": reviews}, {one.record_id: int(i < drawn) for i, one in enumerate(reviews)}
+    )
+    [unit] = units(plan(Store(tmp_path), "made", ENCODER, 32))
+    assert run_unit(unit, ENCODER, 32) == rows
+    manifest = shard("made", encoder=ENCODER, max_tokens=32, root=tmp_path)
+    [file], [alignment] = manifest.shards, manifest.alignment
+    assert (file.rows, manifest.draws.rows) == (rows, rows)
+    assert (alignment.records, alignment.rows) == (drawn, drawn)
+
+
+def test_copies_stay_with_their_records_in_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.shards.shard.CHUNK", 7)
+    reviews = [sentiment(i) for i in range(100)]
+    copies = {one.record_id: 0 for one in reviews}
+    drawn = {f"reviews/train/{number}": count for count, number in enumerate((3, 8, 20, 21, 55, 99), 1)}
+    shards = open_shards(make_shards(tmp_path, {"reviews": reviews}, copies=copies | drawn))
+    found = {}
+    for row in range(len(shards)):
+        file, at = shards.find(row)
+        found[shards.record_id(row)] = int(file.copies[at].sum())
+    assert found == drawn
+
+
+def test_records_that_are_not_drawn_lose_nothing(tmp_path: Path) -> None:
+    directory = make_shards(tmp_path, {"odd": losing()}, copies={"odd/train/1": 0}, max_tokens=32)
+    [alignment] = read_manifest(ShardManifest, directory).alignment
+    assert (alignment.records, alignment.spans, alignment.lost, alignment.cut) == (6, 2, {"truncated": 1}, 4)
+    assert "odd/train/1" not in pq.read_table(directory / "lost.parquet")["record_id"].to_pylist()
+
+
+def test_the_losses_of_all_parts_are_added_up(tmp_path: Path) -> None:
+    people = [ner(i) for i in range(120)]
+    for number, like in ((5, 0), (110, 0), (111, 1)):
+        people[number] = replace(losing()[like], record_id=f"people/train/{number}", corpus="people")
+    directory = make_shards(tmp_path, {"people": people}, max_tokens=32)
+    [alignment] = read_manifest(ShardManifest, directory).alignment
+    assert (alignment.records, alignment.spans, alignment.exact) == (120, 117 * 2 + 5, 117 * 2 + 1)
+    assert alignment.lost == {"no token": 1, "same tokens as another": 1, "truncated": 2}
+
+
+def test_rows_and_tokens_of_what_is_drawn_are_counted(tmp_path: Path) -> None:
+    """A shard counts all of its rows."""
+    title = record("titles", 0, "seq2seq", "Fine weather in Oslo today", [], pair="in Oslo")
+    title.target = "weather"
+    corpora = {"people": CORPORA["people"][:40], "odd": losing()[4:5], "titles": [title]}
+    copies = {one.record_id: 2 * (i % 2) for i, one in enumerate(corpora["people"])}
+    shards = open_shards(make_shards(tmp_path, corpora, copies=copies, max_tokens=32))
+    tokens: dict[str, list[tuple[bool, int]]] = {}
+    for row in range(len(shards)):
+        file, at = shards.find(row)
+        count = sum(len(column[at]) for column in (file.text, file.pair, file.target))
+        tokens.setdefault(shards.record_id(row).split("/")[0], []).append((bool(file.copies[at].any()), count))
+    assert [(file.rows, file.tokens) for file in shards.manifest.shards] == [
+        (len(rows), sum(count for _, count in rows)) for rows in tokens.values()
+    ]
+    drawn = {name: [count for is_drawn, count in rows if is_drawn] for name, rows in tokens.items()}
+    found = {of.corpus: (of.rows, of.tokens) for of in shards.manifest.alignment}
+    assert found == {name: (len(counts), sum(counts)) for name, counts in drawn.items()}
+    assert found["people"][0] < len(tokens["people"]) and found["titles"] == (1, 8)
+
+
+def test_a_category_of_just_as_many_tokens_as_are_kept_is_not_cut(tmp_path: Path) -> None:
+    names = ["word " * CATEGORY_TOKENS, "word " * (CATEGORY_TOKENS + 1)]
+    shards = open_shards(make_shards(tmp_path, {"odd": [record("odd", 0, "ner", "In Oslo", names)]}))
+    assert shards.manifest.cut_categories == 1
+    assert [len(category) for category in shards.example(0).categories] == [CATEGORY_TOKENS] * 2
+
+
+def test_members_that_their_corpus_lacks_are_counted(tmp_path: Path) -> None:
+    write_mixture(tmp_path, "made", {name: CORPORA[name] for name in ("questions", "reviews")})
+    path = Store(tmp_path).current("mixtures", "made")[0] / "members.parquet"
+    members = pq.read_table(path)
+    rows = members.to_pylist()
+    for row in rows[31:33]:
+        row["record_id"] += "0000"
+    pq.write_table(pa.Table.from_pylist(rows, schema=members.schema), path)
+    message = "has 30 records of reviews, but 2 of them are not in the corpus; run `ubert mix made` again"
+    with pytest.raises(UserError, match=message):
+        units(plan(Store(tmp_path), "made", ENCODER, 32))
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_an_undamaged_copy_of_a_shard_is_used_wherever_it_is(damaged: int, tmp_path: Path) -> None:
+    reviews, questions = ({name: CORPORA[name]} for name in ("reviews", "questions"))
+    folders = [done(tmp_path, corpora)[0] for corpora in (reviews, reviews | questions)]
+    path = next(folders[damaged].glob("shard-reviews-*"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()  # both folders have the same file
+    path.write_bytes(content)
+    assert done(tmp_path, reviews | {"people": CORPORA["people"][:50]})[1] == Work(made=1, reused=1)
+
+
+@pytest.mark.parametrize("kind", ["lost", "summary"])
+def test_a_shard_without_its_other_files_is_made_again(kind: str, tmp_path: Path) -> None:
+    reviews, questions = ({name: CORPORA[name]} for name in ("reviews", "questions"))
+    next(done(tmp_path, reviews)[0].glob(f"{kind}-reviews-*")).unlink()
+    directory, work = done(tmp_path, reviews | questions)
+    assert work == Work(made=2, reused=0)
+    open_shards(directory)
+
+
+def test_record_batches_are_filled_up_to_both_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With chunks of 30, 30, 30 and 10 records."""
+    reviews = {"reviews": [sentiment(i) for i in range(100)]}
+    whole = open_shards(make_shards(tmp_path / "whole", reviews))
+    two = sum(len(whole.example(row).text) for row in range(60))
+    monkeypatch.setattr("pipelines.shards.shard.CHUNK", 30)
+    for limit, most, expected in (
+        ("BATCH_ROWS", 60, [60, 40]),
+        ("BATCH_ROWS", 59, [30, 30, 40]),
+        ("BATCH_TOKENS", two, [60, 40]),
+        ("BATCH_TOKENS", two - 1, [30, 30, 40]),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pipelines.shards.unit.{limit}", most)
+            shards = open_shards(make_shards(tmp_path / f"{limit}-{most}", reviews))
+            assert [len(columns) for columns in shards.files] == expected
+
+
+def test_paraphrases_make_other_shards_in_whatever_order_they_are(tmp_path: Path) -> None:
+    write_mixture(tmp_path, "made", {"reviews": CORPORA["reviews"]})
+    paraphrases = [{}, {"a": ["b", "c"], "d": ["e"]}, {"d": ["e"], "a": ["b", "c"]}, {"a": ["b"], "d": ["e"]}]
+    none, one, turned, other = (plan(Store(tmp_path), "made", ENCODER, 32, of).directory for of in paraphrases)
+    assert one == turned and len({none, one, other}) == 3
+
+
+def test_words_of_each_kind_have_their_own_paraphrases_and_none_is_itself(tmp_path: Path) -> None:
+    topic = record("topics", 0, "classification", "A text", ["good", "bad"], labels=[0])
+    name = replace(record("names", 0, "ner", "A text", ["good"]), instruction=INSTRUCTIONS["ner"])
+    paraphrases = {"good": ["good", "fine"], "nobody": ["no one"]}
+    directory = make_shards(tmp_path, {"topics": [topic], "names": [name]}, paraphrases=paraphrases)
+    rows = pa.ipc.open_file(pa.memory_map(str(directory / "categories.arrow"))).read_all().to_pylist()
+    words = [(row["text"], row["kind"]) for row in rows]
+    others = {word: [words[i] for i in row["others"]] for word, row in zip(words, rows, strict=True)}
+    general = (INSTRUCTIONS["classification"], "instruction")
+    assert {word: of_word for word, of_word in others.items() if of_word} == {
+        (topic.instruction, "instruction"): [general],
+        ("good", "label"): [("fine", "label")],
+        ("good", "entity"): [("fine", "entity")],
+    }
+
+
+def test_a_separator_parts_an_instruction_and_not_a_category(tmp_path: Path) -> None:
+    one = replace(record("odd", 0, "ner", "In Oslo", ["good[SEP]bad"]), instruction="good[SEP]bad")
+    example = open_shards(make_shards(tmp_path, {"odd": [one]})).example(0)
+    good, bad, category = (encoding.ids.tolist() for encoding in TOKENIZER.encode(["good", "bad", "good[SEP]bad"]))
+    assert example.instruction.tolist() == [*good, TOKENIZER.special.sep, *bad]
+    assert example.categories[0].tolist() == category != example.instruction.tolist()
+
+
+def test_two_splits_of_a_corpus_are_tokenised_once(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "numbers", [*corpus("numbers", 10), *corpus("numbers", 5, "test")])
+    sources = [{"corpus": "numbers"}, {"corpus": "numbers", "split": "test"}]
+    content = {"name": "made", "sources": sources, "leaks": "allow", "duplicates": "keep"}
+    mix(Mixture.model_validate(content), root=tmp_path)
+    shards = open_shards(shard_members(tmp_path, "made", ENCODER, 32))
+    assert (len(shards), len(shards.manifest.shards)) == (15, 1)
+    assert shards.manifest.sources == ["numbers/train", "numbers/test"]
+    assert [(of.corpus, of.records, of.rows) for of in shards.manifest.alignment] == [("numbers", 15, 15)]

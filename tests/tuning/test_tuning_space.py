@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from worlds import corpus, put_corpus
 
 from pipelines.mixtures.mix import mix
-from pipelines.tuning.space import Space, drawn_shares, space, weighted, within
+from pipelines.tuning.space import Space, drawn_shares, pool_of, space, weighted, within
+from ubert.schema.manifest import RealisedSource
 from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 SIZES = {"large": 400, "middle": 60, "small": 10}
@@ -85,3 +86,22 @@ def test_the_weights_take_the_place_of_the_policy_and_of_nothing_else(root: Path
     assert (made.policy, made.size, made.name, made.description) == ("equal", 50, "found", "It was found.")
     assert [source.weight for source in made.sources] == [0.5, 0.3, 0.2]
     assert (made.leaks, made.seed, made.hold_out) == ("allow", 3, ["x*"])
+
+
+def test_bounds_leave_each_corpus_a_draw_and_keep_to_its_copies(root: Path) -> None:
+    """A mixture among the sources divides its draws as it does now, 60 to 10."""
+    capped, nested = bounds("capped", root), bounds("nested", root)
+    assert (capped.size, nested.size) == (110, 170)
+    assert capped.least_K == pytest.approx([1 / 110, 1 / 110])
+    assert capped.most_K == pytest.approx([1, 19 / 110])
+    assert nested.natural_K == pytest.approx([100 / 170, 70 / 170])
+    assert nested.least_K == pytest.approx([1 / 170, 7 / 170])
+
+
+def test_the_pool_of_a_source_is_what_was_not_dropped_up_to_its_cap() -> None:
+    dropped = {"dropped_leaks": 1, "dropped_duplicates": 2, "dropped_held_out": 4, "dropped_suspects": 8}
+    drawn = {"records": 1, "draws": 1, "epochs": 1.0, "characters": 1, "phases": [1]}
+    words = {"corpus": "c", "split": "train", "corpus_fingerprint": "0", "available": 100}
+    source = RealisedSource.model_validate({**words, **dropped, **drawn})
+    for cap, expected in ((None, 85), (50, 50), (90, 85)):
+        assert pool_of(MixtureSource(corpus="c", cap=cap), source) == expected
