@@ -15,10 +15,18 @@ from seqeval.metrics import precision_score, recall_score
 from seqeval.scheme import IOB2
 from sklearn.metrics import accuracy_score, f1_score
 
-from ubert.evaluation import measured, metric
+from ubert.evaluation import MAIN, SMALLER_IS_BETTER, measured, metric
 from ubert.evaluation.counts import Counts
 from ubert.evaluation.qa import normal
-from ubert.objectives import LabelPrediction, Prediction, SpanPrediction, objectives
+from ubert.inference.thresholds import MEASURES
+from ubert.objectives import (
+    LabelPrediction,
+    Prediction,
+    SpanPrediction,
+    TextPrediction,
+    ValuePrediction,
+    objectives,
+)
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Source, Span, Task
 
@@ -197,6 +205,16 @@ def test_the_best_scored_answer_counts() -> None:
     assert measure("qa", [(one, answers)])["exact_match"] == 1.0
 
 
+def test_each_question_of_a_record_is_counted_with_its_own_answers() -> None:
+    """Two answers are right. The third question has none, but is answered, and surely."""
+    questions = [Category(name, "question") for name in ("who?", "where?", "when?")]
+    one = record("qa", "Ada in Oslo", questions, spans=[Span(0, 3, 0), Span(7, 11, 1)])
+    given = [("who?", "Ada", 0.6), ("where?", "Oslo", 0.5), ("when?", "in", 0.9)]
+    answers = [SpanPrediction(0, len(text), name, text, score) for name, text, score in given]
+    share = pytest.approx(2 / 3)
+    assert measure("qa", [(one, answers)]) == {"exact_match": share, "qa_f1": share}
+
+
 @given(st.text(alphabet="aAtThHeE .,-é", max_size=20))
 def test_normalisation_of_answers(answer: str) -> None:
     assert normal(answer) == squad_normalise(answer)
@@ -233,3 +251,22 @@ def test_a_task_without_metrics_says_so() -> None:
         UserError, match="task 'translation' has no metric; expected one of choice, classification"
     ):
         metric("translation")
+
+
+def test_the_main_metric_of_a_task_is_measured_and_its_threshold_is_fitted_to_it() -> None:
+    assert set(MAIN) == set(measured())
+    assert all(name in metric(task).summarise(Counter()) for task, name in MAIN.items())
+    assert all(MAIN[task] in names for task, names in MEASURES.items())
+    assert all(name in metric(task).summarise(Counter()) for task, names in MEASURES.items() for name in names)
+
+
+def test_errors_and_no_other_metrics_are_better_if_they_are_smaller() -> None:
+    numbers = [(record("regression", value=float(i)), float(i)) for i in range(3)]
+    cases: dict[Task, list[list[tuple[Record, Sequence[Prediction]]]]] = {
+        "regression": [[(one, [ValuePrediction(sign * value)]) for one, value in numbers] for sign in (1, -1)],
+        "text": [[(record("text"), [TextPrediction(nats, 2)])] for nats in (1.0, 5.0)],
+        "classification": [[labelled("classification", [0], [guess])] for guess in (0, 1)],
+    }
+    for task, (right, wrong) in cases.items():
+        good, bad = measure(task, right), measure(task, wrong)
+        assert {name for name in good if good[name] < bad[name]} == SMALLER_IS_BETTER & set(good)

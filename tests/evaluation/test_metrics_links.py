@@ -65,6 +65,22 @@ def test_a_discontinuous_mention_is_right_with_all_its_fragments() -> None:
     assert (half["span_precision"], half["span_recall"]) == (0.5, 0.5)
 
 
+def test_a_fragment_is_joined_only_with_those_of_its_category() -> None:
+    categories = [Category("symptom", "entity"), Category("place", "entity"), PARTS]
+    spans = [Span(0, 1, 0, group=0), Span(4, 5, 0, group=0), Span(9, 10, 1, group=0)]
+    whole = DiscontinuousPrediction("symptom", (mention(0, "symptom"), mention(4, "symptom")), 0.9)
+    gold = record("ner", categories, spans=spans)
+    assert measure("ner", [(gold, [whole, mention(9, "place")])])["span_f1"] == 1.0
+
+
+def test_mentions_of_the_second_text_and_those_without_a_category_are_left_out() -> None:
+    spans = [Span(0, 1, 0, group=0), Span(4, 5, 0, side="pair", group=0), Span(9, 10)]
+    people = record("ner", [Category("person", "entity"), PARTS], spans=spans)
+    assert measure("ner", [(people, [mention(0, "person")])])["span_f1"] == 1.0
+    spans = [Span(0, 1, group=0), Span(4, 5, side="pair", group=0), Span(9, 10, group=0)]
+    assert measure("coref", [(record("coref", spans=spans), clusters([{0, 9}]))])["conll_f1"] == 1.0
+
+
 # numbers and choices -----------------------------------------------------------------------------------------
 
 numbers = st.sampled_from([0.0, 0.5, 1.0, 2.5, 4.0])
@@ -133,6 +149,17 @@ def test_a_relation_of_clusters_is_right_by_any_of_their_mentions_and_counts_onc
     assert measure("relation", [(gold, [relation(0, 4), relation(1, 4)])])["relation_precision"] == 1
 
 
+def test_relations_and_their_mentions_are_counted_apart() -> None:
+    """One of two relations is right, of three; of three mentions one has the wrong type, of eight."""
+    found = [mention(0, "person"), mention(1, "person"), mention(4, "person"), relation(0, 4), relation(3, 7)]
+    assert measure("relation", [(related({(0, 4), (1, 5), (2, 6)}), found)]) == {
+        "relation_f1": pytest.approx(2 / 5),
+        "relation_precision": 1 / 2,
+        "relation_recall": pytest.approx(1 / 3),
+        "span_f1": pytest.approx(4 / 11),
+    }
+
+
 ATTACK, ATTACKER = Category("attack", "event"), Category("attacker", "role", event="attack")
 
 
@@ -165,6 +192,17 @@ def test_an_argument_at_another_trigger_is_wrong_and_one_may_be_an_event() -> No
     item = record("event", (ATTACK, ATTACKER), spans=spans, events=events)
     assert measure("event", [(item, [attacked({8}), attacked({0}, 8)])]) == {"trigger_f1": 1, "argument_f1": 1}
     assert measure("event", [(item, [attacked({0}), attacked({8}, 8)])]) == {"trigger_f1": 1, "argument_f1": 0}
+
+
+def test_a_trigger_is_right_with_its_type_and_too_many_cost_precision() -> None:
+    spans, events = [Span(0, 1), Span(9, 10)], [Event(0, 1, [Argument(1, span=0)])]
+    item = record("event", (ATTACK, ATTACKER), spans=spans, events=events)
+    assert measure("event", [(item, [attacked({0}), attacked(set(), 8)])]) == {
+        "trigger_f1": pytest.approx(2 / 3),
+        "argument_f1": 1,
+    }
+    trial = EventPrediction("trial", mention(9, "trial"), (mention(0, "attacker"),))
+    assert measure("event", [(item, [trial])]) == {"trigger_f1": 0, "argument_f1": 0}
 
 
 # clusters ----------------------------------------------------------------------------------------------------

@@ -83,3 +83,9 @@ def test_counts_of_parts_add_and_no_prediction_is_an_empty_text() -> None:
 def test_perplexity_counts_every_masked_token_of_texts_that_are_alike() -> None:
     found = measure("text", [(record("text"), [TextPrediction(2.0, 2)]) for _ in range(3)])
     assert found == {"perplexity": pytest.approx(exp(1))}
+
+
+def test_the_best_of_several_texts_counts_whatever_its_capitals() -> None:
+    one = record("seq2seq", target="The Cat sat on a Mat today")
+    texts = [WrittenPrediction("the cat sat on a mat today", -1.0), WrittenPrediction("no", -2.0)]
+    assert measure("seq2seq", [(one, texts)]) == {"bleu4": pytest.approx(1), "rouge_l": pytest.approx(1)}

@@ -137,7 +137,14 @@ def test_a_mixture_is_fitted_on_splits_that_it_does_not_draw_from(root: Path) ->
         measurable(drawing("people/train", "one/train"), "train", root)
 
 
-@pytest.mark.parametrize("content", ["{", '{"ner": {"threshold": 2}}', "[]"])
+FITTED = {"value": 0.5, "corpora": ["people"], "split": "test", "records": 1}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", '{"ner": {"threshold": 0.5}}', "[]"]
+    + [json.dumps({"ner": FITTED | {"threshold": threshold}}) for threshold in (0, 1)],
+)
 def test_a_damaged_file_says_so(checkpoint: Path, content: str) -> None:
     (checkpoint / FILE).write_text(content)
     with pytest.raises(UserError, match=r"thresholds.json: damaged .*; remove it, and fit the thresholds again"):

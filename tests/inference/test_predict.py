@@ -18,7 +18,9 @@ from tiny_checkpoint import write_checkpoint
 import ubert
 from ubert.inference import predictor as predictor_module
 from ubert.inference.predictor import Predictor
+from ubert.inference.questions import questions
 from ubert.inference.scoring import WIDER, most_categories
+from ubert.inference.tables import LEAST, structure_tables
 from ubert.inference.windows import Window, own, whole, windows
 from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
 from ubert.schema.errors import UserError
@@ -169,6 +171,61 @@ def test_no_window_is_longer_than_in_training(tmp_path: Path, monkeypatch: pytes
     assert len(seen) > 1 and max(len(each.text) + len(each.pair) for each in seen) == 40
 
 
+@pytest.mark.parametrize(
+    ("task", "categories", "pair", "tokens"),
+    [
+        ("ner", ["person"], None, 121),
+        ("ner", list("abcdefghijklmnopqrstuvwxyz"), None, 93),  # categories have at most a quarter of the room
+        ("ner", ["word " * 90], None, 32),  # unless a single one is longer
+        ("pair", ["person"], "rain " * 10, 110),
+        ("pair", ["person"], "rain " * 200, 60),  # half of the room
+    ],
+)
+def test_a_window_has_all_the_room_of_a_sequence(
+    predictor: Predictor, task: str, categories: list[str], pair: str | None, tokens: int
+) -> None:
+    """128 positions: [CLS] find [SEP] [C] category [SEP] (pair [SEP]) text [SEP]."""
+    asked: dict[str, Any] = {"task": task, "categories": categories, "pairs": pair and [pair]}
+    [query] = questions(["word " * 400], instruction="find", **asked)
+    encoding, _ = predictor.first_window(query, 0.0)
+    assert (encoding.starts[0], len(encoding.ids)) == (0, tokens)
+
+
+def test_a_question_about_a_place_is_asked_of_the_window_around_it(predictor: Predictor) -> None:
+    [query] = questions(["word " * 400], task="ner", categories=["person"], instruction="find")
+    encoding, _ = predictor.first_window(replace(query, around=(300, 300)), 0.0)
+    assert (encoding.starts[0], len(encoding.ids)) == (240 * len("word "), 121)
+
+
+def test_a_category_must_leave_the_text_some_tokens(predictor: Predictor) -> None:
+    [query] = questions(["word " * 400], task="ner", categories=["word " * 91], instruction="find")
+    with pytest.raises(UserError, match="leaves no room for the text"):
+        predictor.first_window(query, 0.0)
+
+
+def test_tables_have_the_cells_of_all_mentions_that_are_likely_enough(predictor: Predictor) -> None:
+    asked: dict[str, Any] = {"task": "ner", "categories": ["person", "place"]}
+    [found] = predictor.predict(TEXTS[:1], threshold=LEAST, overlap="nested", **asked)
+    drawn = structure_tables(predictor, questions(TEXTS[:1], **asked)[0])
+    cells = {
+        (drawn.tokens[first].start, drawn.tokens[last].end, table.category): probability
+        for table in drawn.tables
+        for first, last, probability in table.cells
+    }
+    scores = {(p.start, p.end, p.category): p.score for p in found if isinstance(p, SpanPrediction)}
+    assert len(scores) > 20 and cells == pytest.approx(scores, abs=6e-4)
+    assert [(table.kind, table.anchor) for table in drawn.tables] == [("entity", None)] * 2
+
+
+def test_tables_of_labels_have_their_probabilities(predictor: Predictor) -> None:
+    asked: dict[str, Any] = {"task": "multilabel", "categories": ["news", "sport"]}
+    [found] = predictor.predict(TEXTS[:1], threshold=1e-9, **asked)
+    drawn = structure_tables(predictor, questions(TEXTS[:1], **asked)[0])
+    scores = [p.score for p in found if isinstance(p, LabelPrediction)]
+    assert [table.anchor for table in drawn.tables] == pytest.approx(scores, abs=6e-4)
+    assert [(table.kind, table.cells) for table in drawn.tables] == [("label", [])] * 2
+
+
 def test_the_end_of_a_long_text_and_of_its_pair_counts(predictor: Predictor) -> None:
     long = "word " * 400
 
@@ -180,9 +237,11 @@ def test_the_end_of_a_long_text_and_of_its_pair_counts(predictor: Predictor) -> 
     assert score(long + "end", long + "end") != pytest.approx(score(long + "end", long + "stop"), abs=1e-7)
 
 
-def test_a_text_without_a_token_has_no_mention(predictor: Predictor) -> None:
+def test_a_text_without_a_token_has_no_mention_but_a_label(predictor: Predictor) -> None:
     assert predictor.predict(["\u200b\u0001"], task="ner", categories=["person"]) == [[]]
     assert predictor.predict(["\u200b\u0001"], task="qa", categories=["Who?"]) == [[]]
+    [[label]] = predictor.predict(["\u200b\u0001"], task="classification", categories=["news"])
+    assert isinstance(label, LabelPrediction) and label.category == "news"
 
 
 def test_records_bring_their_own_task_and_categories(predictor: Predictor) -> None:
@@ -215,6 +274,7 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"categories": []}, "no entity to look for; task ner needs at least one, such as --categories"),
         ({"categories": ["a", "b", "a"]}, "category 'a' is given twice"),
         ({"categories": ["a", ""]}, "category 2 is empty"),
+        ({"categories": [" "]}, "category 1 is empty"),
         ({"task": "poetry"}, "there is no task 'poetry'; expected one of"),
         ({"task": "pair"}, "task pair needs a second text"),
         ({"task": "pair", "pairs": ["x", "y"]}, "2 second texts for 1 texts"),
@@ -228,6 +288,13 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"categories": ["word " * 200]}, "leaves no room for the text 'a text' in a sequence of 128 tokens"),
         ({"overlap": {"place": "nested"}}, r"overlap of 'place': not one of the categories \(person\)"),
         ({"task": "coref", "categories": [], "overlap": {"mention": "nested"}}, "coreference always nest"),
+        ({"texts": 3}, "texts is 3; expected a list of strings"),
+        ({"task": "choice"}, "task choice needs a second text"),
+        ({"task": "pair", "pairs": "x"}, "pairs is one string .'x'.; expected a list"),
+        ({"texts": ["a", "b"], "pairs": ["x", "\udcff"]}, "second text 2 of 2 holds"),
+        ({"threshold": 0.0}, "threshold is 0.0, expected a probability between 0 and 1"),
+        ({"events": {"x": []}}, "task ner takes no events"),
+        ({"task": "multilabel", "discontinuous": True}, "task multilabel takes no discontinuous"),
     ],
 )
 def test_bad_input_is_one_sentence(predictor: Predictor, arguments: dict[str, object], sentence: str) -> None:
@@ -248,6 +315,7 @@ def test_mentions_of_relations_without_types_have_a_policy_by_name(predictor: Pr
 def test_strings_may_come_in_any_row(predictor: Predictor) -> None:
     names, pairs = ["sport", "news"], ["It rains."] * len(TEXTS)
     wanted = predictor.predict(TEXTS, task="pair", categories=names, pairs=pairs)
+    assert [(one.text, one.pair) for one in wanted] == list(zip(TEXTS, pairs, strict=True))
     for kind in (np.array, tuple, iter):
         close(predictor.predict(kind(TEXTS), task="pair", categories=kind(names), pairs=kind(pairs)), wanted)
 

@@ -19,7 +19,9 @@ from ubert.objectives import (
     Prediction,
     RelationPrediction,
     SpanPrediction,
+    TextPrediction,
     ValuePrediction,
+    WrittenPrediction,
 )
 
 TEXT = "Ada <b>Marlow</b> left Oslo & Rome."
@@ -108,11 +110,49 @@ def test_every_kind_of_prediction_is_drawn() -> None:
         assert part in shown
     assert "Ada → lives in → Oslo" in shown
     assert Result(EVERY, TEXT)._repr_html_() in Results([Result(EVERY, TEXT)] * 2)._repr_html_()
+    assert "a second text" in Result([], TEXT, "a second text")._repr_html_()
 
 
 def test_a_notebook_draws_the_first_texts_and_counts_the_others() -> None:
     html = Results([Result([ADA], TEXT)] * 60)._repr_html_()
     assert html.count("<hr>") == 49 and "and 10 more" in html
+    assert "more" not in Results([Result([ADA], TEXT)] * 50)._repr_html_()
+
+
+def labels(html: str) -> list[tuple[str, str]]:
+    """The colour and name of each label, in the order of the text."""
+    return re.findall(r';color:rgb\(([\d,]+)\)">([^<]*)</span>', html)
+
+
+def test_a_mention_is_drawn_once_however_many_relations_it_has() -> None:
+    """Its label follows its last word, and another mention may lie within it."""
+    relations = [RelationPrediction(name, ADA, OSLO, 0.7) for name in ("lives in", "leaves")]
+    found = labels(predictions_to_html(TEXT, [ADA, span(0, 17), OSLO, *relations]))
+    assert [name for _, name in found] == ["person", "person", "place"]
+    assert found[0] == found[1] and found[1][0] != found[2][0]
+
+
+def test_a_mark_has_the_label_of_what_it_belongs_to() -> None:
+    several: list[Prediction] = [DiscontinuousPrediction("pair", (ADA, OSLO), 0.75)]
+    several += [ClusterPrediction((ADA,)), ClusterPrediction((OSLO,))]
+    several += [EventPrediction("leaving", span(18, 22, "departure"), (span(4, 17, "who"),))]
+    titles = re.findall('title="([^"]*)"', predictions_to_html(TEXT, several))
+    assert sorted(titles) == ["#2 0.75", "#3 0.75", "leaving 0.75", "pair 0.75", "pair 0.75", "who 0.75"]
+
+
+def test_colours_begin_anew_when_all_are_used() -> None:
+    found = labels(spans_to_html(TEXT, [span(i, i + 1, f"label {i}") for i in range(9)]))
+    colours = [colour for colour, _ in found]
+    assert len(set(colours[:7])) == 7 and colours[7:] == colours[:2]
+
+
+def test_numbers_that_underlines_do_not_show_are_listed() -> None:
+    several: list[Prediction] = [TextPrediction(2.5, 1200), WrittenPrediction("a < b", -0.25)]
+    several += [ValuePrediction(1.2345), LabelPrediction("c", 0.123), RelationPrediction("r", ADA, OSLO, 0.7)]
+    facts = [
+        re.sub(r"<[^>]+>", "", fact) for fact in re.findall("<li>(.*?)</li>", predictions_to_html("x", several))
+    ]
+    assert facts == ["2.50 nats over 1,200 tokens", "a &lt; b -0.25", "1.23", "c 0.12", "Ada → r → Oslo 0.70"]
 
 
 def test_more_lines_than_a_word_has_room_for_are_counted() -> None:

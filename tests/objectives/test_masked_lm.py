@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from handmade import record
 from tiny_run import make_encoder
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,10 +16,11 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModel, BertConfig
 from transformers.models.bert.modeling_bert import BertOnlyMLMHead
 
-from ubert.inference.masked_text import _blocks
+from ubert.inference.masked_text import _blocks, predict_texts
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
+from ubert.objectives import TextPrediction
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead, masked_batch
@@ -84,7 +86,7 @@ def test_a_batch_by_hand() -> None:
     assert batch.mask_BL.sum(dim=1).tolist() == [4, 6] and not batch.types_BL.any()
     assert batch.position_M.tolist() == [1, 8] and batch.target_M.tolist() == [20, 11]
     assert batch.boundary_S3.tolist() == [[7, 9, 0]] and batch.boundary_target_S.tolist() == [11]
-    assert batch.counts == (2, 1)
+    assert batch.counts == (2, 1) and batch.tokens == 10
 
 
 def test_positions_lead_to_the_masked_tokens() -> None:
@@ -224,6 +226,39 @@ def test_each_window_of_a_text_has_masks_of_its_own(tmp_path: Path) -> None:
     assert first.positions.tolist() != second.positions.tolist()
     other, _ = _blocks(predictor, "train " * 32, words)
     assert first.positions.tolist() != other.positions.tolist()
+
+
+def predictor_of(folder: Path, max_tokens: int) -> Predictor:
+    encoder = str(make_encoder(folder / "encoder", dropout=0.0, spread=0.5))
+    shape = Shape(table_size=8, masked=True, max_tokens=max_tokens)
+    model = UbertModel.new(encoder, shape, vocabulary=VOCABULARY, seed=0)
+    return Predictor(model, load_tokenizer(encoder), precision="fp32")
+
+
+def surprise(predictor: Predictor, texts: list[str]) -> list[TextPrediction]:
+    records = [record("texts", i, "text", text, ()) for i, text in enumerate(texts)]
+    found = [one for [one] in predict_texts(predictor, records) if isinstance(one, TextPrediction)]
+    assert len(found) == len(texts)
+    return found
+
+
+def test_texts_are_measured_in_their_order_whatever_their_batches(tmp_path: Path) -> None:
+    """15 % of each block's tokens, rounded up: of 5 tokens, of three times 12, of none, and of 16."""
+    predictor = predictor_of(tmp_path, max_tokens=16)
+    predictor.batch_tokens = 40
+    texts = ["Paris " * 5, "slept by train " * 12, "\n", "Oslo went " * 8]
+    together = surprise(predictor, texts)
+    assert [one.masked for one in together] == [1, 6, 0, 3]
+    alone = [surprise(predictor, [text])[0].nats for text in texts]
+    assert [one.nats for one in together] == pytest.approx(alone, rel=1e-4)
+    assert alone[2] == 0 < min(alone[0], alone[1], alone[3])
+
+
+@pytest.mark.parametrize(("tokens", "masked"), [(124, 2 * 10), (126, 3 * 7)])
+def test_a_block_has_as_many_tokens_as_the_encoder_takes(tmp_path: Path, tokens: int, masked: int) -> None:
+    """64 positions are [CLS], 62 tokens and [SEP]: 124 tokens are two blocks, 126 are three of 42."""
+    [found] = surprise(predictor_of(tmp_path, max_tokens=256), ["slept " * tokens])
+    assert found.masked == masked
 
 
 def model_with_head(folder: Path) -> UbertModel:

@@ -225,12 +225,21 @@ def test_whole_words_are_masked_whole_and_alike() -> None:
     assert parts <= 200  # where the budget ends
 
 
+@pytest.mark.parametrize("scheme", ["word", "subword"])
+def test_neighbours_that_are_not_one_span_are_replaced_by_draws_of_their_own(scheme: str) -> None:
+    shown = [mask(number, scheme=scheme) for number in range(100)]
+    shares = [(found.ids[run] == MASK).mean() for found in shown for run in runs(found.positions)]
+    assert any(0 < share < 1 for share in shares)
+
+
 def test_entities_are_half_of_the_spans() -> None:
     entities = [(20, 24), (60, 62), (100, 107), (150, 150)]
     words = np.ones(2000, np.bool_)
     masking = Masking(scheme="entity")
     firsts = [next(spans(words, masking, draws(9, i).__next__, entities)) for i in range(4000)]
     marked = [(first, stop - 1) in entities for first, stop in firsts]
+    drawn = Counter((first, stop - 1) for first, stop in firsts)
+    assert [drawn[entity] for entity in entities] == pytest.approx([500] * 4, rel=0.2)
     assert np.mean(marked) == pytest.approx(0.5, abs=0.02)
     assert {stop - first for (first, stop), mark in zip(firsts, marked, strict=True) if not mark} == {1}
     assert len(mask(0, scheme="entity").positions) == ceil(0.15 * len(TEXT))  # without any, whole words

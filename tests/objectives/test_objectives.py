@@ -18,6 +18,7 @@ from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Encoding, Fit, load_tokenizer
 from ubert.objectives import (
     Cells,
+    Decode,
     LabelPrediction,
     Overlaps,
     Prediction,
@@ -29,6 +30,7 @@ from ubert.objectives import (
     passes,
 )
 from ubert.objectives.common import best_first, tokens_of
+from ubert.objectives.spexbert import DECODE
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category, Record, Span
 
@@ -207,6 +209,27 @@ def test_merged_windows_say_each_cell_once_and_the_lowest_anchor() -> None:
     merged = merge([(0, one), (2, two)])
     assert merged.anchor.tolist() == [-1, -1]
     assert np.stack(merged.cells[:3], axis=1).tolist() == [[0, 3, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("logits", [(1.0, 3.0), (3.0, 1.0)])
+def test_a_cell_of_two_windows_keeps_its_best_score(logits: tuple[float, float]) -> None:
+    parts = []
+    for first, logit in zip((0, 2), logits, strict=True):
+        table, start, end = np.array([[0, 2, 3]], np.int32).T
+        cells = Cells(table, start - first, end - first, np.array([logit], np.float32))
+        parts.append((first, Scored(np.zeros(1, np.float32), cells)))
+    assert [column.tolist() for column in merge(parts).cells] == [[0], [2], [3], [3.0]]
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [objective(task).decode for task in ("classification", "multilabel", "regression")]
+    + [DECODE[task] for task in ("classification", "regression")],
+)
+def test_without_candidates_nothing_is_predicted(decode: Decode) -> None:
+    item = record("r", 0, "classification", "a text", [])
+    nothing = scored(0, np.empty(0, np.int32), np.empty((0, 3), np.int32))
+    assert decode(query(item), encode(item), nothing, threshold=0.0, overlap="highest") == []
 
 
 WORDS = st.lists(
