@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines.mapping.mapper import mapper
 from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import covered
-from ubert.schema.record import Category, Misplaced, Record, Reject, Span
+from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Span
 from ubert.schema.specs.dataset import DatasetSpec
 
 PIECE = Slice("folder", "a/file", 0, 100, 1, "utf-8", "5" * 64)
@@ -60,12 +60,14 @@ TEXT = "Ann joined Acme Inc. Bob, not Ann, left Acme."
         ({"each": "m[]", "start": "0", "end": "1"}, {"end": "inclusive"}, {"m": [[0, 2], [11, 18]]}),
         ({"each": "m[]", "fragments": "."}, {}, {"m": [[0, 3], [11, 19]]}),
         ({"each": "m[]", "fragments": "at"}, {}, {"m": [{"at": [[0, 3]]}, {"at": [[11, 19]]}]}),
+        ({"each": "m[]", "fragments": "."}, {"end": "inclusive"}, {"m": [[0, 2], [11, 18]]}),
         (
             {"each": "m[]", "start": "s", "words": "w"},
             {},
             {"m": [{"s": 0, "w": "Ann"}, {"s": "11", "w": "Acme Inc"}]},
         ),
         ({"each": "m[]", "words": "."}, {"locate": "first"}, {"m": ["Ann", "Acme Inc"]}),
+        ({"each": "m[]", "words": "."}, {"locate": "first"}, {"m": ["Ann", ["Acme", "Inc"]]}),
         ({"each": "m.{w}[]", "words": "{w}", "start": "."}, {}, {"m": {"Ann": [0], "Acme Inc": [11]}}),
         ({"each": "m[]", "start": "s", "end": "e"}, {"absent_start": 0}, {"m": [{"e": 3}, {"s": 11, "e": 19}]}),
         ({"each": "w.{i}", "words": ".", "start": "/s.{i}"}, {}, {"w": ["Ann", "Acme Inc"], "s": [0, 11]}),
@@ -103,6 +105,48 @@ def test_tokens_are_counted_in_each_sentence() -> None:
     fields = {"tokens": "t", "spans": {**at, "as": "P"}, "offsets": {"unit": "token"}}
     record = kept("ner", fields, {"t": [["Ann", "left"], ["So", "did", "Bob"], ["Not", "Eve"]], "m": [[1, 2, 2]]})
     assert words(record) == ["Eve"]
+
+
+@pytest.mark.parametrize("sentence", [-2, -1, 2])
+def test_a_sentence_that_the_text_lacks_is_refused(sentence: int) -> None:
+    at = {"each": "m[]", "start": "0", "end": "1", "sentence": "2"}
+    fields = {"tokens": "t", "spans": {**at, "as": "P"}, "offsets": {"unit": "token"}}
+    reject, _ = run("ner", fields, {"t": SENTENCES, "m": [[0, 1, sentence]]})
+    assert isinstance(reject, Reject)
+    assert (reject.reason, reject.detail) == ("span outside its text", f"sentence {sentence} of 2")
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "last", "beyond"),
+    [
+        ("token", ["a", "b", "c"], [1, 3], "mention 1 at [[2, 4]] of a text of 3 tokens"),
+        ("character", "abcde", [2, 5], "mention 1 at [[2, 6]] of a text of 5 characters"),
+    ],
+)
+def test_a_mention_may_end_with_its_text_but_not_behind_it(
+    unit: str, text: Any, last: list[int], beyond: str
+) -> None:
+    spans = {"each": "m[]", "start": "0", "end": "1", "as": "P"}
+    fields = {"tokens" if unit == "token" else "text": "t", "spans": spans, "offsets": {"unit": unit}}
+    record = kept("ner", fields, {"t": text, "m": [last]})
+    assert record.spans[0].end == len(record.text)
+    reject, _ = run("ner", fields, {"t": text, "m": [[0, 1], [2, last[1] + 1]]})
+    assert isinstance(reject, Reject) and reject.detail == beyond
+
+
+@pytest.mark.parametrize(
+    ("way", "given", "reason"),
+    [
+        *(("fragments", wrong, "wrong type") for wrong in ([], [[0]], [[0, 1], [2]], [0, True], [0, 1.0], 3)),
+        *(("indices", wrong, "wrong type") for wrong in ([], [0, True], ["0"], 3)),
+        *(("indices", wrong, "span outside its text") for wrong in ([0, 0], [1, 0], [3], [-1])),
+        *(("words", wrong, "wrong type") for wrong in (["a", 1], 3)),
+    ],
+)
+def test_a_place_of_another_form_is_refused(way: str, given: Any, reason: str) -> None:
+    fields = {"tokens": "t", "spans": {"each": "m[]", way: ".", "as": "P"}, "offsets": {"unit": "token"}}
+    reject, _ = run("ner", fields, {"t": "a b c", "m": [given]})
+    assert isinstance(reject, Reject) and reject.reason == reason
 
 
 def test_tokens_apart_are_fragments_of_one_mention() -> None:
@@ -210,6 +254,24 @@ def test_words_may_differ_in_case_and_space_where_the_spec_says_so() -> None:
     assert words(kept("ner", {**fields, "offsets": {"compare": "folded"}}, content)) == ["Acme Inc"]
 
 
+def test_a_line_end_of_the_text_may_be_a_space_of_the_words() -> None:
+    fields = {"text": "text", "spans": {"each": "m[]", "start": "0", "end": "1", "words": "2", "as": "F"}}
+    record = kept("ner", fields, {"text": "Acme\r\nInc\nLtd", "m": [[0, 13, "Acme Inc Ltd"]]})
+    assert record.spans == [Span(0, 13, 1)]
+
+
+def test_a_mismatch_tells_what_was_said_and_what_is_there() -> None:
+    spans = {"each": "m[]", "id": "id?", "start": "s", "words": "w", "as": "P"}
+    mentions = [{"id": "T9", "s": 1, "w": "Ann"}, {"s": 11, "w": "Acme"}, {"s": 99, "w": "Bob"}]
+    fields = {"text": "text", "spans": spans, "offsets": {"locate": "first"}}
+    made, misplaced = run("ner", fields, {"text": TEXT, "m": mentions})
+    assert isinstance(made, Record) and [span.start for span in made.spans] == [0, 11, 21]
+    assert [(one.path, one.line, one.mismatch) for one in misplaced] == [
+        ("a/file", 7, Mismatch("mention", "T9", "Ann", 1, "nn ", 2, 0)),
+        ("a/file", 7, Mismatch("mention", "2", "Bob", 99, None, 1, 21)),
+    ]
+
+
 @pytest.mark.parametrize(("count", "others"), [(1, ""), (2, "; 1 more like it"), (3, "; 2 more like it")])
 def test_a_refusal_counts_the_other_misplaced_mentions(count: int, others: str) -> None:
     fields = {"text": "text", "spans": {"each": "m[]", "start": "0", "words": "1", "as": "P"}}
@@ -226,6 +288,9 @@ def test_offsets_into_a_larger_document_are_moved_by_the_one_shift_that_fits() -
     }
     record = kept("ner", fields, {"text": TEXT, "m": [[1030, "Ann"], [1040, "Acme"]]})
     assert [span.start for span in record.spans] == [30, 40]  # the second Ann, as only there is Acme 10 further on
+    whole = {**fields, "spans": {"each": "m[]", "start": "0", "end": "1", "words": "2", "as": "P"}}
+    record = kept("ner", whole, {"text": TEXT, "m": [[1030, 1033, "Ann"], [1040, 1044, "Acme"]]})
+    assert [(span.start, span.end) for span in record.spans] == [(30, 33), (40, 44)]
     assert isinstance(run("ner", fields, {"text": TEXT, "m": [[1030, "Ann"]]})[0], Reject)
     for start in range(9):  # three shifts fit
         assert isinstance(run("ner", fields, {"text": "na na na", "m": [[start, "na"]]})[0], Reject)
@@ -319,6 +384,51 @@ def test_the_first_mention_of_an_id_stands_for_it() -> None:
     assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
 
 
+def test_all_mentions_of_an_id_have_one_group_and_no_others_do() -> None:
+    spans = {"each": "m[]", "id": "0", "fragments": "1", "as": "P"}
+    mentions = [
+        ["a", [0, 3]],
+        ["a", [30, 33]],
+        ["b", [[4, 10], [16, 19]]],
+        ["a", [21, 24]],
+        ["c", [[11, 15], [40, 44]]],
+    ]
+    record = kept("ner", {"text": "text", "spans": spans}, {"text": TEXT, "m": mentions})
+    assert [span.group for span in record.spans] == [0, 0, 1, 1, 0, 2, 2]
+
+
+def test_labels_to_ignore_are_left_out_wherever_they_are() -> None:
+    spans = {"each": "m[]", "id": "0", "start": "1", "end": "2", "label": "3"}
+    mentions = [["a", 0, 3, "P"], ["b", 11, 15, "F"], ["x", 21, 24, "X"]]
+    relations = {"each": "r[]", "label": "0", "head": "1", "tail": "2"}
+    fields = {"text": "text", "spans": spans, "ignore_labels": ["X", "near", "Fire", "When"]}
+    content = {"text": TEXT, "m": mentions, "r": [["near", "a", "x"], ["of", "a", "b"]]}
+    record = kept("relation", {**fields, "relations": relations}, content)
+    assert words(record) == ["Ann", "Acme"] and [(r.head, r.tail) for r in record.relations] == [(0, 1)]
+    arguments = {"each": "2[]", "role": "0", "target": "1"}
+    events = {"each": "e[]", "label": "0", "trigger": {"words": "1"}, "arguments": arguments}
+    content["e"] = [["Fire", "left", []], ["Hire", "joined", [["When", "x"], ["Who", "a"]]]]
+    record = kept("event", {**fields, "events": events, "offsets": {"locate": "unique"}}, content)
+    assert words(record) == ["Ann", "Acme", "joined"]
+    assert [[argument.span for argument in event.arguments] for event in record.events] == [[0]]
+    tags = {"tokens": "t", "tags": "g", "ignore_labels": ["X"]}
+    assert kept("ner", tags, {"t": "a b", "g": "B-X B-P"}).spans == [Span(2, 3, 0)]
+
+
+def test_a_role_with_a_number_is_itself_before_it_is_the_one_without() -> None:
+    arguments = {"each": "a[]", "role": "0", "target": {"words": "1"}}
+    events = {"each": "e[]", "as": "Hire", "arguments": arguments}
+    roles = {"Who": "person hired", "Who2": "second person"}
+    record = kept(
+        "event",
+        {"text": "text", "events": events, "offsets": {"locate": "unique"}},
+        {"text": TEXT, "e": [{"a": [["Who", "Bob"], ["Who2", "joined"], ["Who3", "not"]]}]},
+        categories={"event": {"Hire": {"name": "hiring", "roles": roles}}},
+    )
+    named = [record.categories[argument.role].name for argument in record.events[0].arguments]
+    assert named == ["person hired", "second person", "person hired"]
+
+
 def test_events_hold_their_trigger_and_arguments() -> None:
     fields = {
         "text": "text",
@@ -378,6 +488,50 @@ def test_links_join_mentions_of_one_cluster_where_a_field_says_so(flag: str, gro
     assert [span.group for span in kept("coref", fields, row).spans] == groups
 
 
+@pytest.mark.parametrize(
+    ("links", "groups"),
+    [
+        ([[1, 2], [0, 2]], [0, 0, 0, 1]),
+        ([[3, 2], [2, 1], [1, 0]], [0, 0, 0, 0]),
+        ([[0, 1], [2, 3], [3, 0]], [0, 0, 0, 0]),
+        ([[3, 1], [2, 0]], [0, 1, 0, 1]),
+        ([[3, 3], [1, 3]], [0, 1, 2, 1]),
+    ],
+)
+def test_links_join_clusters_in_any_order(links: list[list[int]], groups: list[int]) -> None:
+    spans = {"each": "m[]", "id": "0", "start": "1", "end": "2"}
+    fields = {"text": "text", "spans": spans, "links": {"each": "l[]", "head": "0", "tail": "1"}}
+    mentions = [[i, 2 * i, 2 * i + 1] for i in range(4)]
+    record = kept("coref", fields, {"text": "a b c d", "m": mentions, "l": links})
+    assert [span.group for span in record.spans] == groups
+
+
+def test_mentions_name_the_candidates_of_their_row_by_keys() -> None:
+    spans = {"each": "m[]", "start": "0", "end": "1", "label": "2"}
+    fields = {"text": "text", "spans": spans, "candidates": "o.name", "candidate_keys": "o.key"}
+    row = {"text": "a b c", "m": [[0, 1, "C"], [2, 3, "B"], [4, 5, "A"]]}
+    record = kept("ner", fields, {**row, "o": {"key": ["A", "B", "C"], "name": ["x", "y", "x"]}})
+    assert record.categories == (Category("x", "entity"), Category("y", "entity"))
+    assert [span.category for span in record.spans] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("names", ["x", ["x", 2], [["x"]]])
+def test_candidates_that_are_no_names_are_refused(names: Any) -> None:
+    fields = {"text": "q", "candidates": "o", "label": "a"}
+    reject, _ = run("choice", fields, {"q": "Which?", "o": names, "a": "x"})
+    assert isinstance(reject, Reject) and reject.reason == "wrong type"
+
+
+@pytest.mark.parametrize(("flags", "reason"), [([0, 1], ""), ([1], "wrong type"), ([0, 1, 0], "wrong type")])
+def test_each_candidate_has_a_flag(flags: list[int], reason: str) -> None:
+    fields = {"text": "q", "pair": "p", "candidates": "o", "candidate_flags": "f"}
+    made, _ = run("choice", fields, {"q": "Which?", "p": "Of two.", "o": ["x", "y"], "f": flags})
+    if reason:
+        assert isinstance(made, Reject) and made.reason == reason
+    else:
+        assert isinstance(made, Record) and (made.text, made.pair, made.labels) == ("Which?", "Of two.", [1])
+
+
 def test_candidates_of_the_row_are_its_categories() -> None:
     fields = {"text": "q", "candidates": "o.text", "candidate_keys": "o.key", "label": "a"}
     row = {"q": "Which?", "o": {"key": ["A", "B", "C"], "text": ["x", "y", "x"]}, "a": "C"}
@@ -421,6 +575,8 @@ def test_candidates_of_the_row_are_its_categories() -> None:
 def test_texts_of_several_fields_and_of_lists_are_joined() -> None:
     record = kept("text", {"text": ["title", "parts[]"], "join": " | "}, {"title": "T", "parts": ["a", "b"]})
     assert record.text == "T | a | b"
+    reject, _ = run("text", {"text": ["title", "parts[]"]}, {"title": "T", "parts": ["a", 1]})
+    assert isinstance(reject, Reject) and reject.reason == "wrong type"
 
 
 @given(

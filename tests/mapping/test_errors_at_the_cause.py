@@ -27,6 +27,7 @@ from ubert.schema.yaml_file import Strict, load, read_yaml
         ("a.b", {"a": None}, "a is null"),
         ("a.b.c", {"a": [1, True]}, "a is [1, true]"),
         ("a.1.b", {"a": [{}, {"c": 1}]}, "a.1 has c"),
+        ("b", {f"k{i}": i for i in range(MOST_FIELDS)}, "k18, k19"),
         ("b", {f"k{i}": i for i in range(MOST_FIELDS + 2)}, "k18, k19 and 2 more"),
     ],
 )
@@ -102,3 +103,20 @@ def test_bytes_that_are_half_a_surrogate_pair_say_so(tmp_path: Path) -> None:
     assert said in broken.detail
     with pytest.raises(UserError, match=r"line 2: bytes 12 to 14 \(ed a0 bd\)"):
         text(piece)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ("UTF-8", "bytes 1 to 3 (ed a0 bd)"),
+        ("utf_8", "bytes 1 to 3 (ed a0 bd)"),
+        ("UTF8", "bytes 1 to 3 (ed a0 bd)"),
+        ("ascii", "byte 1 (0xed) is not ascii"),
+    ],
+)
+def test_half_a_surrogate_pair_is_wrong_in_utf_8_by_any_of_its_names(
+    tmp_path: Path, encoding: str, said: str
+) -> None:
+    (tmp_path / "a").write_bytes(b"a\xed\xa0\xbd\n")
+    (broken,) = lines(Slice(str(tmp_path), "a", 0, 5, 1, encoding, "0"))
+    assert isinstance(broken, Reject) and broken.detail.startswith(said)

@@ -54,3 +54,8 @@ def test_sql_sees_the_ids_and_reads_stores_that_lack_the_field(tmp_path: Path) -
     without = pa.ListArray.from_arrays(lists.offsets, structs)
     pq.write_table(table.set_column(place, "spans", without), part)
     assert sql(tmp_path / "store", query).column(0).to_pylist() == [None] * 4
+
+
+def test_a_mention_that_is_repeated_keeps_its_first_ids() -> None:
+    row = {**ROW, "found": [{**ROW["found"][4], "mesh": mesh} for mesh in (None, "a", None, "b")]}
+    assert [span.kb_id for span in kept(spec_of("ner", MAP, CATEGORIES), row).spans] == ["a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -95,6 +96,28 @@ def test_a_row_that_is_no_labelled_text_is_refused(content: dict[str, Any], reas
     assert found[0] == reason and detail in found[1]
 
 
+@pytest.mark.parametrize(
+    ("locator", "which"), [("a/file:7", ""), ("a/file", ""), ("a/file:7#1", "#1: "), ("a/file#2.q", "#2.q: ")]
+)
+def test_a_reject_says_which_row_of_its_line_it_is(locator: str, which: str) -> None:
+    reject = mapper(LABEL, "train")(PIECE, RawRow(7, locator, {"t": "a"}))
+    assert isinstance(reject, Reject) and reject.line == 7
+    assert reject.detail == f"{which}no 'l' in the row: it has t"
+
+
+def test_notices_of_kept_rows_are_added_up_and_those_of_refused_ones_are_not() -> None:
+    spans = {"each": "m[]", "start": "0", "end": "1", "label": "2"}
+    spec, noticed = spec_of("ner", {"text": "t", "spans": spans}, {"entity": {"P": "person"}}), Counter[str]()
+    to_record = mapper(spec, "train", noticed=noticed)
+    once = {"t": "a b", "m": [[0, 1, "P"]]}
+    twice = {**once, "m": [[0, 1, "P"], [0, 1, "P"]]}
+    unknown = {**once, "m": [[0, 1, "P"], [0, 1, "P"], [2, 3, "Q"]]}
+    rows = [twice, unknown, once, {**twice, "t": "  "}, twice, once]
+    made = [to_record(PIECE, RawRow(n, f"a/file:{n}", row)) for n, row in enumerate(rows)]
+    assert [isinstance(one, Record) for one in made] == [True, False, True, False, True, True]
+    assert noticed == {"repeated mention, merged with the one before": 2}
+
+
 def test_fields_are_found_below_others() -> None:
     spec = spec_of("classification", {"text": "a.b", "label": "a.c.d"}, {"label": {"x": "x"}})
     assert kept(spec, {"a": {"b": "text", "c": {"d": "x"}}}).text == "text"
@@ -141,6 +164,7 @@ def test_a_pair_has_two_texts() -> None:
 def test_a_value_is_a_finite_number() -> None:
     spec = spec_of("regression", {"text": "t", "pair": "u", "value": "v"}, {"value": [0, 2.5, 5]})
     record = kept(spec, {"t": "a", "u": "b", "v": "3.25"})
+    assert (record.text, record.pair) == ("a", "b")
     assert (record.value, [(c.name, c.kind) for c in record.categories]) == (
         3.25,
         [("0", "value"), ("2.5", "value"), ("5", "value")],
@@ -169,6 +193,9 @@ def test_a_text_alone_may_have_mentions() -> None:
 def test_a_text_to_generate_and_a_text_alone() -> None:
     assert kept(spec_of("seq2seq", {"text": "t", "target": "u"}), {"t": "a", "u": "b"}).target == "b"
     assert kept(spec_of("text", {"text": "t"}), {"t": "a"}).text == "a"
+    spec = spec_of("seq2seq", {"text": "t", "pair": ["p", "q[]"], "join": " / ", "target": "u"})
+    record = kept(spec, {"t": "a", "p": "b", "q": ["d", "e"], "u": "c"})
+    assert (record.text, record.pair, record.target) == ("a", "b / d / e", "c")
 
 
 # tags
@@ -200,6 +227,7 @@ def test_tokens_and_tags_may_be_strings_of_words() -> None:
         ({"w": ["a"], "g": ["B-ORG"]}, "unknown category"),
         ({"w": ["a"], "g": ["I-PER"]}, "tags out of order"),
         ({"w": ["a", 1], "g": ["O", "O"]}, "wrong type"),
+        ({"w": [["a"], "b"], "g": ["O", "O"]}, "wrong type"),
     ],
 )
 def test_tags_that_say_nothing_clear_are_refused(row: dict[str, Any], reason: str) -> None:
@@ -257,6 +285,12 @@ def test_an_unanswerable_question_has_no_span() -> None:
 )
 def test_a_question_that_cannot_be_trained_on_is_refused(content: dict[str, Any], reason: str) -> None:
     assert refused(QA, content)[0] == reason
+
+
+def test_a_wrong_answer_is_told_by_its_number_of_all() -> None:
+    answers = [{"text": "Bob", "answer_start": start} for start in (8, 13, 7)]
+    assert refused(QA, ask(answers))[1] == "answer 2 says 'Bob', the text at 7 ' Bo'"
+    assert refused(QA, ask(answers[:2], no=True))[1] == "2 answers"
 
 
 def test_without_the_mark_every_question_needs_an_answer() -> None:
@@ -338,6 +372,8 @@ HIRE = {"id": "E1", "label": "Hire", "trigger": "T1", "arguments": []}
     ("task", "content", "reason"),
     [
         ("ner", document(attributes=[{"id": "A1"}]), "annotation that a record cannot hold"),
+        ("ner", document(notes=[{"id": "N1"}]), "annotation that a record cannot hold"),
+        ("event", document(equivalences=[{"targets": ["T1", "T2"]}]), "annotation that a record cannot hold"),
         ("ner", document(relations=[of("T1", "T2")]), "annotation that a record cannot hold"),
         ("relation", document(events=[HIRE]), "annotation that a record cannot hold"),
         ("ner", document([{**SPANS[0], "label": "Place"}]), "unknown category"),

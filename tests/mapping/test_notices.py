@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_mapping import LABEL, PIECE, spec_of
 from worlds import World
 
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
+from pipelines.mapping.mapper import mapper
+from pipelines.mapping.notices import LONG_WORDS
 from pipelines.report import peek
+from pipelines.sources import RawRow
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
 from ubert.schema.manifest import CorpusManifest
@@ -78,10 +83,10 @@ CASES: dict[str, tuple[dict[str, Any], str | list[dict[str, Any]], dict[str, int
             {
                 "text": "Ada fell.",
                 "people": [{"id": "1", "name": "Ada"}],
-                "events": [{"type": "hit", "who": ["1"]}, {"type": "hit", "who": []}],
+                "events": [{"type": "hit", "who": who} for who in (["1"], [], ["1"], [], [])],
             }
         ],
-        {"event without a trigger": 1, "event without a trigger or arguments": 1},
+        {"event without a trigger": 2, "event without a trigger or arguments": 3},
     ),
     "repeated mentions": (
         MENTIONS,
@@ -94,6 +99,12 @@ CASES: dict[str, tuple[dict[str, Any], str | list[dict[str, Any]], dict[str, int
         {"id whose mentions have different labels": 1},
     ),
     "no label": (BARE, [{"text": "a b", "at": [at(0), at(2)]}], {"mention without a category": 2}),
+    "repeated places without a label": (
+        BARE,
+        [{"text": "a b", "at": [at(0), at(0)]}],
+        {"mention without a category": 1},
+    ),
+    "ids of one label": (MENTIONS, [{"text": "a b", "at": [at(n, type="a", id="1") for n in (0, 2)]}], {}),
     "marker lines": (
         CONLL,
         "".join(f"#doc {n}\n" + "Ada B-name\nwaits O\n" * 1500 for n in range(2)),
@@ -143,3 +154,21 @@ def test_peek_shows_clusters(tmp_path: Path) -> None:
     ingested(tmp_path, MENTIONS, rows)
     [shown] = peek.corpus("toy", 1, tmp_path / "store")
     assert "cluster 0    'a', 'b'" in shown.plain
+
+
+@pytest.mark.parametrize(
+    ("text", "long"),
+    [
+        ("word " * LONG_WORDS, False),
+        ("word " * LONG_WORDS + "word", True),
+        ("w" * 2 * LONG_WORDS, False),
+        ("\u5b57" * LONG_WORDS + "\u3002", False),
+        ("\u5b57" * LONG_WORDS + "\u30a2", True),
+    ],
+)
+def test_a_labelled_text_of_too_many_words_is_counted(text: str, long: bool) -> None:
+    noticed = Counter[str]()
+    mapper(LABEL, "train", noticed=noticed)(PIECE, RawRow(1, "a/file:1", {"t": text, "l": "1"}))
+    assert noticed == ({"text of more than 4,000 words": 1} if long else {})
+    mapper(spec_of("text", {"text": "t"}), "train", noticed=noticed)(PIECE, RawRow(1, "a/file:1", {"t": text}))
+    assert noticed.total() == long

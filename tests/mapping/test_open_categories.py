@@ -13,7 +13,7 @@ from test_mapping import spec_of
 from test_notices import ingested
 from worlds import World
 
-from pipelines.ingest.missing_categories import to_paste
+from pipelines.ingest.missing_categories import to_paste, total
 from pipelines.ingest.open_categories import MOST, counted
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
@@ -196,3 +196,12 @@ def test_the_budget_that_is_advised_is_enough_and_five_per_cent_at_most(
     if advised is not None:
         [split] = ingested(tmp_path, {"error_budget": advised}, rows, strict=False).splits
         assert (split.kept, split.rejected) == (kept, refused)
+
+
+def test_missing_labels_of_all_units_are_added_up() -> None:
+    units = [
+        {"label": {"a": 1}, "entity": {"e": 2, "x": 1}, "relation": {}},
+        {"label": {"a": 2, "b": 1}, "event": {"e": 1}},
+    ]
+    assert total(units) == {"label": {"a": 3, "b": 1}, "entity": {"x": 1}, "event": {"e": 1}}
+    assert total([{"entity": {"e": 2}, "event": {"e": 1}}]) == {"event": {"e": 1}}

@@ -31,3 +31,52 @@ def test_a_position_that_a_list_lacks_is_told() -> None:
     with pytest.raises(RefusedError, match="people is ") as error:
         value("people.2.name")(Scope(ROW, ROW, {}))
     assert error.value.reason == "missing field"
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("none?.name", None),
+        ("of?.the", "row"),
+        ("people[].of?.the", ["item"]),
+        ("people[].none?", []),
+        ("people[].name", ["Ann", "Bob"]),
+    ],
+)
+def test_a_step_that_is_optional_may_lead_to_nothing(path: str, there: object) -> None:
+    assert value(path)(Scope(ROW, ROW, {})) == there
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("of?.none", "missing field"),
+        ("people[].of", "missing field"),
+        ("of[].the", "wrong type"),
+        ("of.{k}.{l}", "wrong type"),
+    ],
+)
+def test_any_other_step_may_not(path: str, reason: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        found(path, ROW)
+    assert error.value.reason == reason
+
+
+def test_a_name_in_braces_is_of_a_key_on_the_way_or_of_a_field_of_the_row() -> None:
+    row = {"lang": "de", "names": {"de": "Wien", "en": "Vienna"}, "n": 1}
+    assert value("names.{lang}")(Scope(row, row, {})) == "Wien"
+    assert value("names.{lang}")(Scope(row, row, {"lang": "en"})) == "Vienna"
+    assert value("{lang}")(Scope(row["names"], row, {})) == "de"
+    for path in ("{n}", "{none}", "names.{n}"):
+        with pytest.raises(RefusedError, match="no key was named"):
+            value(path)(Scope(row, row, {}))
+
+
+def test_keys_on_the_way_keep_their_names() -> None:
+    row = {"o": {"a": {"b": [1, 2]}, "c": [[3]]}}
+    scopes = values("o.{x}.{y}[]")(Scope(row, row, {"z": "d"}))
+    assert [(scope.item, scope.named) for scope in scopes] == [
+        (1, {"z": "d", "x": "a", "y": "b"}),
+        (2, {"z": "d", "x": "a", "y": "b"}),
+        (3, {"z": "d", "x": "c", "y": "0"}),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,12 @@ from pydantic import ValidationError
 from test_mapping import kept, refused, spec_of
 from test_notices import ingested
 
+from pipelines.mapping.clean import cleaner
+from pipelines.mapping.conditions import row_filter
+from pipelines.mapping.refused import RefusedError
+from pipelines.sources import RawRow
 from ubert.schema.record import Record
+from ubert.schema.specs.rules import Clean
 
 LABEL = {"label": {"x": "x", "y": "y"}}
 PEOPLE = {"entity": {"buyer": "buyer", "seller": "seller"}}
@@ -32,6 +38,7 @@ def labelled(clean: dict[str, Any], **fields: Any) -> Record:
         ({"strip": True, "regex": {"^-": ""}}, " -a", "a"),
         ({"parse": "json"}, '"a"', "a"),
         ({"regex": {"^$": "nothing"}}, "", "nothing"),
+        ({"replace": {"a": "b", "b": "c"}}, "ab", "cc"),
     ],
 )
 def test_a_field_is_cleaned(how: dict[str, Any], given: str, text: str) -> None:
@@ -67,17 +74,22 @@ def test_a_literal_null_is_nothing() -> None:
     spec = spec_of("pair", {"text": "t", "pair": "p", "label": "l", "clean": {"p": {"nulls": ["NULL"]}}}, LABEL)
     assert kept(spec, {"t": "a", "p": "b", "l": "x"}).pair == "b"
     assert refused(spec, {"t": "a", "p": "NULL", "l": "x"})[0] == "missing field"
+    how = {"strip": "*", "replace": {"-": ""}, "regex": {"(?i)null": "NULL"}, "nulls": ["NULL"]}
+    spec = spec_of("pair", {"text": "t", "pair": "p", "label": "l", "clean": {"p": how}}, LABEL)
+    assert refused(spec, {"t": "a", "p": "*null-*", "l": "x"})[0] == "missing field"
 
 
 @pytest.mark.parametrize(
     ("how", "given", "reason", "detail"),
     [
         ({"parse": "python"}, "['x' 'y']", "not python", "two strings have no comma between them"),
+        ({"parse": "python"}, "['x'\n 'y']", "not python", "two strings have no comma between them"),
         ({"parse": "python"}, "['x'", "not python", "'l' is"),
         ({"parse": "python"}, "open('x')", "not python", "'l' is"),
         ({"parse": "python"}, "{'x'}", "not python", "a set is neither a list nor an object"),
         ({"parse": "python"}, "[" * 5000, "not python", "'l' is"),
         ({"parse": "json"}, "{'x': 1}", "not json", "'l' is"),
+        ({"parse": "json", "nulls": ["nan"]}, "nan", "missing field", "l is null"),
     ],
 )
 def test_what_cannot_be_parsed_is_refused(how: dict[str, Any], given: str, reason: str, detail: str) -> None:
@@ -94,6 +106,56 @@ def test_a_cleaned_field_must_be_there_unless_it_may_be_absent() -> None:
     assert refused(spec, row)[1] == "no 'note' in the row: it has t, l"
     with pytest.raises(ValidationError, match="not a regular expression"):
         spec_of("multilabel", {**given, "clean": {"t": {"regex": {"(": ""}}}}, LABEL)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("[\"it's 'x' 'y'\"]", ["it's 'x' 'y'"]),
+        ("['x',\n 'y']", ["x", "y"]),
+        (" (1, 2.5, None, True) ", [1, 2.5, None, True]),
+        ("{1: ('a', {'b': ()})}", {"1": ["a", {"b": []}]}),
+    ],
+)
+def test_a_literal_of_python_becomes_a_value_of_json(written: str, value: Any) -> None:
+    assert cleaner({"a": Clean(parse="python")})({"a": written}) == {"a": value}
+
+
+def test_a_path_cleans_all_that_it_leads_to_in_a_copy() -> None:
+    row = {"o": {"a": [{"t": " x "}, {"t": "y "}], "b": [{"t": " z", "u": " "}]}, "n": 0, "t": " t "}
+    before = json.dumps(row)
+    clean = cleaner({"o.{key}[].t": Clean(strip=True), "p?.t": Clean(strip=True), "n": Clean(strip=True)})
+    assert clean(row) == {**row, "o": {"a": [{"t": "x"}, {"t": "y"}], "b": [{"t": "z", "u": " "}]}}
+    assert json.dumps(row) == before
+    for path, reason in (("t[]", "wrong type"), ("o.c", "missing field")):
+        with pytest.raises(RefusedError) as error:
+            cleaner({path: Clean(strip=True)})(row)
+        assert error.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("value", "empty"),
+    [([], True), ({}, True), (" \n", True), (None, True), (0, False), (False, False), ([""], False), ("a", False)],
+)
+def test_what_has_nothing_in_it_is_empty(value: Any, empty: bool) -> None:
+    for asked in (True, False):
+        wanted = row_filter(spec_of("text", {"text": "t", "when": {"k": {"empty": asked}}}).map)
+        assert wanted(RawRow(1, "x:1", {"t": "a", "k": value})) == (empty == asked)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"draft": "no", "lang": "en"}, True),
+        ({"draft": "no", "lang": "de"}, True),
+        ({"draft": "yes", "lang": "en"}, False),
+        ({"draft": "no", "lang": "fr"}, False),
+        ({"lang": "en"}, True),  # which is then refused, and counted so
+    ],
+)
+def test_a_row_passes_all_tests_or_cannot_be_tested(fields: dict[str, str], wanted: bool) -> None:
+    passes = row_filter(spec_of("text", {"text": "t", "when": {"draft": "no", "lang": ["en", "de"]}}).map)
+    assert passes(RawRow(1, "x:1", {"t": "a", **fields})) == wanted
 
 
 MENTIONED = [{"n": "a", "k": "x"}, {"n": "b", "k": ""}, {"n": "c"}, {"n": "d", "k": None}, {"n": "e", "k": "y"}]
@@ -158,6 +220,7 @@ DEAL: dict[str, Any] = {
         ({"scope": "entry"}, [0, 1, 1]),
         ({"id": ["role", "id"]}, [0, 1, 1]),
         ({"id": ["role", "absent?"]}, [0, 1, 2]),
+        ({"scope": "entry", "id": "absent?"}, [0, 1, 2]),
     ],
 )
 def test_ids_have_a_scope_and_several_fields(changes: dict[str, Any], groups: list[int]) -> None:

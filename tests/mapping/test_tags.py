@@ -40,6 +40,8 @@ def test_spans_of_each_scheme(scheme: Any, tags: str, spans: list[tuple[int, int
         ("BIOES", "B-a E-b-a", "'E-b-a' at token 1 comes after an unfinished 'a'"),
         ("BIOES", "B-a S-a", "'S-a' at token 1 comes after an unfinished 'a'"),
         ("BIOES", "I-a E-a", "'I-a' at token 0 begins no span in BIOES"),
+        ("BIO", "B-", "'B-' at token 0 begins no span in BIO"),
+        ("BIOES", "S-", "'S-' at token 0 begins no span in BIOES"),
     ],
 )
 def test_tags_out_of_order_are_refused(scheme: Any, tags: str, detail: str) -> None:

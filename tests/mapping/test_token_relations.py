@@ -93,3 +93,22 @@ def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], reason: st
 def test_token_relations_need_tokens() -> None:
     with pytest.raises(ValidationError, match="tags needs `tokens`: it has an entry for each token"):
         spec_of("relation", {**{k: v for k, v in MAP.items() if k != "tokens"}, "text": "t"}, CATEGORIES)
+
+
+def test_tags_may_stand_beside_mentions_that_are_counted_in_tokens() -> None:
+    given = {key: path for key, path in MAP.items() if key != "token_relations"}
+    given["relations"] = {"each": "r[]", "label": "label", "head": {"indices": "from"}, "tail": {"indices": "to"}}
+    given["offsets"] = {"unit": "token"}
+    row = {**ROW, "tags": [*ROW["tags"][:4], "B-N", "B-Loc"]}
+    row["r"] = [{"label": "Born_In", "from": [0, 1], "to": [5]}, {"label": "N", "from": [3], "to": [5]}]
+    assert relations(given, row) == [("Ada Berg", "born in", "Bergen")]
+    record = kept(spec_of("relation", given, CATEGORIES), row)
+    places = [(span.start, span.end, span.category) for span in record.spans]
+    assert places == [(0, 8, 0), (12, 16, 1), (20, 26, 1)]
+
+
+def test_tokens_are_told_by_their_numbers_in_the_source() -> None:
+    given = {**MAP, "token_relations": {**MAP["token_relations"], "first": 1}}
+    row = {**ROW, "heads": [[1], [4, 3], [3], [4], [5], [6]]}
+    reason, detail = refused(spec_of("relation", given, CATEGORIES), row)
+    assert reason == "dangling relation" and detail.startswith("Born_In joins tokens 2 and 3;")

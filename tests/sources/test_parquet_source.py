@@ -148,8 +148,9 @@ def test_older_ways_to_write_features() -> None:
     old = {
         "a": {"feature": {"b": {"names": ["x"], "_type": "ClassLabel"}}, "_type": "Sequence"},
         "c": [{"_type": "Value"}],
+        "d": [{"names": ["y"], "_type": "ClassLabel"}],
     }
-    assert list(classes(old)) == [(("a", "[]", "b"), ["x"])]
+    assert list(classes(old)) == [(("a", "[]", "b"), ["x"]), (("d", "[]"), ["y"])]
     assert list(classes(None)) == []
 
 
@@ -170,6 +171,40 @@ def test_many_batches_and_row_groups_are_one_sequence(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("opened", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_large_batches_of_an_arrow_file_are_one_sequence(tmp_path: Path, opened: Callable[..., Any]) -> None:
+    table, path = pa.table({"n": range(5000)}), tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as sink, opened(sink, table.schema) as file:
+        file.write_table(table, max_chunksize=2300)
+    rows = read(path)
+    assert [(row.line, row.content["n"]) for row in rows if isinstance(row, RawRow)] == [
+        (n + 1, n) for n in range(5000)
+    ]
+
+
+def test_the_names_of_classes_lie_beside_an_arrow_file(tmp_path: Path) -> None:
+    form = reader("arrow")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/dataset_info.json").touch()
+    named, plain = form.Options(class_names=True), form.Options()
+    assert form.companions(tmp_path, "a/x.arrow", named) == ["a/dataset_info.json"]
+    assert form.companions(tmp_path, "x.arrow", named) == form.companions(tmp_path, "a/x.arrow", plain) == []
+
+
+def test_a_number_beyond_the_classes_stays_a_number(tmp_path: Path) -> None:
+    features = {"a": {"names": ["x", "y"], "_type": "ClassLabel"}}
+    told = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    path = write_table(pa.table({"a": [2, 1, -1, -2]}).replace_schema_metadata(told), tmp_path)
+    assert contents(read(path, class_names=True)) == [{"a": 2}, {"a": "y"}, {"a": None}, {"a": -2}]
+
+
+def test_bytes_are_text_in_the_encoding_of_the_spec(write: Callable[[pa.Table], Path]) -> None:
+    path = write(pa.table({"raw": [b"caf\xe9"]}))
+    form = reader(path.suffix.removeprefix("."))
+    piece = Slice(str(path.parent), path.name, 0, path.stat().st_size, 1, "latin-1", "0")
+    assert contents(list(form.read(piece, form.Options()))) == [{"raw": "caf\u00e9"}]
+
+
 def test_values_that_json_lacks_are_text(write: Callable[[pa.Table], Path]) -> None:
     day = datetime.date(2026, 8, 1)
     table = pa.table(
@@ -178,6 +213,8 @@ def test_values_that_json_lacks_are_text(write: Callable[[pa.Table], Path]) -> N
     [content] = contents(read(write(table)))
     assert content == {"day": "2026-08-01", "n": "1.50", "raw": "caf\u00e9", "deep": {"day": ["2026-08-01"]}}
     assert json.loads(json.dumps(content)) == content
+    [content] = contents(read(write(pa.table({"more": [{"n": 1, "day": day}]}))))
+    assert content == {"more": {"n": 1, "day": "2026-08-01"}}
 
 
 def test_a_dictionary_of_words_is_words(write: Callable[[pa.Table], Path]) -> None:
@@ -192,6 +229,31 @@ def test_a_row_that_is_no_text_is_a_reject_and_the_rest_go_on(write: Callable[[p
     [reject] = [row for row in rows if isinstance(row, Reject)]
     assert (reject.line, reject.reason) == (2, "cannot be read")
     assert json.loads(reject.raw) == {"text": "caf\\xe9", "n": "2"}
+
+
+NO_TEXT = [b"a", b"caf\xe9", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "shown"),
+    [
+        (pa.array(NO_TEXT, pa.large_binary()), pa.large_string(), "caf\\xe9"),
+        (pa.array([[one] for one in NO_TEXT], pa.list_(pa.binary())), pa.list_(pa.string()), "?"),
+        (pa.array([[one] for one in NO_TEXT], pa.large_list(pa.binary())), pa.large_list(pa.string()), "?"),
+        (
+            pa.array([{"a": one} for one in NO_TEXT], pa.struct([("a", pa.binary())])),
+            pa.struct([("a", pa.string())]),
+            "?",
+        ),
+    ],
+    ids=["large", "list", "large list", "struct"],
+)
+def test_bytes_within_a_value_that_are_no_text_refuse_their_row_alone(
+    write: Callable[[pa.Table], Path], stored: pa.Array, kind: pa.DataType, shown: str
+) -> None:
+    rows = read(write(pa.table({"text": stored.view(kind)})))
+    assert [(row.line, type(row)) for row in rows] == [(1, RawRow), (2, Reject), (3, RawRow)]
+    assert [json.loads(row.raw) for row in rows if isinstance(row, Reject)] == [{"text": shown}]
 
 
 def test_bytes_that_are_no_text_are_rejects(write: Callable[[pa.Table], Path]) -> None:

@@ -14,7 +14,7 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources import RawRow, Slice, content_hash, matches, reader
+from pipelines.sources import RawRow, Slice, check_inside, content_hash, matches, reader
 from pipelines.sources.globbing import glob
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -87,6 +87,25 @@ def test_any_cutting_gives_the_rows_of_the_whole_file(
     assert [row for start, stop in pairwise(bounds) for row in rows(start, stop)] == whole
 
 
+@pytest.mark.parametrize(
+    ("form", "options", "cut"),
+    [
+        ("jsonl", {}, "line"),
+        ("aste", {}, "line"),
+        ("conll", {"columns": ["a"]}, "blank line"),
+        ("conll", {"columns": ["a"], "begins": "#"}, None),
+        ("text", {"record": "line"}, "line"),
+        ("text", {"record": "paragraph"}, "blank line"),
+        ("text", {"record": "section", "headings": ["# *"]}, None),
+        *((form, {}, None) for form in ("text", "brat", "conll2012", "genia_xml", "json", "json_stream")),
+        *((form, {}, None) for form in ("parquet", "pipe_spans", "squad", "xml")),
+        ("parallel", {"beside": {"label": "y"}}, None),
+    ],
+)
+def test_a_file_is_cut_only_where_a_record_ends(form: str, options: dict[str, Any], cut: str | None) -> None:
+    assert reader(form).split_at(reader(form).Options(**options)) == cut
+
+
 # files
 
 
@@ -133,6 +152,26 @@ def test_a_glob_finds_what_pathlib_finds(paths: list[list[str]], parts: list[str
         if parts[-1] == "**":
             expected = set()  # of folders alone, in some versions of Python
         assert set(map(Path, glob(folder, "/".join(parts)))) == expected
+
+
+def test_a_file_that_a_glob_finds_in_two_ways_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name in ("c.txt", "a/d.txt", "a/b/e.txt"):
+        (tmp_path / name).touch()
+    assert matches(tmp_path, "**/**/*.txt") == ["a/b/e.txt", "a/d.txt", "c.txt"]
+
+
+def test_a_link_may_lead_to_another_dataset_but_not_beside_the_mirror(tmp_path: Path) -> None:
+    toy = tmp_path / "data/toy"
+    for folder in ("data/toy", "data/other", "data2"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a").touch()
+    (toy / "in").symlink_to("../other/a")
+    (toy / "out").symlink_to("../../data2/a")
+    check_inside(str(toy), "a")
+    check_inside(str(toy), "in")
+    with pytest.raises(UserError, match=r"toy/out: a link leads out of the mirror, to \S+/data2;"):
+        check_inside(str(toy), "out")
 
 
 def test_a_folder_that_cannot_be_listed_is_said(tmp_path: Path) -> None:

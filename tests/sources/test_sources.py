@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines import sources
 from pipelines.sources import RawRow, Slice, formats, reader
-from pipelines.sources.parsing.text import lines, text
+from pipelines.sources.parsing.text import LONGEST_RAW, lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -47,6 +47,7 @@ def reasons(rows: Rows) -> list[tuple[int, str]]:
 
 def test_every_format_offers_the_whole_protocol() -> None:
     assert {"jsonl", "table", "conll", "brat", "squad"} <= set(formats())
+    assert formats() == sorted(formats())
     for name in formats():
         assert all(reader(name)), name
 
@@ -63,6 +64,7 @@ def test_an_unknown_format_names_the_known_ones() -> None:
         ("table", {"columns": ["a"]}),
         ("table", {"header": True, "quoting": "csv"}),
         ("conll", {"columns": ["a"]}),
+        ("conll", {"columns": ["a"], "begins": "#"}),
     ],
 )
 def test_an_empty_file_has_no_rows(read: Read, name: str, options: dict[str, Any]) -> None:
@@ -134,7 +136,18 @@ def test_long_lines_are_read_and_deep_nesting_is_a_reject(read: Read) -> None:
     assert reasons(rows) == [(2, "not JSON")]
 
 
-# table
+def test_a_line_that_python_alone_reads_is_a_row_of_its_line(read: Read) -> None:
+    rows = read("jsonl", ("x", b'{"n": 1}\n\n{"n": -Infinity}\n'))
+    assert rows == [RawRow(1, "x:1", {"n": 1}), RawRow(3, "x:3", {"n": float("-inf")})]
+
+
+def test_each_field_that_holds_json_is_decoded_or_its_row_is_told(read: Read) -> None:
+    file = ("x", b'{"a": "1", "b": "[2]", "c": "3"}\n{\n{"b": "1", "c": 2}\n')
+    row, bad, lacking = read("jsonl", file, decode=["a", "b"])
+    assert row == RawRow(1, "x:1", {"a": 1, "b": [2], "c": "3"})
+    assert isinstance(bad, Reject) and (bad.line, bad.raw) == (2, "{")
+    assert isinstance(lacking, Reject) and (lacking.line, lacking.raw) == (3, '{"b": "1", "c": 2}')
+    assert lacking.detail.startswith("x:3: ") and "no field 'a', there are b, c" in lacking.detail
 
 
 def test_fields_that_hold_json_as_a_string_are_decoded(read: Read) -> None:
@@ -169,6 +182,30 @@ def test_rows_of_two_files_are_joined_and_what_has_no_partner_is_a_reject(read: 
     assert form.companions(tmp_path, "x", form.Options(beside=beside)) == ["more/y"]
     with pytest.raises(ValueError, match="inside the dataset's folder"):
         form.Options(beside={**beside, "path": "../y"})
+
+
+def test_rows_are_joined_by_keys_of_any_kind_to_a_file_of_their_folder(read: Read, tmp_path: Path) -> None:
+    own = b'{"id": "1"}\n{"id": {"a": 1, "b": 2}}\n{"id": 1}\n{"id": 0}\n'
+    other = b'{"k": 1, "m": 3}\n{"k": {"b": 2, "a": 1}, "m": 2}\n{"k": "1", "m": 1}\n{"k": 0, "m": 4}\n'
+    beside = {"path": "y", "into": "other", "key": "id", "other_key": "k"}
+    rows = contents(read("jsonl", ("x", own), ("y", other), beside=beside))
+    assert [row["other"]["m"] for row in rows] == [1, 2, 3, 4]
+    form = reader("jsonl")
+    assert form.companions(tmp_path, "d/x", form.Options(beside=beside)) == ["d/y"]
+
+
+def test_a_row_without_a_partner_is_told_by_its_own_line(read: Read) -> None:
+    beside = {"path": "y", "into": "other", "key": "id", "other_key": "k"}
+    rows = read("jsonl", ("x", b'\n{"id": "a"}\n'), ("y", b'\n\n{"k": "b"}\n{"k": "b"}\n{\n'), beside=beside)
+    assert [(row.path, row.line, row.raw) for row in rows if isinstance(row, Reject)] == [
+        ("x", 2, '{"id": "a"}'),
+        ("x", 4, '{"k": "b"}'),
+        ("x", 5, "{"),
+        ("x", 3, '{"k": "b"}'),
+    ]
+
+
+# table
 
 
 def test_a_table_takes_its_columns_from_the_spec_or_from_its_header(read: Read) -> None:
@@ -243,6 +280,20 @@ def test_a_separator_may_be_several_characters(read: Read) -> None:
         read("table", ("x", b"a##b\n"), separator="##", columns=["m", "n"], quoting="csv")
 
 
+def test_a_line_of_separators_alone_is_a_row_of_empty_fields(read: Read) -> None:
+    rows = read("table", ("x", b"\t\n\n \t \n"), columns=["m", "n"])
+    assert contents(rows) == [{"m": "", "n": ""}, {"m": " ", "n": " "}]
+
+
+def test_a_record_of_several_lines_is_refused_as_it_stands(read: Read) -> None:
+    content = b'a,b\n"c\nd",e,f\ng\n'
+    rows = read("table", ("x", content), separator=",", columns=["m", "n"], quoting="csv")
+    assert rows[1:] == [
+        Reject("x", 2, "wrong column count", "expected 2 columns, got 3", '"c\nd",e,f\n'),
+        Reject("x", 4, "wrong column count", "expected 2 columns, got 1", "g\n"),
+    ]
+
+
 def test_nul_bytes_are_characters(read: Read) -> None:
     assert contents(read("table", ("x", b"a\0b\n"), columns=["m"])) == [{"m": "a\0b"}]
     assert contents(read("table", ("x", b"a\0b\n"), columns=["m"], quoting="csv")) == [{"m": "a\0b"}]
@@ -253,10 +304,12 @@ def test_a_header_names_each_column_once(read: Read) -> None:
         read("table", ("x", b"m\tm\na\tb\n"), header=True)
     with pytest.raises(UserError, match="line 1 is blank, expected the header"):
         read("table", ("x", b"\nm\tn\n"), header=True)
+    with pytest.raises(UserError, match="line 1 is blank, expected the header"):
+        read("table", ("x", b"\n"), header=True)
 
 
 def test_a_header_of_another_encoding_is_an_error(read: Read) -> None:
-    with pytest.raises(UserError, match=r"line 1, the header: byte 0 \(0xe9\) is not utf-8"):
+    with pytest.raises(UserError, match=r"line 1, the header: byte 0 \(0xe9\) is not utf-8; .* in its spec$"):
         read("table", ("x", b"\xe9\tn\na\tb\n"), header=True)
 
 
@@ -308,6 +361,26 @@ def test_a_wrong_line_rejects_its_sentence_alone(read: Read) -> None:
     assert [row.content["token"] for row in rows if isinstance(row, RawRow)] == [["c"]]
     assert reasons(rows) == [(1, "wrong column count"), (6, "wrong encoding")]
     assert rows[0].raw == "a O\nb" and "got 1 in 'b'" in rows[0].detail
+
+
+def test_a_sentence_and_its_wrong_line_are_told_by_their_places(read: Read) -> None:
+    (reject,) = read("conll", ("x", b"\na O\nd\xff O\n"), columns=["token", "tag"])
+    assert isinstance(reject, Reject)
+    assert (reject.line, reject.raw) == (2, "a O\nd\\xff O")
+    assert reject.detail.startswith("line 3: byte 6 (0xff)")
+
+
+def test_tokens_before_the_first_marker_are_told_where_they_begin(read: Read) -> None:
+    text = b"\n% note\na O\n\nb O\n#doc 1\nc O\n"
+    before, row = read("conll", ("x", text), columns=["token", "tag"], begins="#doc", comments=["%"])
+    assert isinstance(before, Reject)
+    assert (before.line, before.reason, before.raw) == (3, "no marker", "a O\nb O")
+    assert row == RawRow(7, "x:7", {"token": ["c"], "tag": ["O"], "marker": "1"})
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(ValidationError, match="a column is named twice"):
+        reader("conll").Options(columns=["a", "_", "a", "_"])
 
 
 # brat
@@ -371,6 +444,21 @@ def test_an_ending_is_that_of_the_file_not_of_its_folder(tmp_path: Path) -> None
     assert form.companions(tmp_path, "v1.0/d", form.Options()) == ["v1.0/d.ann"]
 
 
+def test_a_text_may_have_another_ending(tmp_path: Path) -> None:
+    for name in ("d.tok", "d.txt"):
+        (tmp_path / name).touch()
+    form = reader("brat")
+    options = form.Options(annotations=[".a1"], text=".tok")
+    assert form.companions(tmp_path, "d.a1", options) == ["d.tok"]
+
+
+def test_a_note_has_all_of_its_text_or_none(read: Read) -> None:
+    notes = b"#1\tNote T1\n#2\tNote T1\ta\tb\nN1\tReference T1 Wiki:1\ta b\n"
+    (row,) = read("brat", ("d.txt", b"a"), ("d.ann", notes))
+    assert isinstance(row, RawRow)
+    assert [note["text"] for note in row.content["standoff"]["notes"]] == ["", "a b", "a b"]
+
+
 def test_annotations_may_lie_in_several_files(read: Read) -> None:
     files = ("d.txt", b"a b"), ("d.a1", b"T1\tX 0 1\ta\n"), ("d.a2", b"T2\tY 2 3\tb\n")
     (row,) = read("brat", *files, annotations=[".a1", ".a2"])
@@ -416,6 +504,13 @@ def test_a_document_of_another_encoding_is_a_reject(read: Read) -> None:
     assert reject.reason == "wrong encoding" and "line 2: byte 2 (0xe9)" in reject.detail
 
 
+def test_an_annotation_file_of_another_encoding_rejects_the_text(read: Read) -> None:
+    (reject,) = read("brat", ("d.txt", b"a b"), ("d.ann", b"\n\xe9"))
+    assert isinstance(reject, Reject)
+    assert (reject.path, reject.reason, reject.raw) == ("d.txt", "wrong encoding", "a b")
+    assert "d.ann: line 2: byte 1 (0xe9)" in reject.detail
+
+
 # squad
 
 
@@ -437,6 +532,15 @@ def test_a_range_of_no_documents_is_refused(documents: list[int]) -> None:
         reader("squad").Options(documents=documents)
 
 
+def test_a_question_has_the_context_of_its_own_paragraph(read: Read) -> None:
+    paragraphs = [{"context": "c0", "qas": []}, {"context": "c1", "qas": [3, {"id": "1"}]}]
+    data = [{"title": "t0", "paragraphs": []}, {"title": "t1", "paragraphs": paragraphs}]
+    assert read("squad", ("x", json.dumps({"data": data}).encode())) == [
+        Reject("x", 1, "wrong type", "expected an object at 1.1.0", "3"),
+        RawRow(1, "x#1.1.1", {"title": "t1", "context": "c1", "is_impossible": False, "id": "1"}),
+    ]
+
+
 def test_documents_part_a_file_without_overlap(read: Read) -> None:
     file = ("x", squad([{"id": "1"}], [{"id": "2"}], [{"id": "3"}]))
     parts = [read("squad", file, documents=part) for part in ((0, 2), (2, 3))]
@@ -451,6 +555,10 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
         (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
         (b'{"data": [{"paragraphs": []}, {"paragraphs": [], "paragraphs": []}]}', "of document 1 is given twice"),
         (b'{"data": [{"paragraphs": ["x"]}]}', "expected a list `qas` of document 0, paragraph 0"),
+        (
+            b'{"data": [{"paragraphs": []}, {"paragraphs": [{"qas": []}, {"qas": 1}]}]}',
+            "of document 1, paragraph 1",
+        ),
     ],
 )
 def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:
@@ -528,9 +636,42 @@ def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:
     ]
 
 
-def test_a_key_that_leads_nowhere_is_an_error_that_names_those_there(read: Read) -> None:
-    with pytest.raises(UserError, match="no key 'z' at a, there is b, c; correct `rows`"):
-        read("json", ("x", b'{"a": {"b": 1, "c": 2}}'), rows=["a.z"])
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("a.z", "no key 'z' at a, there is b, c"),
+        ("a.d?.z", None),
+        ("a[]", "no list at a, there is b, c"),
+        ("a.b.{k}", r"no key 'k' at a\.b, there is 1"),
+        ("a.c[].z", r"no key 'z' at a\.c\.0, there is 2"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_an_error_that_names_those_there(
+    read: Read, path: str, there: str | None
+) -> None:
+    file = ("x", b'{"a": {"b": 1, "c": [2]}}')
+    if there is None:
+        assert read("json", file, rows=[path]) == []
+    else:
+        with pytest.raises(UserError, match=f"{there}; correct `rows`"):
+            read("json", file, rows=[path])
+
+
+def test_a_path_to_rows_begins_at_the_top() -> None:
+    with pytest.raises(ValidationError, match="expected a path from the top of the file"):
+        reader("json").Options(rows=["a[]", "/b[]"])
+
+
+def test_line_ends_in_strings_are_read_where_the_spec_says_so(read: Read) -> None:
+    file = ("x", b'[{"a": "b\n\tc"}]')
+    assert reasons(read("json", file)) == [(1, "not JSON")]
+    assert contents(read("json", file, control_characters=True)) == [{"a": "b\n\tc"}]
+
+
+def test_of_a_file_that_cannot_be_read_the_beginning_is_kept(read: Read) -> None:
+    for first, shown in ((b"x", "x"), (b"\xff", "\\xff")):
+        (reject,) = read("json", ("x", first + b"y" * LONGEST_RAW))
+        assert isinstance(reject, Reject) and reject.raw == shown + "y" * (LONGEST_RAW - 1)
 
 
 def test_a_row_takes_along_what_the_spec_names_around_it(read: Read) -> None:
@@ -548,6 +689,21 @@ def test_single_values_are_rows_under_a_name(read: Read) -> None:
         {"page": "p1", "i": "0", "kinds": ["K", "L"], "text": "a"},
         {"page": "p1", "i": "1", "kinds": ["K", "L"], "text": "b"},
     ]
+
+
+def test_values_that_are_no_objects_need_a_name(read: Read) -> None:
+    rows = read("json", ("x", b'["a", {"n": 1}, null, [2]]'), item="t")
+    assert contents(rows) == [{"t": "a"}, {"n": 1}, {"t": None}, {"t": [2]}]
+    assert read("json", ("x", b'[{"n": 1}, 2]')) == [
+        RawRow(1, "x#0", {"n": 1}),
+        Reject("x", 1, "wrong type", "expected an object at 1", "2"),
+    ]
+
+
+def test_the_closest_object_around_a_row_gives_its_field_though_it_be_zero(read: Read) -> None:
+    file = b'{"y": 1, "of": [{"y": 0, "t": [{"n": 1}]}, {"t": [{"n": 2}]}, {"y": "", "t": [{"n": 3}]}]}'
+    rows = contents(read("json", ("x", file), rows=["of[].t[]"], enclosing=["y"]))
+    assert rows == [{"y": 0, "n": 1}, {"y": 1, "n": 2}, {"y": "", "n": 3}]
 
 
 # parallel
@@ -571,3 +727,6 @@ def test_a_bad_line_of_one_file_rejects_the_row(read: Read) -> None:
     rows = read("parallel", ("in", b"a\nb\n"), ("out", b"O\n\xff\n"), beside={"tags": "out"})
     assert [row.line for row in rows if isinstance(row, RawRow)] == [1]
     assert reasons(rows) == [(2, "wrong encoding")] and rows[1].detail.startswith("out: byte 2")
+    (_, bad) = read("parallel", ("in", b"a\nb\xff\n"), ("out", b"O\n\xfe\n"), beside={"tags": "out"})
+    assert isinstance(bad, Reject) and (bad.line, bad.raw) == (2, "b\\xff | \\xfe")
+    assert bad.detail.startswith("in: byte 3")

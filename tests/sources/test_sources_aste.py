@@ -17,7 +17,7 @@ def rows(folder: Path, content: bytes) -> list[RawRow | Reject]:
 
 
 def test_triplets_are_word_numbers_and_a_sentiment(tmp_path: Path) -> None:
-    found = rows(tmp_path, b"a b #### c .####[([0, 1], [3], 'POS'), ([3], [0], 'NEG')]\n\nd .####[]\n")
+    found = rows(tmp_path, b"a b #### c .####[([0, 1], [3], 'POS'), ([3], [0], 'NEG')]\n \t\nd .####[]\n")
     assert found == [
         RawRow(
             1,

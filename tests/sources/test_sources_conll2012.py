@@ -86,3 +86,24 @@ def test_nested_mentions_come_back(
     (row,) = rows(tmp_path_factory.mktemp("x"), document(*("|".join(mark) or "-" for mark in marks)))
     assert isinstance(row, RawRow)
     assert row.content["clusters"] == {str(i): [[s, s + n]] for i, (s, n) in enumerate(given_)}
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        (document("-", "", "0)"), "line 5: "),
+        (document("-", "(a)"), "line 4: "),
+        (BEGIN + b"\na 0 0 w\n" + END, "line 4: expected 5 columns or more, got 4"),
+        (BEGIN + b"a 0 0 w - -\na 0 1 \xff - -\n" + END, "line 4: byte 49 "),
+        (document("(3)", "(1", "-"), "cluster 1 is not closed"),
+    ],
+)
+def test_a_broken_document_says_what_is_wrong_where(tmp_path: Path, content: bytes, detail: str) -> None:
+    (bad,) = rows(tmp_path, b"\n" + content)
+    assert isinstance(bad, Reject) and bad.line == 2 and detail in bad.detail
+
+
+def test_a_token_may_have_five_columns_and_no_mention(tmp_path: Path) -> None:
+    (row,) = rows(tmp_path, BEGIN + b"a 0 0 w (0)\na 0 1 v _\n" + END)
+    assert isinstance(row, RawRow)
+    assert (row.content["sentences"], row.content["clusters"]) == ([["w", "v"]], {"0": [[0, 1]]})

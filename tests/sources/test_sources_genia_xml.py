@@ -89,6 +89,8 @@ def test_events_refer_to_terms_parts_and_each_other(tmp_path: Path) -> None:
     [
         ("<clue>TNF", "<clue>IL-2", "bad annotation"),
         ('<type class="Up"/>', "", "bad annotation"),
+        ('<type class="Up"/>', '<type class="Up"/><type/>', "bad annotation"),
+        ("</clue></event>", "</clue><clue/></event>", "bad annotation"),
         (' id="T3"', "", "bad annotation"),
         (' id="T3"', ' id="T2"', "bad annotation"),
         ("</Article>", "", "not XML"),
@@ -100,3 +102,24 @@ def test_a_broken_abstract_is_a_reject(tmp_path: Path, old: str, new: str, reaso
     (row,) = rows(tmp_path, DOCUMENT.replace(old, new))
     assert isinstance(row, Reject) and (row.line, row.reason) == (1, reason)
     assert "Effects of" in row.raw
+
+
+def test_every_kind_of_argument_and_attribute_is_kept(tmp_path: Path) -> None:
+    event = (
+        '<event id="E1" uncertainty="doubtful" assertion="exist"><type class="Up"/><theme idref="T1"/>'
+        '<site idref="T1"/><cause idref="T1"/>'
+        "<clue><clueExperiment>a</clueExperiment> <clueTime>b</clueTime></clue></event>"
+    )
+    sentence = '<sentence id="S1"><term id="T1" sem="P">a</term> b</sentence>'
+    (row,) = rows(tmp_path, f"<Annotation>{sentence}{event}</Annotation>")
+    assert isinstance(row, RawRow)
+    standoff = row.content["standoff"]
+    place = {span["id"]: span["fragments"] for span in standoff["spans"]}
+    assert [(one["role"], place[one["target"]]) for one in standoff["events"][0]["arguments"]] == [
+        *((role, [[0, 1]]) for role in ("theme", "site", "cause", "clueExperiment")),
+        ("clueTime", [[2, 3]]),
+    ]
+    assert standoff["attributes"] == [
+        {"id": "E1 assertion", "label": "assertion", "target": "E1", "value": "exist"},
+        {"id": "E1 uncertainty", "label": "uncertainty", "target": "E1", "value": "doubtful"},
+    ]

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.sources import RawRow, Slice, reader
 from ubert.schema.errors import UserError
+from ubert.schema.record import Reject
 
 
 def read(folder: Path, listing: bytes, **options: Any) -> list[str]:
@@ -48,3 +49,16 @@ def test_a_file_that_lists_nothing_is_an_error(tmp_path: Path, listing: bytes) -
 def test_a_list_of_rows_lies_in_the_same_folder() -> None:
     with pytest.raises(ValueError, match="should match pattern"):
         reader("json").Options(only={"key": "id", "in": "../ids.json"})
+
+
+def test_rows_may_be_listed_by_one_file_and_not_by_another(tmp_path: Path) -> None:
+    files = {"x.json": '[{"id": "1"}, {"id": "2"}, 3, {"id": "4"}]', "a.json": '["2"]', "b.json": '["1", "2"]'}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    form = reader("json")
+    chosen = form.Options(only={"key": "id", "in": "b.json"}, **{"except": {"key": "id", "in": "a.json"}})
+    assert form.companions(tmp_path, "x.json", chosen) == ["a.json", "b.json"]
+    piece = Slice(str(tmp_path), "x.json", 0, len(files["x.json"]), 1, "utf-8", "0" * 64)
+    row, reject = form.read(piece, chosen)
+    assert row == RawRow(1, "x.json#0", {"id": "1"})
+    assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("wrong type", "3")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.sources import RawRow, Slice
+from pipelines.sources import Quoted, RawRow, Slice
 from pipelines.sources.data_formats.table import Options, read, split_at
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -58,3 +58,33 @@ def test_columns_that_the_file_lacks_or_has_already_are_an_error(tmp_path: Path)
         rows(tmp_path, b"a\tb\n1\t2\n", header=True, constants={"b": "x"})
     with pytest.raises(ValueError, match="a column is named twice"):
         Options(columns=["a"], constants={"a": "x"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": ["a"], "optional_columns": ["a"]},
+        {"columns": ["a"], "optional_columns": ["b"], "constants": {"b": "x"}},
+        {"header": True, "rest": True},
+        {"columns": ["a", "b"], "rest": True, "quoting": "csv"},
+        {"columns": ["a"], "rest": True, "optional_columns": ["b"]},
+    ],
+)
+def test_options_that_do_not_agree(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"a column is named twice|`rest` needs `columns`"):
+        Options(**options)
+
+
+def test_lines_are_grouped_by_what_every_row_has(tmp_path: Path) -> None:
+    options = {"columns": ["id", "word"], "constants": {"label": "l"}, "group": ["label", "id"]}
+    assert rows(tmp_path, b"a\tx\na\ty\n", **options) == [
+        RawRow(1, "x:1", {"label": "l", "id": "a", "rows": [{"word": "x"}, {"word": "y"}]})
+    ]
+    with pytest.raises(UserError, match="no column 'c', which `group` of the spec names"):
+        rows(tmp_path, b"a\tx\n", columns=["id"], optional_columns=["c"], group=["c"])
+
+
+def test_a_file_with_quotes_is_cut_where_its_separator_is_no_part_of_a_character() -> None:
+    """In gb18030, bytes from `@` on may be the second of a character."""
+    found = {sign: split_at(Options(columns=["a"], quoting="csv", separator=sign)) for sign in "\t,;?@|"}
+    assert found == {**{sign: Quoted(sign) for sign in "\t,;?"}, "@": None, "|": None}

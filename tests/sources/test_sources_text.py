@@ -41,10 +41,12 @@ def test_a_line_of_a_block_is_a_field(tmp_path: Path) -> None:
 
 def test_a_bad_block_is_a_reject_and_the_rest_go_on(tmp_path: Path) -> None:
     rows = read(tmp_path, "blocks", b"a\nb\nc\n\na\n\xff\n\na\nb\n", columns=["one", "two"])
-    assert [(row.line, row.reason, row.raw) for row in rows if isinstance(row, Reject)] == [
+    rejects = [row for row in rows if isinstance(row, Reject)]
+    assert [(reject.line, reject.reason, reject.raw) for reject in rejects] == [
         (1, "wrong number of lines", "a\nb\nc"),
         (5, "wrong encoding", "a\n\\xff"),
     ]
+    assert rejects[0].detail == "expected 2 lines, got 3" and rejects[1].detail.startswith("line 6: byte 9 ")
     assert [row.content for row in rows if isinstance(row, RawRow)] == [{"one": "a", "two": "b"}]
 
 
@@ -92,6 +94,21 @@ def test_a_section_begins_at_a_heading_that_stands_alone(tmp_path: Path) -> None
         (11, "CHAPTER II"),
     ]
     assert rows[1][1].endswith("not near,\n   a song\n   of two lines")
+
+
+@pytest.mark.parametrize(
+    ("content", "begin"),
+    [
+        (b"a\n\n# b\nc\n", [1]),
+        (b"a\n# b\n\nc\n", [1]),
+        (b"\na\n\n# b\n \nc\n\n= d", [2, 4, 8]),
+    ],
+)
+def test_a_heading_of_any_pattern_has_blank_lines_on_both_sides(
+    tmp_path: Path, content: bytes, begin: list[int]
+) -> None:
+    rows = texts(read(tmp_path, "text", content, record="section", headings=["# *", "= *"]))
+    assert [line for line, _ in rows] == begin
 
 
 def test_lines_are_joined_to_paragraphs_but_for_verse(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_the_encoding_is_that_of_the_spec(tmp_path: Path) -> None:
         (b"<a>\n&nbsp;</a>", "line 2, column 1: not valid XML: undefined entity"),
         (b"<a/><b/>", "not valid XML: junk after document element"),
         (b"<a>" * (DEEPEST + 1), f"more than {DEEPEST} elements within each other"),
+        (b"<a>\n" * (DEEPEST + 1), f"line {DEEPEST + 1}: more than {DEEPEST} elements"),
+        (b"<!DOCTYPE a [\n<!ENTITY b 'c'>]><a>&b;</a>", "line 2: declares an entity"),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "line 1: declares an entity"),
         (b"<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]><a>&b;</a>", "line 1: declares an entity"),
         (b"<!DOCTYPE a [<!ENTITY % b SYSTEM 'http://127.0.0.1:9/'> %b;]><a/>", "line 1: declares an entity"),
