@@ -13,7 +13,7 @@ import pytest
 import xxhash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from worlds import World
+from worlds import World, numbers
 
 import pipelines.ingest.run_unit
 import pipelines.sources
@@ -173,5 +173,28 @@ def test_long_texts_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pyt
     [unit] = plan(spec, world.data / "toy").units
     monkeypatch.setattr(pipelines.ingest.run_unit, "CHUNK_CHARACTERS", 1_000)
     assert run_unit(unit, spec, tmp_path) == 40
-    kept = pq.ParquetFile(tmp_path / unit.part).metadata
-    assert (kept.num_rows, kept.num_row_groups) == (40, 4)
+    assert groups(tmp_path / unit.part) == [10] * 4
+
+
+def groups(path: Path) -> list[int]:
+    """Return the number of rows of each row group."""
+    found = pq.ParquetFile(path).metadata
+    return [found.row_group(number).num_rows for number in range(found.num_row_groups)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "kept", "refused"),
+    [("CHUNK_ROWS", 4, [3, 2, 2], [1, 2]), ("CHUNK_CHARACTERS", 40, [4, 3], [1, 2])],
+)
+def test_kept_and_refused_rows_are_written_a_few_at_a_time(
+    limit: str, most: int, kept: list[int], refused: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kept row has a text of eight characters, and so has each refused one."""
+    world = World(tmp_path)
+    world.spec()
+    world.source("".join(numbers([n]) if kind == "k" else "{1234567\n" for n, kind in enumerate("kkrkkrrkkk")))
+    spec = dataset_spec("toy", world.specs)
+    [unit] = plan(spec, world.data / "toy").units
+    monkeypatch.setattr(pipelines.ingest.run_unit, limit, most)
+    assert run_unit(unit, spec, tmp_path) == 10
+    assert (groups(tmp_path / unit.part), groups(tmp_path / unit.reject_part)) == (kept, refused)

@@ -19,6 +19,8 @@ from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import Plan, plan
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
+from ubert.schema.errors import UserError
+from ubert.schema.manifest import CorpusManifest
 from ubert.schema.record import LONGEST_RAW
 
 REPO = Path(__file__).resolve().parents[2]
@@ -89,6 +91,69 @@ def test_the_rows_of_a_file_are_counted_over_all_its_units(world: World, monkeyp
     [file] = world.files()
     assert (split.records, split.kept, split.rejected) == (40, 30, 10)
     assert (file["records"], file["kept"], file["rejected"]) == (40, 30, 10)
+
+
+def ingested(world: World) -> CorpusManifest:
+    """Ingest `toy` in this process."""
+    made, store = planned(world), Store(world.root)
+    for unit in made.units:
+        run_unit(unit, made.spec, store.directory("corpora", "toy", made.fingerprint))
+    return publish(store, made, strict=False)
+
+
+def test_the_most_common_reasons_are_told_with_their_first_rows(world: World) -> None:
+    world.spec(error_budget=0.1)
+    bad = {"{": 1, '{"text": "a"}': 2, '{"text": "a", "label": 7}': 3, "[]": 4}
+    world.source(numbers([0, 1]) + "".join(f"{row}\n" * count for row, count in bad.items()))
+    with pytest.raises(UserError) as error:
+        ingested(world)
+    reasons = (
+        "4 'not an object', first train.jsonl:9: ",
+        "; 3 'unknown category', first train.jsonl:6: ",
+        "; 2 'missing field', first train.jsonl:4: ",
+        "; 1 for other reasons; ",
+    )
+    places = [str(error.value).find(reason) for reason in reasons]
+    assert places == sorted(places) and places[0] > 0
+    assert "10 of 12 rows" in str(error.value) and "not JSON" not in str(error.value)
+
+
+def test_files_that_are_refused_whole_are_told_without_the_rows_of_others(world: World) -> None:
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}], error_budget=0.2)
+    world.source(numbers(range(200)) + "{\n", "a.jsonl")
+    for number in range(22):
+        (world.data / f"toy/b{number:02}.jsonl").symlink_to("absent")
+    told = r"22 of 23 files .* 22 'unreadable file', first b00\.jsonl:1: .* b00\.jsonl, .*, b19\.jsonl and 2 more;"
+    with pytest.raises(UserError, match=told) as error:
+        ingested(world)
+    assert "not JSON" not in str(error.value)
+
+
+def test_an_empty_split_names_its_first_file_and_counts_the_others(world: World) -> None:
+    world.spec(files=[{"split": "train", "path": "train.jsonl"}, {"split": "test", "path": "*.txt"}])
+    world.source(numbers([1]))
+    for name in "abc":
+        world.source("", f"{name}.txt")
+    with pytest.raises(UserError, match=r"split test would be empty: a\.txt and 2 more: it has no rows"):
+        ingested(world)
+
+
+@pytest.mark.parametrize("length", [10, LONGEST_RAW, 2 * LONGEST_RAW])
+def test_of_a_file_that_cannot_be_read_the_beginning_is_kept(world: World, length: int) -> None:
+    files = [
+        {"split": "train", "path": "train.json"},
+        {"split": "test", "path": "test.json", "encoding": "latin-1"},
+    ]
+    world.spec(format="json", options={"rows": ["rows[]"]}, files=files)
+    world.source('{"rows": [{"text": "one", "label": 1}]}', "train.json")
+    content = '{"é": "' + "x" * length + '"}'
+    world.source(content.encode("latin-1"), "test.json")
+    made = planned(world)
+    directory = Store(world.root).directory("corpora", "toy", "any")
+    assert [run_unit(unit, made.spec, directory) for unit in made.units] == [1, 1]
+    [reject] = rejects_in(directory)
+    assert (reject["path"], reject["line"], reject["split"]) == ("test.json", 1, "test")
+    assert reject["raw"] == content[:LONGEST_RAW]
 
 
 def rejects_in(directory: Any) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 from test_mapping import LABEL, PIECE, spec_of
 from worlds import World
 
+from pipelines.ingest import change_detection
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
@@ -138,6 +139,33 @@ def test_the_manifest_counts_what_looks_wrong(tmp_path: Path, case: str) -> None
     changes, source, warnings = CASES[case]
     [split] = ingested(tmp_path, changes, source).splits
     assert (split.rejected, split.warnings) == (0, warnings)
+
+
+def test_warnings_of_all_units_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 100)
+    made = ingested(tmp_path, BARE, [{"text": "a b", "at": [at(0), at(2)]}] * 9)
+    [split] = made.splits
+    assert len(made.parts) > 3
+    assert (split.kept, split.warnings) == (9, {"mention without a category": 18})
+
+
+ONE_ROW = {"one row made of a file of many lines": 1}
+DOCUMENT: dict[str, Any] = {**MENTIONS, "format": "json", "options": {"rows": ["."]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "source", "warnings"),
+    [
+        (CONLL, "Ada B-name\n" * 100, {}),
+        (CONLL, "Ada B-name\n" * 101, ONE_ROW),
+        (DOCUMENT, '{"text": "a",' + "\n" * 300 + '"at": []}', {}),
+    ],
+)
+def test_a_row_of_a_hundred_lines_or_of_a_document_is_nothing_odd(
+    tmp_path: Path, changes: dict[str, Any], source: str, warnings: dict[str, int]
+) -> None:
+    [split] = ingested(tmp_path, changes, source).splits
+    assert (split.kept, split.warnings) == (1, warnings)
 
 
 def test_ingest_prints_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

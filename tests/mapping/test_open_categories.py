@@ -92,6 +92,19 @@ def test_labels_from_data_have_bounds(tmp_path: Path, labels: list[str], message
         counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
 
 
+def test_a_record_may_have_so_many_labels_from_data_and_files_without_annotations_have_none(
+    tmp_path: Path,
+) -> None:
+    files = [
+        {"split": "train", "path": "train.jsonl"},
+        {"split": "test", "path": "test.jsonl", "labelled": False},
+    ]
+    world = open_world(tmp_path, [f"l{i}" for i in range(MOST)], files=files)
+    world.source('{"text": "t", "label": "other"}\n', "test.jsonl")
+    found = counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
+    assert found.counted == {"label": {f"l{i}": 1 for i in range(MOST)}}
+
+
 def test_entities_may_be_from_data_and_rows_that_are_left_out_do_not_count(tmp_path: Path) -> None:
     world = World(tmp_path)
     mapping = {"tokens": "w", "tags": "t", "when": {"ok": "true"}}
@@ -172,6 +185,22 @@ def test_all_labels_that_a_spec_lacks_are_listed_to_be_pasted(tmp_path: Path, ca
     assert yaml.safe_load(pasted.replace("# to the roles of hit:", '"# roles of hit":')) == expected
     if case == "labels":
         assert '"3": "3"  # 2 times' in pasted
+
+
+@pytest.mark.parametrize(
+    ("count", "rest"), [(200, []), (201, ["    # and 1 more"]), (1300, ["    # and 1,100 more"])]
+)
+def test_the_most_frequent_labels_that_a_spec_lacks_are_listed(count: int, rest: list[str]) -> None:
+    head, kind, *lines = to_paste({"label": Counter({f"l{i}": i for i in range(1, count + 1)})}).splitlines()
+    assert head.startswith(f"the spec lacks {count:,} labels") and kind == "  label:"
+    assert lines[0] == f'    "l{count}": "l{count}"  # {count:,} times'
+    assert lines[200:] == rest and len(lines[:200]) == 200
+
+
+def test_labels_that_a_spec_lacks_are_added_up_over_all_units() -> None:
+    found = total([{"label": {"a": 1, "_": 3}}, {"label": {"a": 4}, "entity": {}}])
+    assert to_paste(found).splitlines()[1:] == ["  label:", '    "a": "a"  # 5 times', '    "_": "_"  # 3 times']
+    assert to_paste(total([{"label": {}}])) == ""
 
 
 @pytest.mark.parametrize("half", ["\ud800", "\udfff"])

@@ -109,3 +109,39 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"the cache cannot be written .* XDG_CACHE_HOME"):
         DiskCache(tmp_path / "file", 100)
+
+
+def test_a_file_that_is_looked_up_without_use_may_go(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 100)
+    half = cache.reserve("a", 60)
+    assert half
+    half.write(b"x" * 60)
+    cache.finish("a", half, use=False)
+    assert cache.find("a", use=False)
+    assert put(cache, "b", 60)
+    assert cache.find("a") is None
+
+
+def test_what_a_process_keeps_stays_where_another_needs_room(tmp_path: Path) -> None:
+    one, other = DiskCache(tmp_path, 100), DiskCache(tmp_path, 100)
+    assert put(one, "a", 40) and put(one, "b", 40)
+    one.keep(["a", "c"])
+    assert put(other, "c", 60)
+    assert other.find("a") and other.find("b") is None
+
+
+def test_the_count_of_bytes_is_that_of_the_files(tmp_path: Path) -> None:
+    cache, found = DiskCache(tmp_path, 100), list[tuple[int, int]]()
+
+    def look() -> None:
+        found.append((int((tmp_path / ".lock").read_text()), size(tmp_path)))
+
+    assert put(cache, "a", 60)
+    look()
+    half = cache.reserve("b", 30)
+    look()
+    assert half and cache.reserve("c", 50) is None
+    look()
+    cache.give_up(half)
+    look()
+    assert found == [(60, 60), (90, 90), (90, 90), (60, 60)]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.store import Store, atomic, now
+from pipelines.store import storage
+from pipelines.store.storage import ObjectPath, Place, endpoint, explained, on_disk, persistent
+from pipelines.store.store import Store, atomic, link, now
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, MANIFEST, SCHEMA_VERSION, CorpusManifest, fingerprint, read_manifest
 
@@ -65,6 +67,13 @@ def test_what_is_published_is_the_newest_after_the_clock_was_set_back(tmp_path: 
     _, current = store.current("corpora", "toy")
     assert (current.fingerprint, current.created) == ("bb", "2036-01-01T00:00:00.000001+00:00")
     assert store.attempt("toy") is None
+
+
+def test_of_two_at_one_time_the_last_that_is_published_counts(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in ("bb", "aa"):
+        store.publish("corpora", manifest(name, "2026-01-01T00:00:00.000000+00:00"))
+    assert store.current("corpora", "toy")[1].fingerprint == "aa"
 
 
 def test_what_is_made_again_counts_before_a_later_attempt(tmp_path: Path) -> None:
@@ -147,3 +156,79 @@ def test_a_fingerprint_depends_on_values_and_not_on_the_order_of_keys() -> None:
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
     others = ({"a": 1, "b": [3]}, {"a": 2, "b": [2]}, {"a": 1}, [1, [2]])
     assert len({fingerprint(other) for other in ({"a": 1, "b": [2]}, *others)}) == 5
+
+
+def test_only_what_is_finished_has_a_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name, file in (("b", MANIFEST), ("a", MANIFEST), ("c", ATTEMPT)):
+        store.publish("corpora", manifest("aa", "2026-01-01", name), file)
+    assert store.names("corpora") == ["a", "b"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_second_name_has_the_content_on_a_disk_with_and_without_links(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    if not links:
+        monkeypatch.setattr("os.link", refuse)
+    old, new = tmp_path / "old", tmp_path / "folder" / "new"
+    old.write_text("content")
+    link(old, new)
+    assert (new.read_text(), new.samefile(old)) == ("content", links)
+    assert [path.name for path in new.parent.iterdir()] == ["new"]
+
+
+def test_runs_of_an_object_store_are_in_the_users_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert on_disk(ObjectPath("bucket/a")) == tmp_path / "home/.local/share/ubert/bucket/a"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert on_disk(ObjectPath("bucket/a")) == tmp_path / "data/ubert/bucket/a"
+    assert on_disk(Path("store")) == tmp_path / "store"
+
+
+def test_the_address_of_the_object_store_alone_comes_before_that_of_all_services(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all")
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    assert endpoint() == "http://all"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://objects")
+    assert endpoint() == "http://objects"
+
+
+def test_a_failure_that_passes_is_retried_and_any_other_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "PAUSES", (0.0, 0.0))
+
+    def attempts(*failures: str) -> int:
+        """How many attempts a read takes that fails so."""
+        left, count = [*failures], 0
+
+        def read() -> int:
+            nonlocal count
+            count += 1
+            if left:
+                raise UserError(left.pop(0))
+            return count
+
+        return persistent(read)
+
+    assert (attempts(), attempts("INTERNAL_FAILURE", "an INTERNAL_FAILURE")) == (1, 3)
+    with pytest.raises(UserError, match="third"):
+        attempts("INTERNAL_FAILURE", "INTERNAL_FAILURE", "third INTERNAL_FAILURE")
+    with pytest.raises(UserError, match="ACCESS_DENIED"):
+        attempts("ACCESS_DENIED")
+
+
+def test_only_a_failing_object_store_points_to_its_variables() -> None:
+    places: list[Place] = [Path("here"), ObjectPath("bucket")]
+    for place in places:
+        with pytest.raises(UserError, match=f"^{place}: ") as error, explained(place):
+            raise OSError("broken")
+        assert ("AWS_" in str(error.value)) == isinstance(place, ObjectPath)
+        with pytest.raises(FileNotFoundError), explained(place):
+            raise FileNotFoundError

@@ -18,7 +18,7 @@ from worlds import World, corpus, put_corpus
 from pipelines import cli
 from pipelines.report.render import table
 from pipelines.report.stats import overview, refused
-from pipelines.store.warehouse import connect, explained, sql
+from pipelines.store.warehouse import connect, explained, printable, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
 
@@ -378,3 +378,32 @@ def test_a_query_for_one_corpus_opens_no_file_of_another(tmp_path: Path) -> None
     assert sql(tmp_path, "SELECT count(*) AS n FROM records WHERE corpus = 'one'").to_pylist() == [{"n": 5}]
     with pytest.raises(UserError):
         sql(tmp_path, "SELECT count(*) FROM records WHERE length(text) > 1")
+
+
+def test_a_connection_that_may_spill_has_a_folder_and_little_memory(root: Path, tmp_path: Path) -> None:
+    settings = "SELECT current_setting('memory_limit'), current_setting('temp_directory')"
+    with connect(root, scratch=tmp_path / "scratch") as connection:
+        assert connection.execute(settings).fetchall() == [("1.0 GiB", str(tmp_path / "scratch"))]
+    with connect(root, memory="2GiB") as connection:
+        assert connection.execute(settings).fetchall() == [("2.0 GiB", "")]
+
+
+@pytest.mark.parametrize(
+    ("value", "as_text"),
+    [
+        ("1", False),
+        ("DATE '2026-01-02'", True),
+        ("[1, 2]", False),
+        ("[DATE '2026-01-02']", True),
+        ("{'x': 1, 'y': 'a'}", False),
+        ("{'x': 1, 'y': TIME '01:02:03'}", True),
+        ("[1, 2]::INTEGER[2]", False),
+        ("[DATE '2026-01-02']::DATE[1]", True),
+        ("1.5::DECIMAL(3, 1)", False),
+    ],
+)
+def test_what_python_cannot_represent_becomes_text(value: str, as_text: bool, root: Path) -> None:
+    with connect(root) as connection:
+        shown = printable(connection.sql(f'SELECT 0 AS "first", {value} AS "a ""b"""'))
+        [(first, found)] = shown.fetchall()
+        assert (shown.columns, first, isinstance(found, str)) == (["first", 'a "b"'], 0, as_text)
