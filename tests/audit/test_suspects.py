@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,16 +22,17 @@ from pipelines.report.page import html
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from pipelines.suspects import labels
-from pipelines.suspects.evidence import ranked
-from pipelines.suspects.fold import Fold, fold_of, place_of, run_fold
-from pipelines.suspects.labels import suspicious_labels
+from pipelines.suspects.evidence import Suspect, ranked
+from pipelines.suspects.fold import Fold, fold_of, place_of, prediction_rows, run_fold
+from pipelines.suspects.labels import softmax, suspicious_labels
 from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
 from pipelines.suspects.start import DEFAULT, default_recipe, starting_from
-from pipelines.suspects.suspects import folds_of, suspects
+from pipelines.suspects.suspects import contradicted, folds_of, suspects
+from ubert.objectives import DiscontinuousPrediction, LabelPrediction, SpanPrediction
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
-from ubert.schema.record import Record
+from ubert.schema.record import Record, Span
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Recipe
 
@@ -68,6 +70,52 @@ def test_planted_labels_come_first_and_say_what_is_wrong() -> None:
     assert [row["rank"] for row in found] == sorted(row["rank"] for row in found)
 
 
+def test_records_are_ranked_by_their_worst_annotation() -> None:
+    def suspect(number: int, score: float) -> Suspect:
+        return Suspect(REVIEWS[number], "wrong label", f"said {score}", None, 0.125, score, score > 0.5)
+
+    given = [suspect(3, 0.25), suspect(2, 0.5), suspect(1, 0.5), suspect(3, 0.75)]
+    rows = ranked(given, "a test").to_pylist()
+    assert [(row["record_id"], row["rank"], row["score"], row["said"], row["flagged"]) for row in rows] == [
+        ("reviews/train/3", 1, 0.75, "said 0.75", True),
+        ("reviews/train/3", 1, 0.25, "said 0.25", False),
+        ("reviews/train/1", 2, 0.5, "said 0.5", False),
+        ("reviews/train/2", 3, 0.5, "said 0.5", False),
+    ]
+    assert {(row["corpus"], row["split"], row["confidence"], row["source"]) for row in rows} == {
+        ("reviews", "train", 0.125, "a test")
+    }
+
+
+def test_independent_probabilities_become_a_distribution() -> None:
+    assert softmax([0.8, 0.2]) == pytest.approx([16 / 17, 1 / 17])
+    assert softmax([0.5, 0.5, 0.5]) == pytest.approx([1 / 3] * 3)
+    assert softmax([1.0, 0.0]) == pytest.approx([1.0, 0.0], abs=1e-6)
+
+
+def test_labels_are_compared_by_name_whatever_their_order() -> None:
+    def found(records: list[Record]) -> list[tuple[str, str | None, str | None, float]]:
+        every = suspicious_labels(records, told_labels(REVIEWS))
+        return [(one.record.record_id, one.said, one.predicted, round(one.score, 9)) for one in every]
+
+    noisy = list(map(flipped, REVIEWS))
+    turned = [
+        replace(one, categories=one.categories[::-1], labels=[2 - one.labels[0]]) if number % 2 else one
+        for number, one in enumerate(noisy)
+    ]
+    assert found(turned) == found(noisy) != []
+
+
+def test_labels_that_are_all_the_same_are_told_without_a_flag() -> None:
+    records = [replace(one, labels=[0]) for one in REVIEWS[:5]]
+    names = [category.name for category in records[0].categories]
+    told = {one.record_id: dict(zip(names, (0.8, 0.2, 0.2), strict=True)) for one in records}
+    told["reviews/train/3"] = dict(zip(names, (0.2, 0.8, 0.2), strict=True))
+    [found] = suspicious_labels(records, told)
+    assert (found.record.record_id, found.predicted, found.flagged) == ("reviews/train/3", names[1], False)
+    assert (found.confidence, found.score) == pytest.approx((8 / 9, 17 / 18))
+
+
 def test_options_of_their_own_are_compared_by_their_place() -> None:
     options = [
         record("quiz", i, "choice", f"riddle {i}", [f"a{i}", f"b{i}"], labels=[i % 2 if i else 1])
@@ -89,11 +137,12 @@ def test_missed_and_spurious_labels_of_many() -> None:
     told = {one.record_id: {name: 0.9 if j in one.labels else 0.1 for j, name in enumerate(names)} for one in many}
     many[3] = replace(many[3], labels=[0, 2])
     many[4] = replace(many[4], labels=[0])
-    found = {(one.record.record_id, one.kind, one.said, one.predicted) for one in suspicious_labels(many, told)}
-    assert found == {
+    found = list(suspicious_labels(many, told))
+    assert {(one.record.record_id, one.kind, one.said, one.predicted) for one in found} == {
         ("tags/train/3", "spurious label", "blue", None),
         ("tags/train/4", "missed label", None, "green"),
     }
+    assert [one.confidence for one in found] == pytest.approx([0.9, 0.9]) and all(one.score > 0.5 for one in found)
 
 
 def reliable(count: int) -> tuple[list[Record], dict[str, Predicted]]:
@@ -152,6 +201,139 @@ def test_answers_that_overlap_with_any_right_one_are_none() -> None:
     assert found == {"questions/train/1": ("wrong answer", "Nie"), "questions/train/2": ("spurious answer", None)}
 
 
+MEETING = "Ada Lovelace met Bob in Oslo"
+
+
+def met() -> tuple[list[Record], dict[str, Predicted]]:
+    """Records of one text, and predictions that find two of three persons and one of three places. Two of seven
+    predicted persons and one of two places are right."""
+
+    def mention(start: int, end: int, category: str = "person") -> Mention:
+        return Mention(start, end, category)
+
+    ada, bob, oslo = Span(0, 12, 0), Span(17, 20, 0), Span(24, 28, 1)
+    spans = [
+        [ada, bob, oslo, Span(0, 3, 1, side="pair"), Span(13, 16, None)],
+        [ada, oslo],
+        [replace(bob, category=1)],
+    ]
+    records = [
+        record("met", number, "ner", MEETING, ["person", "place"], spans=own, pair="Ada")
+        for number, own in enumerate(spans)
+    ]
+    right = {mention(0, 12): 0.9, mention(17, 20): 0.9, mention(24, 28, "place"): 0.8}
+    cut = {mention(4, 12): 0.7, mention(0, 3): 0.8, mention(12, 16, "place"): 0.9}
+    other = {mention(17, 20): 0.75, mention(17, 23): 0.9, mention(13, 16): 0.6}
+    told = [
+        Predicted(right, list(right)),
+        Predicted({**cut, mention(0, 12): 0.25, mention(24, 28, "place"): 0.5}, list(cut)),
+        Predicted(other, list(other)),
+    ]
+    return records, {one.record_id: own for one, own in zip(records, told, strict=True)}
+
+
+def test_a_mention_is_as_suspect_as_the_model_is_sure_and_reliable() -> None:
+    found = list(suspicious_mentions(*met()))
+    assert [(one.record.record_id, one.kind, one.said, one.predicted) for one in found] == [
+        ("met/train/1", "wrong boundary", "Ada Lovelace [person]", "Ada [person]"),
+        ("met/train/1", "spurious", "Oslo [place]", None),
+        ("met/train/1", "missed", None, " met [place]"),
+        ("met/train/2", "wrong type", "Bob [place]", "Bob [person]"),
+        ("met/train/2", "missed", None, "met [person]"),
+    ]
+    assert [one.confidence for one in found] == pytest.approx([0.8, 0.5, 0.9, 0.75, 0.6])
+    persons = 2 / 7
+    scores = [0.8 * 0.75 * persons, 0.5 / 3, 0.9 / 2, 0.75 * persons, 0.6 * persons]
+    assert [one.score for one in found] == pytest.approx(scores)
+
+
+def test_an_answer_is_as_suspect_as_the_model_is_sure_and_reliable() -> None:
+    """The model finds two of six answers, and two of its four are right."""
+    ada, bob, oslo = Span(0, 3, 0), Span(17, 20, 0), Span(24, 28, 0)
+    spans = [[ada, bob], [ada, bob, replace(oslo, category=1)], [], [ada]]
+    records = [
+        record("met", number, "qa", MEETING, ["Who?", "Where?"], spans=own) for number, own in enumerate(spans)
+    ]
+    who = {name: Mention(span.start, span.end, "Who?") for name, span in (("a", ada), ("b", bob), ("o", oslo))}
+    where = who["o"]._replace(category="Where?")
+    scores = [
+        {who["a"]: 0.9},
+        {who["o"]: 0.8, who["a"]: 0.125, who["b"]: 0.25, where: 0.9},
+        {who["o"]: 0.6},
+        {who["a"]: 0.25},
+    ]
+    holding = [[who["a"]], [who["o"], where], [who["o"]], []]
+    told = [Predicted(*own) for own in zip(scores, holding, strict=True)]
+    ids = [one.record_id for one in records]
+    found = list(suspicious_mentions(records, dict(zip(ids, told, strict=True))))
+    assert [(one.record.record_id, one.kind, one.said, one.predicted) for one in found] == [
+        ("met/train/1", "wrong answer", "Ada", "Oslo"),
+        ("met/train/2", "missed answer", None, "Oslo"),
+        ("met/train/3", "spurious answer", "Ada", None),
+    ]
+    assert [one.confidence for one in found] == pytest.approx([0.8, 0.6, 0.75])
+    assert [one.score for one in found] == pytest.approx([0.8 * 0.75 / 2, 0.6 / 2, 0.75 / 3])
+
+
+def test_predictions_of_folds_say_what_was_predicted() -> None:
+    records, told = met()
+    rows: list[dict[str, Any]] = [
+        {"record_id": record_id, **mention._asdict(), "score": score, "holds": mention in own.holding}
+        for record_id, own in told.items()
+        for mention, score in own.scores.items()
+    ]
+    assert list(contradicted(records, rows)) == list(suspicious_mentions(records, told))
+    noisy, scores = list(map(flipped, REVIEWS)), told_labels(REVIEWS)
+    rows = [
+        {"record_id": record_id, "category": name, "start": None, "end": None, "score": score, "holds": False}
+        for record_id, own in scores.items()
+        for name, score in own.items()
+    ]
+    assert list(contradicted(noisy, rows)) == list(suspicious_labels(noisy, scores))
+
+
+class Answers:
+    """A predictor whose answers are given, and what it was asked."""
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+        self.asked: list[Any] = []
+
+    def answer(self, queries: Any, thresholds: Any, overlap: str) -> Iterator[Any]:
+        self.asked = [(query.task, thresholds(query.task), overlap) for query in queries]
+        return iter(self.given)
+
+
+def test_each_label_has_a_row_with_its_score() -> None:
+    names = [category.name for category in REVIEWS[0].categories]
+    told = Answers(*([[LabelPrediction(names[0], 0.75), LabelPrediction(names[1], 0.5)]] for _ in range(2)))
+    rows = list(prediction_rows(cast(Any, told), REVIEWS[:2]))
+    assert [(row["record_id"], row["category"], row["start"], row["score"], row["holds"]) for row in rows] == [
+        (f"reviews/train/{number}", name, None, score, score > 0.5)
+        for number in range(2)
+        for name, score in zip(names, (0.75, 0.5), strict=False)
+    ]
+    assert {task for task, *_ in told.asked} == {"multilabel"}
+
+
+def test_each_fragment_of_a_mention_has_a_row_and_holds_where_the_mention_does() -> None:
+    def span(start: int, end: int, score: float) -> SpanPrediction:
+        return SpanPrediction(start, end, "person", ner(0).text[start:end], score)
+
+    sure, unsure = span(0, 12, 0.9), span(13, 17, 0.25)
+    apart = DiscontinuousPrediction("person", (span(0, 3, 0.75), span(21, 27, 0.6)), 0.6)
+    told = Answers([[sure, unsure, apart], [sure, apart]], [[], []])
+    rows = list(prediction_rows(cast(Any, told), [ner(0), ner(1)]))
+    assert [(row["start"], row["end"], row["score"], row["holds"]) for row in rows] == [
+        (0, 12, 0.9, True),
+        (13, 17, 0.25, False),
+        (0, 3, 0.75, True),
+        (21, 27, 0.6, True),
+    ]
+    assert {row["record_id"] for row in rows} == {"people/train/0"}
+    assert told.asked == [("ner", [0.01, 0.5], "nested")] * 2
+
+
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_encoder(tmp_path_factory.mktemp("encoder") / "tiny")
@@ -189,6 +371,12 @@ def test_folds_are_kept_and_each_record_is_asked_about_once(root: Path, encoder:
     assert suspects(corpus, root=root, recipe=brief(encoder), folds=2) == made
 
 
+def test_a_fold_that_lacks_records_predicts_nothing(tmp_path: Path, encoder: Path) -> None:
+    put_corpus(tmp_path, "reviews", REVIEWS[:1])
+    for fold in run_all(tmp_path, "reviews", brief(encoder)):
+        assert pq.read_table(str(place_of(Store(tmp_path), fold))).num_rows == 0
+
+
 def test_records_of_one_text_share_a_fold() -> None:
     one = REVIEWS[3]
     again = replace(one, record_id="other/train/9", text=one.text.upper())
@@ -202,34 +390,38 @@ def test_folds_start_from_the_model_of_the_package_unless_it_has_seen_the_corpus
         manifest.model_copy(update={"dataset": "sst"}),
         manifest.model_copy(update={"twins": ["sst"]}),
     ]
-    assert default_recipe(manifest).ancestor == "universal-small"
+    stranger = manifest.model_copy(update={"name": "ss"})
+    assert {default_recipe(one).ancestor for one in (manifest, stranger)} == {"universal-small"}
     assert [default_recipe(one).ancestor for one in known] == [None, None, None]
     [first, second] = [folds_of(manifest, recipe, 2)[0] for recipe in (default_recipe(manifest), DEFAULT)]
     assert first.key != second.key
+    every = folds_of(manifest, DEFAULT, 3)
+    assert [fold.number for fold in every] == [0, 1, 2] and len({fold.key for fold in every}) == 3
     with pytest.raises(UserError, match=r"universal-small was trained on sst, sst_fine.* leave out `from`"):
         folds_of(known[0], default_recipe(manifest), 2)
     with pytest.raises(UserError, match=r"a model that comes with ubert \(universal-small\)"):
         folds_of(manifest, starting_from("my-run"), 2)
 
 
-def put_passes(root: Path, run: str, believed: dict[str, float]) -> None:
-    """The parts of a run of one epoch."""
+def put_passes(root: Path, run: str, believed: Mapping[str, float | Sequence[float]], **same: Any) -> None:
+    """The parts of a run, which believed the annotation of a record so much in each epoch."""
     rows = [
         {
             "record_id": record_id,
             "row": i,
-            "epoch": 0,
-            "step": 1,
+            "epoch": epoch,
+            "step": 1 + epoch,
             "loss": 1 - sure,
             "confidence": sure,
             "margin": sure - 0.5,
             "predicted": 0,
         }
-        for i, (record_id, sure) in enumerate(believed.items())
+        for i, (record_id, of_record) in enumerate(believed.items())
+        for epoch, sure in enumerate(of_record if isinstance(of_record, Sequence) else [of_record])
     ]
     folder = root / "runs" / run / "dynamics"
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / "00000001-0.parquet")
+    pq.write_table(pa.Table.from_pylist([row | same for row in rows], SCHEMA), folder / "00000001-0.parquet")
 
 
 @pytest.fixture
@@ -247,6 +439,43 @@ def test_one_run_says_what_it_did_not_believe(known: Path) -> None:
     assert all(
         (row["predicted"], row["flagged"], row["source"]) == ("opinion number 0", True, "run one") for row in rows
     )
+
+
+def test_what_was_believed_in_some_passes_is_no_suspect_to_drop(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "reviews", REVIEWS[:4])
+    believed = {"reviews/train/0": (0.75, 0.75), "reviews/train/1": (0.25, 0.75), "reviews/train/2": (0.125, 0.25)}
+    put_passes(tmp_path, "two", {**believed, "elsewhere/train/1": (0.0, 0.0)})
+    assert suspects("reviews", root=tmp_path, run="two").counts == {"annotations": 2, "records": 2, "flagged": 1}
+    names = "record_id, kind, said, predicted, confidence, score, flagged"
+    rows = sql(tmp_path, f"SELECT {names} FROM suspects ORDER BY rank").to_pylist()
+    first, kind = "opinion number 0", "wrong label"
+    assert [tuple(row.values()) for row in rows] == [
+        ("reviews/train/2", kind, "opinion number 2", first, 0.8125, 0.8125, True),
+        ("reviews/train/1", kind, "opinion number 1", first, 0.5, 0.5, False),
+    ]
+
+
+def test_mentions_with_the_highest_loss_for_each_come_first(tmp_path: Path) -> None:
+    """A run has only the losses of texts with mentions."""
+    put_corpus(tmp_path, "people", [ner(0), ner(1), replace(ner(2), spans=[])])
+    losses = {"people/train/0": -2.0, "people/train/1": 0.625, "people/train/2": -1.0}  # 3, 0.375 and 2
+    put_passes(tmp_path, "one", losses, confidence=None, margin=None, predicted=None)
+    assert suspects("people", root=tmp_path, run="one").counts == {"annotations": 3, "records": 3, "flagged": 0}
+    rows = sql(tmp_path, "SELECT record_id, said, predicted, score FROM suspects ORDER BY rank").to_pylist()
+    assert [(row["record_id"], row["said"], row["predicted"]) for row in rows] == [
+        ("people/train/2", None, None),
+        ("people/train/0", "Ada Lovelace [person]; Zürich [place]", None),
+        ("people/train/1", "Niels Bohr [person]; Paris [place]", None),
+    ]
+    assert [row["score"] for row in rows] == pytest.approx([1, 2 / 3, 1 / 3])
+
+
+def test_a_run_that_went_on_is_looked_at_again(known: Path) -> None:
+    """What was found before counts again once the run is as it was."""
+    for some, count in ((REVIEWS, 3), (REVIEWS[:41], 2), (REVIEWS, 3)):
+        put_passes(known, "one", {one.record_id: 0.1 if one.record_id in WRONG else 0.9 for one in some})
+        assert suspects("reviews", root=known, run="one").counts["annotations"] == count
+        assert len(sql(known, "SELECT record_id FROM suspects")) == count
 
 
 def test_a_mixture_drops_suspects_and_counts_them(known: Path) -> None:
@@ -311,9 +540,13 @@ def test_what_cannot_have_suspects_is_refused(known: Path, encoder: Path, monkey
     put_passes(known, "three", {"elsewhere/train/1": 0.5})
     with pytest.raises(UserError, match="run three: its dynamics have no record of corpus reviews"):
         suspects("reviews", root=known, run="three")
-    pointing = brief(encoder).model_copy(update={"objectives": {"spexbert": 1.0}})
-    with pytest.raises(UserError, match="folds are trained on structure tables"):
-        suspects("reviews", root=known, recipe=pointing)
+    put_corpus(known, "refused", [replace(one, split="test") for one in REVIEWS], [("train", "bad row")])
+    with pytest.raises(UserError, match="corpus refused has no training split"):
+        suspects("refused", root=known)
+    others: list[dict[str, Any]] = [{"objectives": {"spexbert": 1.0}}, {"continue_from": "run/step-000001"}]
+    for other in others:
+        with pytest.raises(UserError, match="folds are trained on structure tables"):
+            suspects("reviews", root=known, recipe=brief(encoder).model_copy(update=other))
     monkeypatch.setattr(labels, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="need the package cleanlab; run pip install 'ubert\\[suspects\\]'"):
         suspects("reviews", root=known)

@@ -72,3 +72,32 @@ def test_work_of_an_earlier_run_is_no_pace() -> None:
     pace.observe(0.0, 9000)
     pace.observe(10.0, 9010)
     assert pace.left(10.0, 10_000) == pytest.approx(990)
+
+
+def test_a_line_comes_every_ten_seconds_with_the_time_left_while_there_is_any(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 1000, 5))
+    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(clock)))
+    with progress.meter("hashing", 4, "MB") as advance:
+        for files, megabytes in ((0, 5), (0, 5), (2, 10), (0, 20), (1, 0), (1, 20)):
+            advance(files, megabytes)
+    assert capsys.readouterr().err.splitlines() == [
+        "hashing: 0%, 10 MB, 1 MB/s",
+        "hashing: 50%, 40 MB, 2 MB/s, 0:00:10 left",
+        "hashing: 100%, 60 MB, 2 MB/s",
+    ]
+
+
+def test_a_terminal_shows_how_much_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "120")):
+        monkeypatch.setenv(name, value)
+    assert list(progress.progress("abc", 3, "folds")) == ["a", "b", "c"]
+    assert "3/3" in capsys.readouterr().err
+    with progress.transfer() as show:
+        for name, here, total in (("a", 5, 10), ("[b]", 1, None), ("a", 8, 10)):
+            show(name, here, total)
+    shown = capsys.readouterr().err
+    assert "8/10 bytes" in shown and "[b]" in shown and "1/? bytes" in shown

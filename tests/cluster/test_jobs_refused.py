@@ -79,6 +79,11 @@ def test_all_is_what_has_sources(specs: Path, tmp_path: Path) -> None:
     assert with_sources(specs, tmp_path / "raw", tmp_path / "store") == (["films"], ["absent", "remote"])
 
 
+def test_all_is_also_what_is_among_the_samples(specs: Path, tmp_path: Path) -> None:
+    (specs / "samples/absent").mkdir(parents=True)
+    assert with_sources(specs, None, tmp_path / "store") == (["absent"], ["films", "remote"])
+
+
 def test_all_of_nothing_is_an_error(specs: Path, tmp_path: Path) -> None:
     (specs / "datasets/remote.yaml").unlink()
     with pytest.raises(UserError, match=r"no sources of any of the 2 datasets in .*--data"):

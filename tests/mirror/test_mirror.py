@@ -140,6 +140,17 @@ def test_without_a_pin_the_first_content_is_the_pin(mirror: Mirror, web: Web) ->
     assert mirror.files() == {"train.jsonl": changed}
 
 
+def test_content_that_is_not_pinned_is_told_with_what_was_there_before(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    web.files["/train.jsonl"] = b"third"
+    mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(b"other")})
+    told = rf"pinned: expected blake3 {pin(b'other')}, got {pin(b'third')} .*on 20\S+ it was {pin(ROWS)} "
+    with pytest.raises(UserError, match=told):
+        mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS}
+
+
 def test_an_earlier_file_put_there_by_hand_cures_a_changed_source(mirror: Mirror, web: Web) -> None:
     mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(b"earlier")})
     with pytest.raises(UserError, match=r"put the earlier file as .*toy/train.jsonl"):
@@ -166,6 +177,40 @@ def test_files_of_others_are_used_as_they_are(mirror: Mirror, web: Web) -> None:
     assert mirror.fill() == {}
     assert not web.requests
     assert not mirror.record.exists()
+
+
+def test_a_folder_that_lacks_one_file_is_filled(mirror: Mirror, web: Web) -> None:
+    web.files["/test.jsonl"] = b"{}\n"
+    names = ("train", "test")
+    files = [{"split": name, "path": f"{name}.jsonl"} for name in names]
+    mirror.spec(fetch=[{"url": f"{web.url}/{name}.jsonl"} for name in names], files=files)
+    mirror.source(ROWS)
+    assert len(mirror.fill()) == 2
+    assert mirror.files() == {"train.jsonl": ROWS, "test.jsonl": b"{}\n"}
+    assert len(web.requests) == 1, "what is here is not fetched"
+
+
+def test_a_change_that_keeps_size_and_time_is_found_by_the_hash(mirror: Mirror, web: Web) -> None:
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    path = mirror.data / "toy" / "train.jsonl"
+    before = path.stat()
+    path.write_bytes(ROWS[::-1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert len(fill(dataset_spec("toy", mirror.specs), path.parent, mirror.specs, lambda *_: None)) == 1
+    with pytest.raises(UserError, match="changed since it was fetched"):
+        mirror.fill()
+
+
+def test_how_far_a_download_is_counts_all_its_files(mirror: Mirror, web: Web, tmp_path: Path) -> None:
+    folder, url = tmp_path / "elsewhere", f"{web.url}/train.jsonl"
+    folder.mkdir()
+    for name, content in (("a", b"12345"), ("b", b"1234567")):
+        (folder / name).write_bytes(content)
+    mirror.wants({"url": url}, {"url": f"{folder}/"})
+    shown: list[tuple[str, int, int | None]] = []
+    fill(dataset_spec("toy", mirror.specs), mirror.data / "toy", mirror.specs, lambda *at: shown.append(at))
+    assert shown[-3:] == [(url, len(ROWS), len(ROWS)), (f"{folder}/", 5, None), (f"{folder}/", 12, None)]
 
 
 def test_half_a_mirror_is_not_taken_for_a_whole_one(mirror: Mirror, web: Web) -> None:
@@ -233,6 +278,36 @@ def test_a_new_archive_replaces_the_members_of_the_old_one(mirror: Mirror, web: 
     assert mirror.files() == {"a.zip": new, "b": b"3", "c": b"4"}
 
 
+def test_an_archive_is_unpacked_once_the_spec_says_so(mirror: Mirror, web: Web) -> None:
+    web.files["/a.zip"], web.tags["/a.zip"] = zipped(**{"train.jsonl": ROWS}), '"one"'
+    for unpack in (False, True):
+        mirror.wants({"url": f"{web.url}/a.zip", "unpack": unpack}, path="a.zip")
+        mirror.fill()
+    assert mirror.files() == {"a.zip": web.files["/a.zip"], "train.jsonl": ROWS}
+    [entry] = json.loads(mirror.record.read_text()).values()
+    assert entry["files"].keys() == {"a.zip", "train.jsonl"}
+    assert entry["origins"]["a.zip"]["etag"] == '"one"', "as its source gave it then"
+    assert len(web.requests) == 1
+
+
+def test_a_member_that_another_archive_has_stays(mirror: Mirror, web: Web) -> None:
+    web.files["/b.zip"] = other = zipped(y=b"2", same=b"0")
+    for archive in (zipped(x=b"1", same=b"0"), zipped(z=b"3")):
+        web.files["/a.zip"] = archive
+        pinned = {"url": f"{web.url}/a.zip", "unpack": True, "blake3": pin(archive)}
+        mirror.wants(pinned, {"url": f"{web.url}/b.zip", "unpack": True}, path="y")
+        mirror.fill()
+    assert mirror.files() == {"a.zip": archive, "b.zip": other, "y": b"2", "z": b"3", "same": b"0"}
+
+
+def test_a_member_with_the_archives_own_name_is_refused(mirror: Mirror, web: Web) -> None:
+    web.files["/a.zip"] = zipped(**{"a.zip": b"1"})
+    mirror.wants({"url": f"{web.url}/a.zip", "unpack": True})
+    with pytest.raises(UserError, match="a member has the archive's own name"):
+        mirror.fill()
+    assert mirror.files() == {}
+
+
 def test_a_member_never_replaces_what_is_there(mirror: Mirror, web: Web) -> None:
     web.files["/a.zip"], web.files["/b.zip"] = zipped(x=b"1", same=b"0"), zipped(x=b"2", same=b"0")
     mirror.source(b"mine", "x")
@@ -271,6 +346,14 @@ def test_a_folder_of_an_archive_is_kept_without_the_archive(mirror: Mirror, web:
     mirror.spec(fetch=[{**part, "into": "raw"}], files=[{"split": "train", "path": "raw/train.jsonl"}])
     mirror.fill()
     assert mirror.files() == {"raw/train.jsonl": ROWS, "raw/deep/info.txt": b"info"}
+
+
+def test_a_folder_of_a_zip_is_kept_alone(mirror: Mirror, web: Web) -> None:
+    members = {"top/": b"", "top/data/": b"", "top/data/train.jsonl": ROWS, "top/other/train.jsonl": b"not this"}
+    web.files["/a.zip"] = zipped(**members)
+    mirror.wants({"url": f"{web.url}/a.zip", "folder": "top/data"})
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS}
 
 
 def test_the_files_of_an_archive_are_pinned_and_not_its_bytes(mirror: Mirror, web: Web) -> None:
@@ -333,6 +416,21 @@ def test_local_files_and_folders_are_copied(mirror: Mirror, tmp_path: Path) -> N
         mirror.fill()
     mirror.wants({"url": "../elsewhere"})
     with pytest.raises(UserError, match="ends in `/`"):
+        mirror.fill()
+
+
+def test_what_changed_in_a_folder_is_counted_and_five_are_named(mirror: Mirror, tmp_path: Path) -> None:
+    source = tmp_path / "elsewhere"
+    source.mkdir()
+    for name in "abc":
+        (source / name).write_text(name)
+    mirror.wants({"url": "../elsewhere/"}, path="a")
+    mirror.fill()
+    (source / "a").unlink()
+    for name in "bzyxwvu":
+        (source / name).write_text("new")
+    (mirror.data / "toy" / "c").unlink()
+    with pytest.raises(UserError, match=r"; changed: b \(1\); new: u, v, w, x, y \(6\); gone: a \(1\); "):
         mirror.fill()
 
 
@@ -415,6 +513,18 @@ def test_fetch_fills_the_mirror_of_the_store_and_says_the_line_for_the_spec(mirr
     mirror.wants({"url": f"{web.url}/{'0a' * 20}/train.jsonl"})
     assert "pinned" not in CliRunner().invoke(app, ["fetch", "toy", *where]).output
     assert CliRunner().invoke(app, ["fetch", *where]).exit_code == 2
+
+
+def test_fetch_counts_the_files_and_bytes_of_each_download(mirror: Mirror, web: Web) -> None:
+    web.files["/a.zip"] = archive = zipped(a=b"123", b=b"45")
+    pinned = {"url": f"{web.url}/a.zip", "unpack": True, "blake3": pin(archive)}
+    mirror.wants(pinned, {"url": f"{web.url}/train.jsonl"})
+    mirror.spec("bare")
+    said = list(fetch(["toy", "bare"], specs=mirror.specs, data=mirror.data, root=mirror.root))
+    assert len(said) == 5 and said[3] == f"    blake3: {pin(ROWS)}"
+    assert said[0].startswith(f"toy: {web.url}/a.zip: 3 files, {len(archive) + 5:,} bytes, fetched 20")
+    assert said[1].startswith(f"toy: {web.url}/train.jsonl: 1 files, {len(ROWS):,} bytes, fetched 20")
+    assert said[4].startswith("bare: ")
 
 
 def test_a_changed_source_is_told_while_the_earlier_file_is_here(mirror: Mirror, web: Web, tmp_path: Path) -> None:

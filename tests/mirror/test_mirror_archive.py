@@ -92,7 +92,9 @@ FILES = [
         ("a.tar.gz", gzip.compress(tar_of(FILES))),
         ("A.TGZ", gzip.compress(tar_of(FILES))),
         ("a.tar.bz2", bz2.compress(tar_of(FILES))),
+        ("a.tbz2", bz2.compress(tar_of(FILES))),
         ("a.tar.xz", lzma.compress(tar_of(FILES))),
+        ("a.txz", lzma.compress(tar_of(FILES))),
     ],
 )
 def test_an_archive_gives_its_files_and_their_hashes(room: Path, called: str, data: bytes) -> None:
@@ -114,6 +116,28 @@ def test_a_leading_dot_is_no_escape_and_folders_are_made(room: Path) -> None:
     assert tree(room / "in") == {"some/a": b"1", "b": b"2"}
 
 
+def test_folders_of_a_zip_are_made(room: Path) -> None:
+    take_apart(room, zip_of([("d/a", b"1"), ("d/", b""), ("e/", b"")]), "a.zip")
+    assert tree(room / "in") == {"d/a": b"1"} and (room / "in" / "e").is_dir()
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "é" * 127 + "n", "deep/.fetched.json", "ab:c", "..."])
+def test_an_odd_name_that_leads_nowhere_else_is_kept(room: Path, name: str) -> None:
+    take_apart(room, zip_of([(name, b"1")]), "a.zip")
+    assert tree(room / "in") == {name: b"1"}
+
+
+@pytest.mark.parametrize("limits", [{"RATIO": 0, "FLOOR": 100}, {"BYTES": 100}])
+def test_all_members_together_have_a_limit(
+    room: Path, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in limits.items():
+        monkeypatch.setattr(archive, name, limit)
+    take_apart(room, zip_of([("a", b"1" * 60), ("b", b"2" * 40)]), "a.zip")
+    with pytest.raises(UserError, match=r"member 'b' .* 40 bytes"):
+        unpack_anew(room, zip_of([("a", b"1" * 60), ("b", b"2" * 41)]))
+
+
 BAD_NAMES = [
     "../beside",
     "a/../../beside",
@@ -128,6 +152,7 @@ BAD_NAMES = [
     ".fetched.json",
     ".fetching/x",
     "n" * 256,
+    "é" * 128,
     "..",
 ]
 
@@ -164,7 +189,16 @@ def test_a_name_that_is_not_unicode_is_refused(room: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("a", "a"), ("a", "./a"), ("a", "A"), ("d/a", "D/b"), ("a", "a/b"), ("a/b", "a"), ("\u00e9", "e\u0301")],
+    [
+        ("a", "a"),
+        ("a", "a/"),
+        ("a", "./a"),
+        ("a", "A"),
+        ("d/a", "D/b"),
+        ("a", "a/b"),
+        ("a/b", "a"),
+        ("\u00e9", "e\u0301"),
+    ],
 )
 @pytest.mark.parametrize(("called", "make"), [("a.zip", zip_of), ("a.tar", tar_of)])
 def test_names_that_are_one_name_somewhere_are_refused(

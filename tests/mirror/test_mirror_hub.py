@@ -12,7 +12,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from worlds import World, numbers
 
-from pipelines.mirror import fill
+from pipelines.mirror import fill, hub
 from pipelines.specs import dataset_spec
 from ubert.schema.errors import UserError
 
@@ -95,6 +95,17 @@ def test_the_pin_is_of_the_rows_and_not_of_how_they_are_written(world: World) ->
     (world.data / "toy/small/train.parquet").unlink()
     [second] = bring(world, blake3=first.blake3).values()
     assert second.blake3 == first.blake3
+
+
+def test_the_rows_are_the_same_however_many_are_read_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first] = bring(world).values()
+    monkeypatch.setattr(hub, "ROWS", 3)
+    (world.data / "toy/small/train.parquet").unlink()
+    [second] = bring(world, blake3=first.blake3).values()
+    rows = pq.read_table(world.data / "toy/small/train.parquet").to_pylist()
+    assert (second.parts, [row["text"] for row in rows]) == (first.parts, [f"train {n}" for n in range(10)])
 
 
 @pytest.mark.parametrize("changed", ["rows", "names"])

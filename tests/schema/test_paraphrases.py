@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from pipelines.specs import dataset_names, dataset_spec, paraphrases, specs_folder
+from ubert.schema.errors import UserError
 
 FOLDER = specs_folder(None)
 PARAPHRASES = paraphrases(FOLDER)
@@ -42,3 +44,11 @@ def test_no_wording_names_two_categories_of_a_corpus(corpus: str) -> None:
         for wording in (name, *PARAPHRASES.get(name, ())):
             named.setdefault(wording.casefold(), set()).add(name)
     assert not {wording: of for wording, of in named.items() if len(of) > 1}
+
+
+def test_paraphrases_are_lists_of_names_and_need_not_be_there(tmp_path: Path) -> None:
+    assert paraphrases(tmp_path) == {}
+    for content, said in (("good: [fine, 1]", r"good\.1: "), ("good: fine", "good: ")):
+        (tmp_path / "paraphrases.yaml").write_text(content)
+        with pytest.raises(UserError, match=rf"paraphrases\.yaml: {said}"):
+            paraphrases(tmp_path)

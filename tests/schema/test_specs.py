@@ -125,6 +125,9 @@ def test_a_spec_has_further_corpora_of_its_rows(tmp_path: Path) -> None:
         ({"Stars": STARS}, r"also\.Stars: expected a name of small letters"),
         ({"films": STARS}, r"also\.films: .*films\.yaml has a spec of this name"),
         (["stars"], r"also: expected names of further corpora"),
+        ({}, r"also: expected names of further corpora"),
+        ({"stars": 3}, r"also\.stars: expected `task`"),
+        ({3: STARS}, r"also\.3: expected a name of small letters"),
     ],
 )
 def test_a_wrong_corpus_of_the_same_rows_is_told(tmp_path: Path, also: Any, said: str) -> None:
@@ -150,6 +153,31 @@ def test_a_spec_extends_another_one_that_is_there(tmp_path: Path, base: Any) -> 
     (tmp_path / "datasets" / "films.yaml").write_text(yaml.safe_dump({"name": "films", "extends": base}))
     with pytest.raises(UserError, match=r"films\.yaml: extends|nowhere\.yaml: no such file"):
         dataset_spec("films", tmp_path)
+
+
+def test_what_extends_or_holds_itself_by_way_of_others_is_told(tmp_path: Path) -> None:
+    for name, inside in (("a", "b"), ("b", "c"), ("c", "a")):
+        write(tmp_path, {"name": name, "extends": inside}, name=name)
+        write(tmp_path, {"name": name, "sources": [{"mixture": inside}]}, "mixtures", name)
+    with pytest.raises(UserError, match=r"a\.yaml: extends itself, by way of b$"):
+        dataset_spec("a", tmp_path)
+    with pytest.raises(UserError, match=r"c\.yaml: sources: a is made of this mixture"):
+        mixture("a", tmp_path)
+
+
+def test_a_key_with_nothing_takes_the_inherited_one_away(tmp_path: Path) -> None:
+    write(tmp_path, {**GOOD, "error_budget": 0.5, "upstream": {"url": "https://host"}})
+    write(tmp_path, {"name": "films", "extends": "reviews", "error_budget": None, "upstream": None}, name="films")
+    spec = dataset_spec("films", tmp_path)
+    assert (spec.error_budget, spec.upstream, spec.licence) == (0.01, None, "CC0-1.0")
+
+
+def test_options_that_are_wrong_for_every_file_are_told_once(tmp_path: Path) -> None:
+    files = [{"split": split, "path": split} for split in ("train", "test")]
+    assert len(errors(tmp_path, files=files, options={"columns": ["label", "text"], "delimiter": ","})) == 1
+    mended = [{**entry, "options": {"columns": ["label", "text"]}} for entry in files]
+    write(tmp_path, {**GOOD, "files": mended, "options": {"columns": []}})
+    assert dataset_spec("reviews", tmp_path).options == {"columns": []}
 
 
 def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None:
@@ -216,6 +244,15 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         (
             {"files": [{"split": "train", "path": "a", "options": {"rest": 3}}]},
             "files.0.options.rest: Input should be a valid boolean",
+        ),
+        (
+            {
+                "files": [
+                    {"split": "train", "path": "a", "options": {"separator": ","}},
+                    {"split": "test", "path": "b", "options": {"rest": 3}},
+                ]
+            },
+            "files.1.options.rest: Input should be a valid boolean",
         ),
         (
             {"categories": {"label": {"a": "b"}, "relation": [{"label": "r", "name": "r", "head": "x"}]}},
@@ -297,6 +334,25 @@ def test_an_unknown_name_brings_the_nearest_ones(tmp_path: Path) -> None:
         specs_folder(tmp_path / "none")
 
 
+def test_a_name_that_is_like_none_brings_all_and_else_the_three_nearest(tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    for names, asked, hint in (
+        ([], "toy", "there are none"),
+        (["toys", "films"], "0", "there are films, toys"),
+        (["toyb", "toyd", "toyc"], "toya", r"did you mean toy\w or toy\w or toy\w\?"),
+    ):
+        for name in names:
+            write(tmp_path, {"name": name}, name=name)
+        with pytest.raises(UserError, match=rf"{asked}\.yaml: no such file; {hint}$"):
+            dataset_spec(asked, tmp_path)
+
+
+def test_a_spec_that_is_not_utf8_keeps_no_other_back(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    write(tmp_path, "", name="other").write_bytes(b"# caf\xe9\nname: other\n")
+    assert dataset_names(tmp_path) == ["other", "reviews"]
+
+
 def test_options_of_a_file_go_before_those_of_the_spec(tmp_path: Path) -> None:
     files = [{"split": "train", "path": "a"}, {"split": "test", "path": "b", "options": {"separator": ","}}]
     write(tmp_path, {**GOOD, "files": files})
@@ -313,6 +369,8 @@ def test_mixtures_and_recipes_are_found_by_name_and_recipes_by_path(tmp_path: Pa
     path = write(tmp_path, {"name": "run", "mixture": "small", "steps": 3}, "recipes", "run")
     assert mixture("small", tmp_path).sources[0].corpus == "reviews"
     assert recipe("run", tmp_path) == recipe(str(path), tmp_path / "elsewhere")
+    short = path.rename(tmp_path / "run.yml")
+    assert recipe(str(short), tmp_path / "elsewhere").mixture == "small"
     write(tmp_path, {"name": "run", "mixture": "small", "steps": 0, "epoch": 1}, "recipes", "run")
     with pytest.raises(UserError) as caught:
         recipe("run", tmp_path)
