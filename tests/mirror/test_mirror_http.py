@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,6 +107,47 @@ def test_a_later_run_goes_on_where_an_earlier_one_gave_up(web: Web, tmp_path: Pa
     assert (tmp_path / "a.bin").read_bytes() == BODY
 
 
+def test_a_file_that_is_whole_is_not_fetched_again(web: Web, tmp_path: Path) -> None:
+    first = get(web, tmp_path)
+    assert get(web, tmp_path) == first and len(web.requests) == 1
+
+
+@pytest.mark.parametrize(("ground", "requests"), [(100_000, 13), (100_001, 3)])
+def test_attempts_are_counted_anew_after_enough_bytes(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ground: int, requests: int
+) -> None:
+    monkeypatch.setattr(resume, "GROUND", ground)
+    monkeypatch.setattr(resume, "ATTEMPTS", 2)
+    web.faults = [("break", 100_000)] * 12
+    with nullcontext() if requests == 13 else pytest.raises(UserError, match="with 300,000 bytes here"):
+        assert get(web, tmp_path).size == len(BODY)
+    assert len(web.requests) == requests
+
+
+def test_waits_double_up_to_the_longest_unless_the_server_asks_for_more(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("pipelines.mirror.resume.time.sleep", waits.append)
+    monkeypatch.setattr(resume, "FIRST_WAIT", 1.0)
+    monkeypatch.setattr(resume, "LONGEST_WAIT", 4.0)
+    web.faults = [500, 500, 500, (503, {"Retry-After": "7"}), 500]
+    get(web, tmp_path)
+    limits = [(0.5, 1), (1, 2), (2, 4), (7, 7), (2, 4)]
+    assert all(low <= wait <= high for wait, (low, high) in zip(waits, limits, strict=True)), waits
+
+
+def test_an_address_that_leads_from_https_to_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(url: str, **_: Any) -> Any:
+        other = url.replace("https:", "http:")
+        return SimpleNamespace(status_code=200, reason="OK", url=other, headers={}, close=lambda: None)
+
+    monkeypatch.setattr("pipelines.mirror.http.requests.get", answer)
+    with pytest.raises(UserError, match=r"https://host/a: .* at http://host/a"):
+        http.open_at("https://host/a", 0, None)
+    assert http.open_at("http://host/a", 0, None).start == 0
+
+
 @pytest.mark.parametrize("conditions", [True, False])
 def test_a_file_that_changes_midway_is_not_stitched(web: Web, tmp_path: Path, conditions: bool) -> None:
     """With a server that looks at If-Range, and one that doesn't."""
@@ -134,6 +179,15 @@ def test_without_a_sure_sign_of_the_same_file_a_break_begins_anew(
     get(web, tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == BODY
     assert ranges(web) == [None, None]
+
+
+def test_a_date_is_a_sign_of_the_same_file_where_the_tag_is_weak(web: Web, tmp_path: Path) -> None:
+    web.tags["/a.bin"], web.headers["Last-Modified"] = 'W/"weak"', "Sat, 01 Aug 2026 10:00:00 GMT"
+    web.faults = [("break", 1_000_000)]
+    get(web, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == BODY
+    assert ranges(web) == [None, "bytes=1000000-"]
+    assert web.requests[1]["If-Range"] == "Sat, 01 Aug 2026 10:00:00 GMT"
 
 
 def test_a_server_without_ranges_sends_it_anew(web: Web, tmp_path: Path) -> None:
@@ -185,6 +239,13 @@ def test_a_server_says_when_to_come_again(web: Web, tmp_path: Path, after: str) 
 def test_a_server_that_wants_to_be_left_alone_for_long_is_a_failure(web: Web, tmp_path: Path) -> None:
     web.faults = [(503, {"Retry-After": "86400"})]
     with pytest.raises(UserError, match=r"503 .*\(it asks to wait 86400 s\); gave up after 1 attempts"):
+        get(web, tmp_path)
+
+
+def test_a_server_may_name_the_date_to_come_again(web: Web, tmp_path: Path) -> None:
+    tomorrow = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
+    web.faults = [(503, {"Retry-After": tomorrow})]
+    with pytest.raises(UserError, match=r"asks to wait 86[34]\d\d s\); gave up after 1 attempts"):
         get(web, tmp_path)
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from pipelines.report.page import html
 from pipelines.report.stats import overview, refused
 from pipelines.shards.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
-from pipelines.store.storage import ObjectPath, Place, arrow, place
-from pipelines.store.store import Store, atomic
+from pipelines.store.storage import ObjectPath, Place, arrow, place, remove
+from pipelines.store.store import Store, atomic, link
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import FILES, MANIFEST
@@ -78,6 +78,27 @@ def test_an_object_speaks_as_a_path_does(remote: ObjectPath) -> None:
     assert made.read_text("utf-8") == "größer"
     with pytest.raises(FileNotFoundError):
         (remote / "nothing").read_text("utf-8")
+
+
+def test_a_second_name_has_the_content_in_every_kind_of_store(remote: ObjectPath, tmp_path: Path) -> None:
+    roots: list[Place] = [remote, tmp_path]
+    for number, (here, there) in enumerate(product(roots, repeat=2)):
+        put(here, "old", f"content {number}")
+        link(here / "old", there / "new")
+        assert (there / "new").read_text("utf-8") == f"content {number}"
+
+
+def test_only_what_is_named_is_removed(remote: ObjectPath, tmp_path: Path) -> None:
+    roots: list[Place] = [remote, tmp_path / "disk"]
+    for root in roots:
+        for name in ("a/x", "a/b/y", "ab/z", "c/x"):
+            put(root, name, name)
+        remove(root / "a")
+        remove(root / "nothing")
+        assert sorted(found.name for found in root.glob("*/*")) == ["x", "z"] and not [*root.glob("*/*/*")]
+    remove(tmp_path / "disk" / "c" / "x")
+    (remote / "nothing").unlink()
+    assert [path.name for path in (tmp_path / "disk").glob("*/*")] == ["z"]
 
 
 def test_what_is_not_written_whole_is_not_there(remote: ObjectPath, object_store: ObjectStore) -> None:
