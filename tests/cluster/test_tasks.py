@@ -11,11 +11,12 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 from ray_head import environment
 from waiting import HANGS, wait_for
 
 from pipelines.store.code_hash import code_hash
-from pipelines.tasks import DiedError, completed
+from pipelines.tasks import DiedError, completed, session
 from ubert.schema.errors import UserError
 
 
@@ -44,10 +45,14 @@ def works() -> list[Callable[[Any], int]]:
             os._exit(1)
         return number
 
-    return [double, die_once, fail_once, die]
+    def fail(marks: Path) -> int:
+        (marks / f"{len(list(marks.iterdir()))}").touch()
+        raise OSError("the store is away")
+
+    return [double, die_once, fail_once, die, fail]
 
 
-double, die_once, fail_once, die = works()
+double, die_once, fail_once, die, fail = works()
 
 
 def test_no_jobs_need_no_ray() -> None:
@@ -75,6 +80,23 @@ def test_a_job_whose_worker_dies_or_whose_store_fails_is_done_again(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
+def test_a_job_whose_store_stays_away_is_an_error_after_three_more_attempts(tmp_path: Path) -> None:
+    [(index, error)] = completed(fail, [(tmp_path,)])
+    assert index == 0 and isinstance(error, UserError) and not isinstance(error, DiedError)
+    assert str(error).startswith("the store is away; ")
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
+def test_a_ray_that_runs_already_is_used_and_left_running() -> None:
+    with session("no.such.host:1") as ends:
+        assert not ends
+    assert ray.is_initialized()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("local_ray")
 def test_a_job_that_no_worker_survives_is_an_error_and_keeps_no_other_back() -> None:
     results = dict(completed(die, [(number,) for number in (12, 13, 14)]))
     assert isinstance(results.pop(1), DiedError)
@@ -98,6 +120,23 @@ def test_code_that_is_imported_counts_as_code(tmp_path: Path, monkeypatch: pytes
     assert code_hash("ubert_test_pkg.top") == before
     (tmp_path / "ubert_test_pkg" / "low.py").write_text("x = 2\n")
     assert code_hash("ubert_test_pkg.top") != before
+
+
+def test_code_counts_that_is_imported_by_way_of_other_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "ubert_test_way"
+    folder.mkdir()
+    code = {"top": "from ubert_test_way.middle import x", "middle": "from ubert_test_way import low\nx = 1"}
+    for name, text in {**code, "low": "", "other": ""}.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("pipelines.store.code_hash.OURS", ("ubert_test_way",))
+    hashes = [code_hash("ubert_test_way.top")]
+    for name in ("other", "low"):
+        (folder / f"{name}.py").write_text("y = 1")
+        hashes.append(code_hash("ubert_test_way.top"))
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 @pytest.mark.slow

@@ -87,6 +87,18 @@ def test_strange_statements_have_rows_that_every_format_prints(root: Path) -> No
                     printer(rows)
 
 
+def test_some_corpora_alone_can_be_asked_for(root: Path) -> None:
+    put_corpus(root, "other", corpus("other", 3))
+    count = "SELECT count(*) AS n FROM records"
+    assert sql(root, count).to_pylist() == [{"n": 33}]
+    with sandbox(root, ["other"]) as ask:
+        with pytest.raises(UserError, match=r"^here: "):
+            ask("SELECT nothing", "here")
+        assert ask(count, "there").to_pylist() == [{"n": 3}]
+    with sandbox(root, ["missing"]) as ask, pytest.raises(UserError, match="ubert ingest missing"):
+        ask(count, "here")
+
+
 def ended(statement: str, root: Path) -> str:
     """What is said of a statement that needs too much, within seconds."""
     began = monotonic()
@@ -94,6 +106,11 @@ def ended(statement: str, root: Path) -> str:
         sql(root, statement, limits=SHORT)
     assert monotonic() - began < 30, statement
     return str(error.value)
+
+
+def test_a_statement_that_takes_too_long_is_told_from_one_that_needs_too_much(root: Path) -> None:
+    far = "SELECT levenshtein(repeat('a', 2000000), repeat('b', 2000000))"
+    assert ended(far, root) == "SQL: took longer than 1 seconds; select less, or sample"
 
 
 WORDS = ("took longer than 1 seconds", "memory", "Memory", "allocat", "the result has over")

@@ -6,6 +6,7 @@ import random
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,10 +16,12 @@ from hypothesis import strategies as st
 from worlds import World, corpus, numbers, put_corpus
 
 from pipelines.ingest import change_detection, hashes, publish, source_files, units
+from pipelines.ingest.ingest import Work
 from pipelines.ingest.units import plan
 from pipelines.sources import file_hash
 from pipelines.specs import dataset_spec
 from pipelines.store.store import Store
+from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import RECORD_SCHEMA, sampling_key
 
@@ -49,6 +52,24 @@ def test_every_row_is_kept_or_refused_with_its_place(world: World) -> None:
     assert [(row["path"], row["line"], row["reason"], row["raw"]) for row in world.rejects()] == [
         ("train.jsonl", 3, "missing field", '{"text": "no label"}'),
         ("train.jsonl", 4, "not JSON", '{"text": '),
+    ]
+
+
+def test_the_manifest_says_what_a_corpus_is_and_counts_each_split(world: World) -> None:
+    files = [{"split": "train", "path": "*.jsonl"}, {"split": "test", "path": "test.txt"}]
+    where: dict[str, Any] = {"upstream": {"url": "https://host/toy"}, "twins": ["other"]}
+    world.spec(files=files, categories={"label": "from_data"}, language="de", licence="MIT", **where)
+    world.source(numbers(range(5)), "a.jsonl")
+    world.source(numbers([5]) + "{\n", "b.jsonl")
+    world.source(numbers([6, 8]), "test.txt")
+    made = world.ingest()
+    assert (made.language, made.licence, made.upstream, made.twins) == ("de", "MIT", "https://host/toy", ["other"])
+    assert (made.task, made.licence_class, made.dataset) == ("classification", "permissive", "toy")
+    assert made.from_data == {"label": {"0": 5, "1": 3}}
+    row = len(numbers([0]))
+    assert [(of.split, of.files, of.bytes, of.records, of.kept, of.rejected) for of in made.splits] == [
+        ("train", 2, 6 * row + 2, 7, 6, 1),
+        ("test", 1, 2 * row, 2, 2, 0),
     ]
 
 
@@ -173,6 +194,31 @@ def test_the_rows_of_all_units_are_told(world: World, monkeypatch: pytest.Monkey
     world.spec()
     world.source(numbers(range(300)))
     assert world.read().rows == 300
+
+
+def test_a_cut_file_counts_once_in_each_split(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 1000)
+    world.spec(files=[{"split": "train", "path": "*.jsonl"}, {"split": "test", "path": "a.jsonl"}])
+    for name, count in (("a", 100), ("b", 3)):
+        world.source(numbers(range(count)), f"{name}.jsonl")
+    assert world.read() == Work(3, 203)
+
+
+def test_mentions_that_do_not_match_stay_with_their_unit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)
+    named = {"each": "s[]", "id": "i", "label": "l", "start": "b", "words": "w"}
+    categories = {"entity": {"a": "thing"}}
+    files = [{"split": "train", "path": "*.jsonl"}]
+    world.spec(task="ner", map={"text": "t", "spans": named}, categories=categories, files=files)
+    good = '{"t": "hello", "s": []}\n'
+    world.source(good + '{"t": "hello", "s": [{"i": "1", "l": "a", "b": 0, "w": "jello"}]}\n', "a.jsonl")
+    made = []
+    for count in (1, 2):
+        world.source(good * count, "b.jsonl")
+        made.append(world.ingest())
+    assert made[0].fingerprint != made[1].fingerprint
+    assert made[0].mismatch_parts == made[1].mismatch_parts != []
+    assert sql(world.root, "SELECT path, line FROM mismatches").to_pylist() == [{"path": "a.jsonl", "line": 2}]
 
 
 def test_many_files_are_looked_at_by_tasks_and_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

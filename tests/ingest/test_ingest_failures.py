@@ -184,11 +184,11 @@ def test_what_cannot_be_ingested_is_one_sentence_and_exit_code_1(
 
 
 def test_one_corpus_that_fails_does_not_keep_the_others_back(world: World) -> None:
-    for name in ("bad", "good"):
+    for name in ("bad", "good", "worse"):
         world.spec(name)
     world.source(numbers(range(3)), name="good")
-    with pytest.raises(UserError, match=r"bad: no source files"):
-        ingest(["bad", "good"], specs=world.specs, data=world.data, root=world.root)
+    with pytest.raises(UserError, match=r"^bad: no source files.*\nworse: no source files"):
+        ingest(["bad", "good", "worse"], specs=world.specs, data=world.data, root=world.root)
     assert len(world.records("good")) == 3
 
 

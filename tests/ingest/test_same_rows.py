@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from worlds import World
 
+from pipelines.ingest import hashes
 from pipelines.ingest.ingest import ingest
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
@@ -65,3 +66,11 @@ def test_a_row_gives_a_record_or_a_reject_in_each_corpus(world: World) -> None:
 def test_a_corpus_of_the_same_rows_is_made_alone_too(world: World) -> None:
     made = world.ingest("toy_similar")
     assert (made.name, made.task) == ("toy_similar", "regression")
+
+
+def test_corpora_of_the_same_rows_share_what_is_known_of_their_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashes, "SETTLED", -60.0)
+    ingest(["toy"], specs=world.specs, data=world.data, root=world.root)
+    assert [path.name for path in (world.root / "sources").iterdir()] == ["toy.jsonl"]
