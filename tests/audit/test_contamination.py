@@ -113,3 +113,38 @@ def test_a_text_has_one_ngram_at_each_place_or_is_one_itself(text: str, pair: st
         assert list(grams.values()) == [" ".join(found)]
     else:
         assert set(grams.values()) == {" ".join(found[i : i + n]) for i in range(len(found) - n + 1)}
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_ngrams_run_into_the_pair_and_a_record_of_two_splits_counts_once(tmp_path: Path) -> None:
+    """The evidence has the first n-gram of the record that shares the most, not the first of any record."""
+    put_corpus(tmp_path, "a", [record("a", 1, "one two three four", pair="five six"), record("a", 2, "nine")])
+    tested = [
+        record("b", 1, "one two three", split="test"),
+        record("b", 2, "x three four", split="test", pair="five six"),
+        record("b", 3, "four", split="validation", pair="five six"),
+    ]
+    put_corpus(tmp_path, "b", tested)
+    manifest = contamination(root=tmp_path, n=3)
+    rows = sql(tmp_path, "SELECT record_id, evaluation_id, ngrams, share, records, ngram FROM contamination")
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [
+        ("a/train/1", "b/test/2", 3, 0.75, 2, "three four |"),
+        ("a/train/1", "b/validation/3", 2, 1.0, 1, "four | five"),
+    ]
+    assert manifest.counts == {"evaluation_records": 3, "matches": 2, "contaminated_records": 1}
+
+
+def test_unknown_corpora_and_splits_are_named(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ubert ingest absent"):
+        contamination(["a", "absent"], root=root)
+    put_corpus(tmp_path / "trained", "a", [record("a", 1, "Yes.")])
+    with pytest.raises(UserError, match="--against a: no such evaluation split in the store; there are none"):
+        contamination(root=tmp_path / "trained", against=["a"])
+
+
+@pytest.mark.parametrize(
+    "letters",
+    ["กข", "ກຂ", "ကခ", "កខ", "あい", "アイ", "ㇰㇱ", "㐀㐁", "一丁", "\U00020000\U00030000"],
+)
+def test_scripts_without_spaces_have_a_word_for_each_character(letters: str) -> None:
+    assert words(f"AB{letters}c d", "e") == ["ab", *letters, "c", "d", "\x1f", "e"]

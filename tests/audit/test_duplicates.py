@@ -24,7 +24,7 @@ from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.errors import UserError
-from ubert.schema.record import Argument, Category, Event, Relation, Span, content_hash
+from ubert.schema.record import Argument, Category, Event, Relation, Span, Split, content_hash
 
 CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 500)]
 
@@ -41,6 +41,7 @@ def matches(root: Path) -> dict[str, tuple[str, str]]:
 
 def test_shingles_are_pairs_of_tokens_with_both_ends() -> None:
     assert shingles("A b.", None) == {" a", "a b", "b .", ". "}
+    assert shingles("a?!b", "c") == {" a", "a ?!", "?! b", "b \x1f", "\x1f c", "c "}
 
 
 def test_the_same_text_asked_the_same_is_a_duplicate(tmp_path: Path) -> None:
@@ -308,6 +309,17 @@ SPANS = [Span(4, 10, 1), Span(25, 31, 0)]
             {"events": [Event(0, 0, [])]},
             "events",
         ),
+        (
+            {
+                "task": "relation",
+                "labels": [],
+                "categories": PLACES,
+                "spans": SPANS,
+                "relations": [Relation(0, 1, 2)],
+            },
+            {"spans": SPANS[:1], "relations": []},
+            "spans, relations",
+        ),
     ],
 )
 def test_the_same_text_with_other_annotations_is_a_contradiction(
@@ -391,3 +403,104 @@ def test_signatures_of_pairs_at_the_threshold_share_a_band(tmp_path: Path) -> No
     others = [any(one[band] == other[band] for band in one) for one, other in itertools.pairwise(bands)]
     assert sum(shared) >= 396
     assert sum(others) <= 4
+
+
+def test_prompts_differ_by_kinds_and_ends_of_categories_and_not_by_case_or_instruction(tmp_path: Path) -> None:
+    asked = [
+        Category("at", "relation", head="city", tail="river"),
+        Category("at", "relation", head="river", tail="city"),
+        Category("at", "relation", head="city"),
+        Category("at", "relation", head="river"),
+        Category("at", "relation"),
+        Category("at", "entity"),
+        Category("at", "role", event="flood"),
+        Category("at", "role", event="drought"),
+        Category("At", "relation", head="City", tail="River"),
+        Category("at", "role", event="Flood"),
+    ]
+    records = [
+        record("a", i, RIVER, task="relation", labels=[], categories=[one], instruction=f"instruction {i}")
+        for i, one in enumerate(asked)
+    ]
+    put_corpus(tmp_path, "a", records)
+    duplicates(root=tmp_path)
+    assert matches(tmp_path) == {"a/train/8": ("a/train/0", "exact"), "a/train/9": ("a/train/6", "exact")}
+
+
+def test_without_categories_another_instruction_asks_something_else(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"task": "seq2seq", "labels": [], "categories": (), "target": "x"}
+    instructions = ["shorten", "translate", "Shorten"]
+    records = [record("a", i, RIVER, instruction=one, **asked) for i, one in enumerate(instructions)]
+    put_corpus(tmp_path, "a", records)
+    duplicates(root=tmp_path)
+    assert matches(tmp_path) == {"a/train/2": ("a/train/0", "exact")}
+
+
+def test_a_text_with_another_pair_is_another_text(tmp_path: Path) -> None:
+    pairs = ["Why did it sit there?", "Which of them was it?", None]
+    put_corpus(tmp_path, "a", [record("a", i, "The cat sat.", pair=pair) for i, pair in enumerate(pairs)])
+    counts = duplicates(root=tmp_path).counts
+    assert (counts["records"], counts["texts"], counts["exact"], counts["near"]) == (3, 3, 0, 0)
+
+
+def test_the_least_threshold_is_accepted(tmp_path: Path) -> None:
+    text = sentence(random.Random(3))
+    put_corpus(tmp_path, "a", [record("a", 1, " ".join(text)), record("a", 2, " ".join(changed(text, 9)))])
+    assert duplicates(root=tmp_path, near=0.3).counts["near"] == 1
+    with pytest.raises(UserError, match=r"--near 0\.29: expected a similarity from 0\.3 to 1"):
+        duplicates(root=tmp_path, near=0.29)
+
+
+def test_comparisons_that_are_skipped_are_counted_for_each_band(tmp_path: Path) -> None:
+    """Texts of the same shingles share all bands. Each is compared with the first 64 of those before it."""
+    put_corpus(tmp_path, "a", [record("a", number, "a b " * (number + 2)) for number in range(67)])
+    counts = duplicates(root=tmp_path).counts
+    skipped = (66 - 1 - 64) + (67 - 1 - 64)
+    bands = len(band_schema(0.8)) - 1
+    assert (counts["near"], counts["candidates"]) == (66, 67 * 66 // 2 - skipped)
+    assert counts["left_out"] == bands * skipped
+
+
+def test_a_leak_names_the_nearest_record_of_each_split(tmp_path: Path) -> None:
+    text = sentence(random.Random(8), size=40)
+    near = changed(text, 10)
+    far = changed(near, 25)
+    put_corpus(tmp_path, "a", [record("a", 1, " ".join(text))])
+    tested: list[tuple[Split, list[str]]] = [("test", far), ("test", near), ("validation", far)]
+    records = [record("b", i, " ".join(words), split=split) for i, (split, words) in enumerate(tested)]
+    put_corpus(tmp_path, "c", [record("c", 9, " ".join(near), split="test")])
+    put_corpus(tmp_path, "b", records)
+    duplicates(root=tmp_path)
+    own = shingles(" ".join(text), None)
+    to_near, to_far = (jaccard(own, shingles(" ".join(words), None)) for words in (near, far))
+    assert 0.8 < to_far < to_near
+    rows = found(tmp_path, "leaks")
+    assert [(row["record_id"], row["evaluation_id"], row["kind"], row["similarity"]) for row in rows] == [
+        ("b/validation/2", "b/test/0", "exact", 1.0),
+        ("b/validation/2", "c/test/9", "near", pytest.approx(to_near)),
+        ("a/train/1", "b/test/1", "near", pytest.approx(to_near)),
+        ("a/train/1", "c/test/9", "near", pytest.approx(to_near)),
+        ("a/train/1", "b/validation/2", "near", pytest.approx(to_far)),
+    ]
+
+
+def test_a_contradiction_has_both_annotations(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "a", [record("a", 1, RIVER, split="test"), record("a", 2, RIVER, labels=[1])])
+    duplicates(root=tmp_path)
+    assert found(tmp_path, "contradictions") == [
+        {
+            "record_id": "a/train/2", "corpus": "a", "split": "train",
+            "keeper_id": "a/test/1", "keeper_corpus": "a", "keeper_split": "test",
+            "task": "classification", "differs": "labels",
+            "annotation": '{"labels": ["odd"]}', "keeper_annotation": '{"labels": ["even"]}',
+        }
+    ]  # fmt: skip
+
+
+def test_texts_of_just_the_threshold_are_near(tmp_path: Path) -> None:
+    """Four of five shingles are shared."""
+    texts = ["east west east west", "east west east west west"]
+    assert jaccard(*(shingles(text, None) for text in texts)) == 0.8
+    put_corpus(tmp_path, "a", [record("a", i, text) for i, text in enumerate(texts)])
+    duplicates(root=tmp_path)
+    assert matches(tmp_path) == {"a/train/1": ("a/train/0", "near")}

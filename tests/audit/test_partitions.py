@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,44 @@ def test_an_object_store_has_the_same_evidence(
         query = f"SELECT * FROM {view}"
         assert sql(remote, query).equals(sql(tmp_path, query)), view
         assert len(sql(remote, query)) > 0
+
+
+def test_parts_are_distributed_evenly_to_groups(tmp_path: Path) -> None:
+    """To as many as there are partitions, at least 64, and never more than there are parts."""
+    parts = [tmp_path / f"part-{i}" for i in range(300)]
+    for partitions, count, expected in ((1, 300, 64), (100, 300, 100), (100, 70, 70), (1, 5, 5), (1, 0, 1)):
+        groups = [group for (group,) in Exchange(tmp_path, partitions).groups(parts[:count])]
+        assert len(groups) == expected
+        assert sorted(map(str, chain.from_iterable(groups))) == sorted(map(str, parts[:count]))
+        assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "partitions"), [(0, 1), (99_999, 1), (100_000, 2), (250_000, 3), (1_000_000_000, 512)]
+)
+def test_partitions_grow_with_the_records_that_were_kept(kept: int, partitions: int, tmp_path: Path) -> None:
+    put_corpus(tmp_path, "a", [record("a", 1, "A text.")])
+    manifest = Store(tmp_path).current("corpora", "a")[1]
+    [counts] = manifest.splits
+    splits = [counts.model_copy(update={"kept": part, "records": 10**9}) for part in (kept // 2, kept - kept // 2)]
+    with exchange.exchange(tmp_path / "audit", [manifest.model_copy(update={"splits": splits})]) as between:
+        assert between.partitions == partitions
+
+
+def test_a_search_was_killed_only_if_its_youngest_file_is_old(
+    remote: ObjectPath, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = remote / "audits/duplicates"
+    ages = {
+        "0123/.tmp-exchange-alive/bands-0.parquet": 90_000.0,
+        "0123/.tmp-exchange-alive/bands-1.parquet": 10.0,
+        "4567/.tmp-exchange-killed/bands-0.parquet": 90_000.0,
+        "4567/.tmp-exchange-killed/bands-1.parquet": 100_000.0,
+        "4567/matches.parquet": 100_000.0,
+    }
+    for name in ages:
+        object_store.put((home / name).key, b"PAR1")
+    monkeypatch.setattr(ObjectPath, "ages", lambda self: ages)
+    with exchange.exchange(home / "89ab", []):
+        pass
+    assert home.sizes().keys() == {name for name in ages if "killed" not in name}

@@ -503,6 +503,64 @@ def test_a_mixture_draws_a_share_of_the_suspects(known: Path) -> None:
     assert 0 < sum(map(len, of_seeds)) < 4 * len(WRONG) and len(set(map(frozenset, of_seeds))) > 1
 
 
+def test_a_larger_share_draws_more_of_the_suspects(known: Path) -> None:
+    def draws(share: float) -> int:
+        wanted: dict[str, Any] = {"name": "shop", "sources": [{"corpus": "reviews"}], "leaks": "allow"}
+        return mix(Mixture(**wanted, suspects=share), root=known).sources[0].draws
+
+    assert (draws(0.01), draws(0.99)) == (97, 100)
+
+
+def test_only_flagged_suspects_are_dropped_each_once_as_what_is_likeliest_wrong(known: Path) -> None:
+    path = Store(known).current("audits", "suspects-reviews")[0] / "suspects.parquet"
+    table = pq.read_table(str(path))
+    [doubtful, twice, other] = table.to_pylist()
+    rows = [
+        {**doubtful, "flagged": False},
+        {**twice, "kind": "a kind", "score": 0.1},
+        {**twice, "kind": "the kind", "score": 0.9},
+        {**twice, "kind": "another kind", "score": 0.5},
+        other,
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), str(path))
+    wanted: dict[str, Any] = {"name": "shop", "sources": [{"corpus": "reviews"}], "leaks": "allow"}
+    [source] = mix(Mixture(**wanted, suspects="drop"), root=known).sources
+    assert (source.dropped_suspects, source.draws) == (2, 98)
+    dropped = {row["record_id"]: row["kind"] for row in sql(known, "FROM dropped").to_pylist()}
+    assert dropped == {twice["record_id"]: "the kind", other["record_id"]: other["kind"]}
+
+
+def test_a_copy_of_a_suspect_is_drawn_in_its_place(tmp_path: Path) -> None:
+    """Without `suspects` the first of the two is drawn."""
+    records = [*map(flipped, REVIEWS), replace(REVIEWS[7], record_id="reviews/train/907")]
+    put_corpus(tmp_path, "reviews", records)
+    put_passes(tmp_path, "one", {one.record_id: 0.1 if one.record_id in WRONG else 0.9 for one in records})
+    suspects("reviews", root=tmp_path, run="one")
+    wanted: dict[str, Any] = {"name": "shop", "sources": [{"corpus": "reviews"}], "leaks": "allow"}
+    cases: list[tuple[dict[str, Any], list[int]]] = [({}, [0, 1, 100]), ({"suspects": "drop"}, [3, 0, 98])]
+    for more, expected in cases:
+        [source] = mix(Mixture(**wanted, **more), root=tmp_path).sources
+        assert [source.dropped_suspects, source.dropped_duplicates, source.draws] == expected
+
+
+def test_suspects_must_be_known_of_each_corpus_that_can_have_any(known: Path) -> None:
+    scores = [replace(sentiment(i, corpus="scores"), task="regression") for i in range(20)]
+    put_corpus(known, "scores", scores)
+    put_corpus(known, "people", [ner(i) for i in range(20)])
+    put_corpus(known, "tested", [replace(sentiment(i, corpus="tested"), split="test") for i in range(20)])
+
+    def wanted(*sources: dict[str, str]) -> Mixture:
+        content = {"name": "shop", "sources": sources, "leaks": "allow", "suspects": "drop"}
+        return Mixture.model_validate(content)
+
+    drawn = mix(wanted({"corpus": "reviews"}, {"corpus": "scores"}), root=known).sources
+    assert [(source.dropped_suspects, source.draws) for source in drawn] == [(3, 97), (0, 20)]
+    with pytest.raises(UserError, match="those of people as it is now are not known"):
+        mix(wanted({"corpus": "reviews"}, {"corpus": "people"}), root=known)
+    with pytest.raises(UserError, match="no source is one"):
+        mix(wanted({"corpus": "tested", "split": "test"}), root=known)
+
+
 def test_the_word_leaves_other_mixtures_as_they_were() -> None:
     wanted = Mixture(name="shop", sources=[{"corpus": "reviews"}])  # type: ignore[list-item]
     assert "suspects" not in wanted.meaning

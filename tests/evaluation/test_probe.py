@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from pipelines.probe.cell import Cell, place_of, run_cell, steps_of, training_re
 from pipelines.probe.probe import probe, splits, start
 from pipelines.probe.report import curves, table
 from pipelines.probe.shots import categories_of, drawn
-from pipelines.store.store import Store
+from pipelines.store.store import Store, write_json
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
-from ubert.schema.record import Record
+from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Split
 
 REVIEWS = [sentiment(i, 4) for i in range(60)]
 MIXED = [*REVIEWS, *(ner(i) for i in range(20)), *(question(i) for i in range(20))]
@@ -42,6 +43,30 @@ def test_each_category_has_its_shots_where_there_are_as_many(shots: int, seed: i
     for one in chosen:  # none is taken that no category needed
         assert any(full[name] < shots for name in categories_of(one))
         full.update(categories_of(one))
+
+
+KINDS = (Category("1", "value"), Category("3", "value"), Category("4", "value"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"task": "classification", "labels": [1]}, {"3"}),
+        ({"task": "multilabel", "labels": [0, 2]}, {"1", "4"}),
+        ({"task": "multilabel"}, {""}),
+        ({"task": "regression", "value": 2.2}, {"3"}),
+        ({"task": "regression", "value": 1.9}, {"1"}),
+        ({"task": "regression", "value": 0.0}, {"1"}),
+        ({"task": "choice", "labels": [1]}, {"choice"}),
+        ({"task": "qa", "spans": [Span(0, 1, 0)]}, {"answered"}),
+        ({"task": "qa"}, {"unanswered"}),
+        ({"task": "ner", "spans": [Span(0, 1, 2), Span(1, 2), Span(2, 3, 2)]}, {"4"}),
+        ({"task": "relation", "spans": [Span(0, 1), Span(1, 2)], "relations": [Relation(0, 1, 1)]}, {"3"}),
+        ({"task": "event", "spans": [Span(0, 1, 1)], "events": [Event(2, 0, [Argument(0, span=0)])]}, {"3", "4"}),
+    ],
+)
+def test_the_categories_of_a_record_are_those_of_its_annotations(changes: dict[str, Any], names: set[str]) -> None:
+    assert categories_of(replace(REVIEWS[0], categories=KINDS, **{"labels": [], **changes})) == names
 
 
 def test_another_seed_draws_other_shots() -> None:
@@ -99,6 +124,62 @@ def test_all_sides_have_the_same_shots_and_other_numbers_have_other_keys(root: P
     assert one._replace(name="renamed", source="moved").key == one.key
 
 
+def test_a_checkpoint_is_measured_as_it_is_with_no_shots(root: Path, encoder: Path) -> None:
+    result = run_cell(cell_of(root, encoder, shots=0), root)
+    assert (result["records"], result["steps"], result["tokens"], result["measured"]) == (0, 0, 0, 20)
+
+
+def test_results_of_the_store_come_in_order_under_their_present_names(root: Path, encoder: Path) -> None:
+    """Without shots there is nothing to draw, and one seed does."""
+    put_corpus(root, "more", [sentiment(i, 4, corpus="more") for i in range(10)])
+    store = Store(root)
+    expected: list[dict[str, Any]] = []
+    for corpus, shots, seed in product(("more", "reviews"), (0, 2), (0, 1)):
+        if shots or not seed:
+            version = store.current("corpora", corpus)[1].fingerprint
+            changes = {"corpus": corpus, "version": version, "shots": shots, "seed": seed, "limit": 7}
+            place, value = place_of(store, cell_of(root, encoder, **changes)), len(expected) / 8
+            write_json(place, {"name": "before", "value": value})
+            expected.append({"name": str(encoder), "value": value})
+    found = probe([str(encoder)], ["more", "reviews"], shots=[0, 2], seeds=2, limit=7, root=root)
+    assert len(expected) == 6 and found == expected
+
+
+def test_a_result_is_of_its_data_and_of_what_is_measured(root: Path, encoder: Path) -> None:
+    cell = cell_of(root, encoder)
+    changes: list[dict[str, Any]] = [
+        {}, {"corpus": "other"}, {"version": "0"}, {"test": "validation"}, {"limit": 21}, {"seed": 1}
+    ]  # fmt: skip
+    assert len({cell._replace(**one).key for one in changes}) == len(changes)
+
+
+@pytest.mark.parametrize(
+    ("kept", "empty", "measured"),
+    [
+        (["train", "validation", "test"], [], "test"),
+        (["train", "validation"], ["test"], "validation"),
+        (["train"], ["test", "validation"], "train"),
+    ],
+)
+def test_the_first_split_with_records_is_measured(
+    kept: list[Split], empty: list[Split], measured: Split, tmp_path: Path
+) -> None:
+    records = [replace(one, split=split) for one, split in zip(REVIEWS, kept, strict=False)]
+    put_corpus(tmp_path, "reviews", records, rejected=[(split, "odd") for split in empty])
+    assert splits(Store(tmp_path).current("corpora", "reviews")[1]) == ("train", measured)
+
+
+@pytest.mark.parametrize(
+    ("shots", "tokens", "steps"),
+    [(10, 1024, 30), (11, 1024, 12), (100, 1024, 12), (101, 1024, 2), ("all", 1024, 2), (5, 1025, 31), (5, 1, 1)],
+)
+def test_few_shots_are_shown_more_often(
+    shots: Any, tokens: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "STEPS", (0, 1_000))
+    assert steps_of(shots, tokens) == steps
+
+
 @pytest.mark.parametrize(("shots", "steps"), [(5, 4), ("all", 2)])
 def test_more_shots_have_more_steps_within_bounds(shots: Any, steps: int) -> None:
     assert steps_of(shots, 1) == 2 and steps_of(shots, 1024) == steps and steps_of(shots, 10**9) == 4
@@ -126,6 +207,28 @@ def test_the_table_has_mean_spread_and_lead(tmp_path: Path) -> None:
     ]
     curves(results(), tmp_path / "curves.svg")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
+
+
+def test_the_table_has_all_corpora_of_one_number_of_shots_and_then_the_means() -> None:
+    values = {
+        ("ours", "a", 1): 0.5, ("ours", "b", 1): 0.75, ("ours", "a", 5): 0.6, ("ours", "b", 5): 0.8,
+        ("other", "a", 1): 0.1, ("other", "b", 1): 0.1, ("other", "a", 5): 0.1, ("other", "b", 5): 0.1,
+        ("minilm", "a", 1): 0.25, ("minilm", "b", 1): 1.0, ("minilm", "a", 5): 0.5, ("minilm", "b", 5): 0.5,
+    }  # fmt: skip
+    rows = [
+        {"name": name, "corpus": corpus, "shots": shots, "metric": f"f1 of {corpus}", "seed": 0, "value": value}
+        for (name, corpus, shots), value in values.items()
+    ]
+    found = [tuple(row.values()) for row in table(rows).to_pylist()]
+    assert found == [
+        ("a", "f1 of a", "1", "0.500", "0.100", "0.250", "+0.250"),
+        ("b", "f1 of b", "1", "0.750", "0.100", "1.000", "-0.250"),
+        ("a", "f1 of a", "5", "0.600", "0.100", "0.500", "+0.100"),
+        ("b", "f1 of b", "5", "0.800", "0.100", "0.500", "+0.300"),
+        ("(mean)", "", "1", "0.625", "0.100", "0.625", "+0.000"),
+        ("(mean)", "", "5", "0.700", "0.100", "0.500", "+0.200"),
+    ]
+    assert table(rows[:4]).column_names == ["corpus", "metric", "shots", "ours"]
 
 
 def corpus(task: str, split: str) -> list[Record]:

@@ -15,7 +15,7 @@ from handmade import make_shards, ner, question, sentiment
 from object_store import ObjectStore
 from waiting import HANGS, wait_for
 
-from pipelines.shards.remote import RemoteShards
+from pipelines.shards.remote import RemoteShards, cache_folder
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.loader.files import Files
@@ -171,7 +171,7 @@ def test_blocks_train_through_a_cache_that_is_smaller_than_the_shards(
 ENDING = """
 import sys
 from pathlib import Path
-from pipelines.shards.remote import RemoteShards
+from pipelines.shards.remote import RemoteShards, cache_folder
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.loader.loader import Loader
@@ -197,7 +197,7 @@ FETCHING = """
 import atexit, sys, time
 atexit.register(time.sleep, 1)  # after Arrow has closed its S3, as what other libraries register
 from pathlib import Path
-from pipelines.shards.remote import RemoteShards
+from pipelines.shards.remote import RemoteShards, cache_folder
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.schema.manifest import ShardFile
@@ -292,3 +292,41 @@ def test_shards_that_are_in_the_store_are_copied_there(object_store: ObjectStore
     made = make_shards(root, CORPORA, max_tokens=48)
     alone = make_shards(tmp_path / "alone", CORPORA, max_tokens=48)
     assert files(made, tmp_path / "cache").manifest.shards == open_shards(alone).manifest.shards
+
+
+def test_a_file_that_arrives_damaged_is_fetched_three_times(
+    there: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = files(there, tmp_path / "cache")
+    file = shards.manifest.shards[0]
+    whole = b"".join((there / file.path).blocks())
+
+    def arriving(*contents: bytes) -> None:
+        left = iter(contents)
+        monkeypatch.setattr(ObjectPath, "blocks", lambda self: iter([next(left)]))
+
+    longer, other = whole + b"more", whole[:-1] + b"?"
+    arriving(longer, other, other)
+    with pytest.raises(UserError, match=f"{file.path}: not what was written"):
+        shards.path(file)
+    assert in_cache(tmp_path / "cache") == []
+    arriving(longer, other, whole)
+    assert shards.path(file).read_bytes() == whole
+
+
+def test_a_file_that_the_cache_cannot_hold_is_waited_for_in_vain(
+    there: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.shards.remote.PATIENCE", -1.0)
+    shards = files(there, tmp_path, 1_000)
+    with pytest.raises(UserError, match="all 1,000 bytes of the cache are in use"):
+        shards.path(shards.manifest.shards[0])
+
+
+@pytest.mark.parametrize(("given", "folder"), [("caches", "caches/ubert"), ("", ".cache/ubert")])
+def test_the_cache_lies_in_the_users_folder_of_caches(
+    given: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / given) if given else "")
+    assert cache_folder() == tmp_path / folder
