@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ubert.evaluation.counts import Counts
 from ubert.inference import pointing
 from ubert.inference.pointing import best
 from ubert.inference.predictor import Predictor
+from ubert.inference.questions import questions
 from ubert.inference.windows import Window, whole
 from ubert.loader.loader import Loader, Step
 from ubert.loader.shards import open_shards
@@ -121,6 +123,16 @@ def test_choices_that_do_not_fit_are_asked_in_several_sequences() -> None:
         asked(of, most_tokens=10)
 
 
+@pytest.mark.parametrize("pair", [None, ids(60, 61)])
+def test_a_sequence_of_choices_is_as_long_as_it_may_be(pair: Ids | None) -> None:
+    of = example(ids(40, 41), ids(50), ids(51), pair=pair)
+    [(whole, _)] = asked(of)
+    for most in range(12 + len(of.pair), 24):
+        lengths = [len(sequence) for sequence, _ in asked(of, most_tokens=most)]
+        assert max(lengths) <= most
+        assert len(lengths) == 1 or most <= len(whole)
+
+
 def batch(*items: Example) -> PointerBatch:
     every = [
         one
@@ -141,7 +153,7 @@ def test_a_batch_is_padded_and_knows_segments_and_gold() -> None:
         [1, 30, 31, 32, 33, 7, 8, 2, 20, 2, 50, 2, 0],
     ]
     assert made.types_BL.tolist() == [[0] * 6 + [1] * 7, [0] * 8 + [1] * 4 + [0]]
-    assert made.mask_BL.sum(dim=1).tolist() == [13, 12]
+    assert made.mask_BL.sum(dim=1).tolist() == [13, 12] and (made.tokens, made.examples) == (25, 2)
     assert made.source_B.tolist() == [4, 6] and made.gold_B2.tolist() == [[4, 4], [2, 3]] and made.counts == (2,)
 
 
@@ -243,6 +255,18 @@ def test_of_several_windows_the_best_span_is_the_answer() -> None:
     [answer] = DECODE["qa"](asked, encoding, whole(parts, asked.region), threshold=0.0, overlap="highest")
     assert (answer.text, answer.start) == ("e f", 8)  # type: ignore[union-attr]
     assert answer.score == pytest.approx(1 / (1 + math.exp(-4)))  # type: ignore[union-attr]
+
+
+def test_each_question_has_the_best_of_its_own_spans() -> None:
+    """Compared with its own "unanswerable"; the surer answer is first."""
+    category, start, score = ids(0, 0, 1, 1), ids(1, 2, 1, 0), floats(2.0, 5.0, 1.0, 4.0)
+    asked = query("qa", "a b c", "what?", "who?", kind="question")
+    scored = Scored(floats(4.5, 0.0), Cells(category, start, start, score))
+    answers = DECODE["qa"](asked, TOKENS, scored, threshold=0.0, overlap="highest")
+    assert [(answer.category, answer.text, answer.score) for answer in answers] == [  # type: ignore[union-attr]
+        ("who?", "a", pytest.approx(1 / (1 + math.exp(-4)))),
+        ("what?", "c", pytest.approx(1 / (1 + math.exp(-0.5)))),
+    ]
 
 
 def floats(*values: float) -> npt.NDArray[np.float32]:
@@ -510,6 +534,15 @@ def test_a_window_s_best_span_counts_wherever_it_lies(trained: Path, monkeypatch
     monkeypatch.setattr(pointing, "best", lambda logits_n2: (0, 0, float(next(score))))
     [[answer]] = Predictor.load(trained).predict(["slept " * 70], task="qa", categories=["who?"])
     assert next(score) > 101 and answer.start > 0  # type: ignore[union-attr]
+
+
+def test_a_window_leaves_room_for_its_question_and_for_unanswerable(trained: Path) -> None:
+    """64 positions: [CLS] text unanswerable [SEP] train [SEP] place [SEP], and one that stays free."""
+    predictor = Predictor.load(trained)
+    predictor.model.shape = replace(predictor.model.shape, max_tokens=64)
+    [asked] = questions(["slept " * 70], task="qa", categories=["place"], instruction="train")
+    encoding, _ = predictor.first_window(asked, 0.0)
+    assert len(encoding.ids) == 64 - 8
 
 
 def test_predictions_come_in_order_whatever_their_batches(trained: Path) -> None:

@@ -19,6 +19,8 @@ from transformers import (
     ModernBertConfig,
     ModernBertModel,
     PreTrainedModel,
+    RobertaConfig,
+    RobertaModel,
 )
 
 from ubert.encoder import attention
@@ -183,6 +185,16 @@ def local() -> ModernBertModel:
     return ModernBertModel(config).eval()
 
 
+def offset() -> RobertaModel:
+    """Its first position is that after the padding id, 0."""
+    config = RobertaConfig(
+        vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        pad_token_id=0, type_vocab_size=1, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return RobertaModel(config, add_pooling_layer=False).eval()
+
+
 def some() -> list[cloze.Cloze]:
     pretrained = [
         pretraining(text(n), NONE, SYMBOLS, n, chosen=kind) for n, kind in zip((9, 30, 17, 4), SHARES, strict=True)
@@ -270,9 +282,11 @@ def some_copier() -> Copier:
     return copier
 
 
-@pytest.mark.parametrize(("make", "copies"), [(tiny, False), (tiny, True), (local, False)])
+@pytest.mark.parametrize(
+    ("make", "copies", "first"), [(tiny, False, 0), (tiny, True, 0), (local, False, 0), (offset, False, 1)]
+)
 def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(
-    make: Callable[[], PreTrainedModel], copies: bool
+    make: Callable[[], PreTrainedModel], copies: bool, first: int
 ) -> None:
     """Also where layers are local: what is near a [MASK] is what is near its word's place."""
     encoder, head = make(), torch.nn.Linear(32, VOCABULARY)
@@ -281,7 +295,7 @@ def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(
     pairs = [(source(12), text(6, 40)), (source(5), text(1, 60)), (source(9), NONE)]
     batch = cloze.padded([pseudo_masked(*pair, SYMBOLS) for pair in pairs], 0)
     with torch.no_grad():
-        found, count = cloze.loss(encoder, head, batch, copier=copier)
+        found, count = cloze.loss(encoder, head, batch, first, copier=copier)
         expected = 0.0
         for from_, target in pairs:
             step = Uncached(encoder, head, [from_], MASK, copier)
@@ -329,6 +343,15 @@ def test_what_can_t_be_copied_has_no_infinite_gradient() -> None:
     assert copier.gate.weight.grad is not None and copier.gate.weight.grad.abs().sum() > 0
 
 
+def test_what_has_no_source_is_told_without_copying() -> None:
+    encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
+    batch = cloze.padded(some()[:-1], 0)
+    with torch.no_grad():
+        told, _ = cloze.loss(encoder, head, batch)
+        beside_copier, _ = cloze.loss(encoder, head, batch, copier=some_copier())
+    assert float(beside_copier) == float(told)
+
+
 def test_new_segments_begin_as_those_they_are_most_alike() -> None:
     encoder = tiny(types=2)
     old = encoder.embeddings.token_type_embeddings.weight.clone()
@@ -369,3 +392,17 @@ VERSION_3 = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "laye
 def test_an_encoder_whose_words_no_mask_hides_is_refused(family: str, more: dict[str, object]) -> None:
     with pytest.raises(UserError, match=rf"of type '{family}' can't generate text: no mask hides its words"):
         cloze.check_encoder(of_family(family, **more))
+
+
+class WithoutPositions(torch.nn.Module):
+    """An encoder that numbers its tokens itself."""
+
+    config = BertConfig()
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("it is refused before it reads anything")
+
+
+def test_an_encoder_that_takes_no_positions_is_refused() -> None:
+    with pytest.raises(UserError, match="of type 'bert' can't generate text: it takes no position_ids"):
+        cloze.check_encoder(WithoutPositions())
