@@ -103,6 +103,22 @@ def test_what_does_not_come_back_has_its_reason(tokenizer: Tokenizer) -> None:
     assert counts["narrowed"] + counts["no token"] == 2, "a zero-width space is part of no token"
 
 
+def test_mentions_that_become_the_same_tokens_are_one(tokenizer: Tokenizer) -> None:
+    """They are parts of the token "pre"."""
+    record = mentions("Pre-war Oslo", Span(0, 2, 0), Span(0, 1, 0))
+    assert counted(record, tokenizer) == {
+        "records": 1,
+        "annotations": 2,
+        "widened": 1,
+        "same tokens as another": 1,
+    }
+
+
+def test_mentions_that_no_model_is_trained_on_are_counted(tokenizer: Tokenizer) -> None:
+    record = mentions("Anna Berg", Span(0, 4, 0), Span(5, 9), Span(0, 4, 1, side="pair"))
+    assert counted(record, tokenizer) == {"records": 1, "annotations": 1, "no target": 2}
+
+
 def test_long_texts_come_back_through_their_windows(tokenizer: Tokenizer) -> None:
     words = ["word"] * 3000
     starts = [5 * i for i in range(0, 2990, 7)]

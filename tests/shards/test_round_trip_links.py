@@ -28,7 +28,7 @@ from ubert.objectives import (
     objective,
     passes,
 )
-from ubert.objectives.tasks import coref, ner
+from ubert.objectives.tasks import coref, ner, relation
 from ubert.objectives.tasks.event import NO_EVENT
 from ubert.objectives.tasks.ner import PARTS
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span
@@ -114,6 +114,44 @@ def test_a_relation_over_more_than_a_window_is_lost_and_says_so() -> None:
     assert trip(item) == {"records": 1, "annotations": 3, "in no one window": 1}
 
 
+@pytest.mark.parametrize(("words", "held"), [(446, True), (447, False)])
+def test_a_relation_of_a_text_s_ends_is_held_by_a_window_of_all_its_tokens(words: int, held: bool) -> None:
+    """A window has 448 tokens."""
+    text = "Ada " + "word " * words + "Oslo"
+    spans = [span(text, "Ada", 0), span(text, "Oslo", 1)]
+    item = record("relation", text, (PERSON, PLACE, LIVES), spans=spans, relations=[Relation(0, 1, 2)])
+    assert trip(item) == {"records": 1, "annotations": 3, "exact" if held else "in no one window": 1}
+
+
+def test_a_relation_comes_back_as_widened_as_the_worse_of_its_ends() -> None:
+    spans = [Span(0, 2, 0), span(TEXT, "New York", 1)]  # "Ad" is a part of the token "ada"
+    item = record("relation", TEXT, (PERSON, PLACE, LIVES), spans=spans, relations=[Relation(0, 1, 2)])
+    assert trip(item) == {"records": 1, "annotations": 3, "widened": 2}
+
+
+@pytest.mark.parametrize("wrong", ["missing", "reversed"])
+def test_relations_that_are_wrong_for_no_reason_are_unexplained(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Another relation of the same mentions explains nothing."""
+    spans = [span(TEXT, "Ada", 0), span(TEXT, "New York", 1)]
+    relations = [Relation(0, 1, 2), Relation(0, 1, 3)]
+    item = record("relation", TEXT, (PERSON, PLACE, LIVES, KNOWS), spans=spans, relations=relations)
+
+    def decode(*given: object, **named: object) -> list[Prediction]:
+        found: list[Prediction] = [*relation.decode(*given, **named)]  # type: ignore[arg-type]
+        [lives] = [p for p in found if isinstance(p, RelationPrediction) and p.category == "lives in"]
+        return [p for p in found if p != lives] if wrong == "missing" else [*found, turned(lives)]
+
+    assert trip(item)["exact"] == 1
+    monkeypatch.setattr(relation, "OBJECTIVE", replace(relation.OBJECTIVE, decode=decode))
+    assert (trip(item)["unexplained"], trip(item)["shared cells"]) == (1, 0)
+
+
+def turned(found: RelationPrediction) -> RelationPrediction:
+    return replace(found, head=found.tail, tail=found.head)
+
+
 def test_clusters_come_back() -> None:
     spans = [span(TEXT, "Ada", group=0), span(TEXT, "Ada", group=0, nth=1), span(TEXT, "Bob Ray", group=1)]
     spans += [span(TEXT, "Ray", group=2), span(TEXT, "Bob", group=1, nth=1)]
@@ -181,6 +219,17 @@ def test_events_of_one_trigger_are_joined_and_one_without_a_trigger_has_no_targe
     item = attacks()
     item.events += [Event(0, 0, [Argument(2, span=5)]), Event(1, None, [Argument(4, span=3)])]
     assert trip(item) == {"records": 1, "annotations": 10, "joined": 1, "no target": 2}
+
+
+def test_what_no_model_of_events_is_trained_on_is_counted() -> None:
+    """An event without a trigger, its argument, the argument that it is, and a span of no event."""
+    item = attacks()
+    item.spans.append(span(EVENTS, "began"))
+    item.events.append(Event(1, None, [Argument(4, span=3)]))
+    item.events[0].arguments.append(Argument(2, event=3))
+    assert trip(item) == {"records": 1, "annotations": 9, "no target": 3, "in no event": 1}
+    _, (_, targets), *_ = passes(item, TOKENIZER.encode([EVENTS])[0])
+    assert [(link.head, link.tail, len(link.cells)) for link in targets.links] == [(0, 3, 1), (0, 4, 1), (0, 0, 0)]
 
 
 def test_a_span_that_is_part_of_no_event_is_lost() -> None:
