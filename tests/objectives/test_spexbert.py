@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -539,7 +539,7 @@ def test_a_window_s_best_span_counts_wherever_it_lies(trained: Path, monkeypatch
 def test_a_window_leaves_room_for_its_question_and_for_unanswerable(trained: Path) -> None:
     """64 positions: [CLS] text unanswerable [SEP] train [SEP] place [SEP], and one that stays free."""
     predictor = Predictor.load(trained)
-    predictor.model.shape = replace(predictor.model.shape, max_tokens=64)
+    predictor.model.shape = dataclasses.replace(predictor.model.shape, max_tokens=64)
     [asked] = questions(["slept " * 70], task="qa", categories=["place"], instruction="train")
     encoding, _ = predictor.first_window(asked, 0.0)
     assert len(encoding.ids) == 64 - 8
