@@ -160,6 +160,8 @@ def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
             node = child(node, step.key)
             if node is None and step.optional:
                 return None
+            if node is None:
+                break
         if node is None:
             raise missing(path, start, keys)
         return node

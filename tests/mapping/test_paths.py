@@ -51,6 +51,8 @@ def test_a_step_that_is_optional_may_lead_to_nothing(path: str, there: object) -
     ("path", "reason"),
     [
         ("of?.none", "missing field"),
+        ("none.name?", "missing field"),
+        ("people[].none.name?", "missing field"),
         ("people[].of", "missing field"),
         ("of[].the", "wrong type"),
         ("of.{k}.{l}", "wrong type"),
