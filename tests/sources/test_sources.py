@@ -499,6 +499,21 @@ def test_a_spec_may_name_the_annotation_files_so_that_those_without_text_are_tol
     assert form.companions(tmp_path, "e.ann", form.Options()) == []
 
 
+@pytest.mark.parametrize(
+    ("content", "start", "line", "place"),
+    [
+        (b"m,n\na,b\nc,d\ne,\xff\n", 8, 3, "line 4: byte 14 "),
+        (b"\xef\xbb\xbfa\xff", 0, 1, "line 1: byte 4 "),
+    ],
+)
+def test_a_byte_of_another_encoding_has_its_place_in_the_file(
+    content: bytes, start: int, line: int, place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(UserError, match=place):
+        text(Slice(str(tmp_path), "t.csv", start, len(content), line, "utf-8", "0" * 64))
+
+
 def test_a_document_of_another_encoding_is_a_reject(read: Read) -> None:
     (reject,) = read("brat", ("d.txt", b"a\n\xe9"), ("d.ann", b""))
     assert reject.reason == "wrong encoding" and "line 2: byte 2 (0xe9)" in reject.detail

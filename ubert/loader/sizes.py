@@ -102,8 +102,8 @@ class TextSizes:
 
 
 class Sizes:
-    """Computes upper bounds of the length and the number of each row's pieces. They are exact if all
-    candidate categories of a row fit into one piece."""
+    """Computes upper bounds of the length and the number of each row's pieces. In the joint
+    layout, they are exact if all candidate categories of a row fit into one piece."""
 
     def __init__(self, shards: Shards, recipe: Recipe, most_tokens: int) -> None:
         self.shards, self.recipe, self.most_tokens = shards, recipe, most_tokens

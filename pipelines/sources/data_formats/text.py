@@ -73,7 +73,7 @@ def _records(piece: Slice, options: Options) -> Iterator[tuple[int, Lines]]:
         return
     found = list(lines(piece))
     starts = [i for i in range(len(found)) if _is_heading(found, i, options.headings)]
-    for start, stop in pairwise([0, *(i for i in starts if i), len(found)]):
+    for start, stop in pairwise([0, *starts, len(found)]):
         while stop > start and is_blank(found[stop - 1]):
             stop -= 1
         while start < stop and is_blank(found[start]):

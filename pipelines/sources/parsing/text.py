@@ -33,16 +33,16 @@ def text(piece: Slice) -> str:
     """Decode the whole text of a slice, with its line ends.
 
     Raises:
-        UserError: a byte is not valid in the encoding; the message has the byte and line.
+        UserError: a byte is not valid in the encoding; the message has its place in the file and its line.
     """
-    data = piece.read_bytes()
-    data = _unmarked(data) if piece.start == 0 else data
+    whole = piece.read_bytes()
+    data = _unmarked(whole) if piece.start == 0 else whole
     try:
         return data.decode(piece.encoding)
     except UnicodeDecodeError as error:
-        line = 1 + data.count(b"\n", 0, error.start)
-        where = piece.place
-        raise UserError(f"{where}: line {line}: {_explain(error, error.start, piece.encoding)}") from None
+        line = piece.line + data.count(b"\n", 0, error.start)
+        byte = piece.start + len(whole) - len(data) + error.start
+        raise UserError(f"{piece.place}: line {line}: {_explain(error, byte, piece.encoding)}") from None
 
 
 def whole_text(piece: Slice) -> str | Reject:
