@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines import progress
-from ubert.training.logs.pace import Pace
+from ubert.training.logs.pace import Pace, format_left
 
 
 def test_a_log_has_a_line_now_and_then(
@@ -101,3 +101,27 @@ def test_a_terminal_shows_how_much_is_done(
             show(name, here, total)
     shown = capsys.readouterr().err
     assert "8/10 bytes" in shown and "[b]" in shown and "1/? bytes" in shown
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "half"), [(10.0, 20.0, 30.0), (200.0, 400.0, 100.0), (8000.0, 8010.0, 600.0)]
+)
+def test_old_work_loses_half_its_weight_in_a_quarter_of_the_time_within_bounds(
+    first: float, second: float, half: float
+) -> None:
+    pace = Pace()
+    for now, done in ((0.0, 0), (first, 1), (second, 3)):
+        pace.observe(now, done)
+    weight = 0.5 ** ((second - first) / half)
+    assert pace.rate == pytest.approx((weight + 2) / (first * weight + second - first))
+
+
+def test_the_time_left_is_never_negative_and_may_be_unknown() -> None:
+    pace = Pace()
+    pace.observe(0.0, 0)
+    assert pace.rate is None
+    for now, done in ((10.0, 1), (20.0, 3), (20.0, 9)):  # the last one comes at no later time
+        pace.observe(now, done)
+    assert (pace.left(20.0, 2), pace.left(20.0, None)) == (0.0, None)
+    assert pace.left(20.0, 5) == pytest.approx(2 / pace.rate)  # type: ignore[operator]
+    assert [format_left(left) for left in (None, 89.6, 3601.0)] == ["", "0:01:30 left", "1:00:01 left"]

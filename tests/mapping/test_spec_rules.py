@@ -15,7 +15,8 @@ from pipelines.mapping.clean import cleaner
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.refused import RefusedError
 from pipelines.sources import RawRow
-from ubert.schema.record import Record
+from ubert.schema.record import Category, Record, Task
+from ubert.schema.specs.mapping import Mapping
 from ubert.schema.specs.rules import Clean
 
 LABEL = {"label": {"x": "x", "y": "y"}}
@@ -269,3 +270,203 @@ def test_events_may_share_a_label_and_be_chosen() -> None:
     assert kept(spec, {"t": "Eve waits", "verb": None}).events == []
     with pytest.raises(ValidationError, match="expected label or as"):
         spec_of("event", {"text": "t", "events": {"trigger": {"words": "v"}}}, categories)
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "kind"),
+    [
+        ("classification", {"text": "t", "label": "l"}, "label"),
+        ("multilabel", {"text": "t", "label": "l"}, "label"),
+        ("pair", {"text": "t", "pair": "p", "label": "l"}, "label"),
+        ("ner", {"text": "t", "spans": {"words": "w"}}, "entity"),
+        ("relation", {"text": "t", "standoff": "s"}, "relation"),
+        ("event", {"text": "t", "standoff": "s"}, "event"),
+        ("regression", {"text": "t", "value": "v"}, "value"),
+    ],
+)
+def test_a_task_needs_categories_of_its_kind(task: str, given: dict[str, Any], kind: str) -> None:
+    others = {name: names for name, names in (LABEL | PEOPLE).items() if name != kind}
+    with pytest.raises(ValidationError, match=f"task {task} needs `{kind}`"):
+        spec_of(task, given, others)
+
+
+def test_categories_of_the_row_or_of_all_rows_take_the_place_of_named_ones() -> None:
+    given = {"text": "t", "label": "l"}
+    assert not spec_of("multilabel", {**given, "candidates": "c"}).categories.all()
+    open_kinds = {"from_data": ["entity"], "label": "from_data"}
+    assert spec_of("multilabel", given, open_kinds).categories.from_data == ["entity", "label"]
+    assert not spec_of("multilabel", given, {"label": "from_data"}).categories.all()
+    with pytest.raises(ValidationError, match="task multilabel needs `label`"):
+        spec_of("multilabel", given, {"entity": "from_data"})
+    filled = {"text": "t", "events": {"label": "k", "arguments": {"each": "a[]", "role": "r", "target": "w"}}}
+    with pytest.raises(ValidationError, match="task ner needs `event`"):
+        spec_of("ner", filled, {**PEOPLE, "fillers": "{role} of {event}"})
+
+
+def test_categories_are_in_the_order_of_their_kinds_and_each_is_once() -> None:
+    """Records refer to them by their numbers."""
+    given = {
+        "value": [1, 2.5],
+        "event": {
+            "b": {"name": "hit", "roles": {"y": "whom", "x": "who"}},
+            "a": {"name": "trial", "roles": {"x": "who", "z": "who"}},
+        },
+        "relation": [
+            {"label": "r", "name": "knows", "head": "q"},
+            {"label": "s", "name": "knows", "head": "p"},
+            {"label": "r", "name": "knows", "tail": "p"},
+            "r",
+        ],
+        "entity": {"q": "person", "p": "person"},
+        "label": {"1": "good", "0": "bad"},
+    }
+    assert spec_of("event", {"text": "t", "standoff": "s"}, given).categories.all() == (
+        Category("good", "label"),
+        Category("bad", "label"),
+        Category("person", "entity"),
+        Category("knows", "relation", head="person"),
+        Category("knows", "relation", tail="person"),
+        Category("r", "relation"),
+        Category("hit", "event"),
+        Category("trial", "event"),
+        Category("whom", "role", event="hit"),
+        Category("who", "role", event="hit"),
+        Category("who", "role", event="trial"),
+        Category("1", "value"),
+        Category("2.5", "value"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "valid"),
+    [
+        *((path, True) for path in (".", "/.", "a.b[].c", "/{x}[].a", "{x}.{y}")),
+        *((path, False) for path in ("", "/", "a.", "/a.", "a..b", "a{x", "ax}")),
+    ],
+)
+def test_a_path_is_keys_joined_by_dots(path: str, valid: bool) -> None:
+    if valid:
+        assert spec_of("text", {"text": path}).map.text == [path]
+    else:
+        with pytest.raises(ValidationError, match="expected keys joined by dots"):
+            spec_of("text", {"text": path})
+
+
+@pytest.mark.parametrize(
+    ("fields", "valid"),
+    [
+        *((fields, True) for fields in ("words", "start end", "start words", "start end words", "indices")),
+        *((fields, True) for fields in ("fragments", "fragments words", "label words", "as words")),
+        *((fields, False) for fields in ("", "label", "start", "end", "end words", "end fragments")),
+        *((fields, False) for fields in ("start end indices", "start end fragments", "fragments indices")),
+        ("label as words", False),
+    ],
+)
+def test_a_mention_has_one_place_and_one_label(fields: str, valid: bool) -> None:
+    given = {"text": "t", "spans": dict.fromkeys(fields.split(), "x")}
+    if valid:
+        assert spec_of("ner", given, PEOPLE).map.spans
+    else:
+        with pytest.raises(ValidationError, match=r"Value error, (expected|start needs)"):
+            spec_of("ner", given, PEOPLE)
+
+
+@pytest.mark.parametrize("fields", ["", "role as"])
+def test_an_event_and_an_argument_are_named_by_one_key(fields: str) -> None:
+    categories = {"event": {"x": {"name": "x"}}}
+    argument = {"each": "a[]", "target": "w"}
+    assert spec_of("event", {"text": "t", "events": {"as": "x", "arguments": {**argument, "as": "y"}}}, categories)
+    named = dict.fromkeys(fields.split(), "x")
+    with pytest.raises(ValidationError, match="expected role or as"):
+        spec_of("event", {"text": "t", "events": {"as": "x", "arguments": {**argument, **named}}}, categories)
+    named = {name.replace("role", "label"): "x" for name in named}
+    with pytest.raises(ValidationError, match="expected label or as"):
+        spec_of("event", {"text": "t", "events": named}, categories)
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "idle"),
+    [
+        ("pair", {"tokens": "t", "pair": ["p", "q"], "label": "l", "join": " "}, None),
+        ("classification", {"tokens": "t", "label": "l", "join": " "}, "join"),
+        ("classification", {"text": "t", "label": "l", "glue": ""}, "glue"),
+        ("classification", {"tokens": "t", "label": "l", "glue": ""}, None),
+        ("multilabel", {"text": "t", "label": "l", "label_separator": ";"}, None),
+        (
+            "multilabel",
+            {"text": "t", "candidates": "c", "candidate_flags": "f", "label_separator": ";"},
+            "label_separator",
+        ),
+        (
+            "multilabel",
+            {"text": "t", "candidates": "c", "candidate_flags": "f", "ignore_labels": ["o"]},
+            "ignore_labels",
+        ),
+        ("multilabel", {"text": "t", "candidates": "c", "label": "l", "candidate_keys": "k"}, None),
+        (
+            "ner",
+            {"text": "t", "spans": {"words": "w"}, "ignore_labels": ["o"], "offsets": {"base": "document"}},
+            None,
+        ),
+        ("ner", {"tokens": "t", "tags": "g", "ignore_labels": ["o"], "scheme": "IO"}, None),
+        ("ner", {"tokens": "t", "tags": "g", "offsets": {"unit": "token"}}, "offsets"),
+        ("ner", {"tokens": "t", "spans": {"words": "w"}, "scheme": "IO"}, "scheme"),
+        ("ner", {"text": "t", "standoff": "s", "ignore": ["notes"], "ignore_labels": ["o"]}, None),
+        ("ner", {"text": "t", "spans": {"words": "w"}, "ignore": ["notes"]}, "ignore"),
+        ("qa", {"text": "t", "question": "q", "answers": "a", "offsets": {"locate": "first"}}, None),
+        ("qa", {"text": "t", "question": "q", "answers": "a", "ignore": [], "glue": ""}, "glue, ignore"),
+        ("text", {"text": "t", "offsets": {"locate": "first"}}, "offsets"),
+    ],
+)
+def test_a_key_that_changes_nothing_is_refused(task: str, given: dict[str, Any], idle: str | None) -> None:
+    if idle is None:
+        assert spec_of(task, given, LABEL | PEOPLE)
+    else:
+        with pytest.raises(ValidationError, match=f"Value error, {idle}: without a use here"):
+            spec_of(task, given, LABEL | PEOPLE)
+
+
+PARTS: dict[str, Any] = {
+    "spans": {"words": "w"},
+    "relations": {"head": "h", "tail": "t"},
+    "links": {"head": "h", "tail": "t"},
+    "events": {"as": "x"},
+    "token_relations": {"labels": "l", "numbers": "n", "lead_to": "head"},
+}
+FORMS: dict[
+    Task, tuple[list[str], list[str]]
+] = {  # what a task may be mapped from beside the text, and what it may not
+    "classification": (["label", "label candidates", "candidates candidate_flags"], ["candidates", "pair label"]),
+    "multilabel": (["label", "label candidates", "candidates candidate_flags"], ["candidate_flags", "tags label"]),
+    "pair": (["pair label", "pair label candidates", "pair candidates candidate_flags"], ["pair", "label"]),
+    "choice": (
+        ["candidates label", "candidates label pair", "candidates candidate_flags"],
+        ["label", "candidates"],
+    ),
+    "regression": (["value", "value pair"], ["pair", "value label"]),
+    "ner": (
+        ["spans", "standoff", "events", "events spans", "spans candidates", "tokens tags"],
+        ["tags", "candidates"],
+    ),
+    "relation": (
+        ["standoff", "relations", "relations spans", "tokens token_relations tags", "tokens relations tags"],
+        ["spans", "token_relations", "relations tags", "relations events"],
+    ),
+    "event": (["standoff", "events", "events spans"], ["spans", "events relations"]),
+    "coref": (["spans", "standoff", "spans links"], ["links", "spans relations"]),
+    "qa": (["question answers", "question answers unanswerable"], ["question", "answers", "answers unanswerable"]),
+    "seq2seq": (["target", "target pair"], ["pair", "", "target label"]),
+    "text": (["", "spans", "tokens", "chunks"], ["label", "standoff", "tokens chunks"]),
+}
+
+
+@pytest.mark.parametrize("task", FORMS)
+def test_a_task_is_mapped_from_one_of_its_forms(task: Task) -> None:
+    def wrong(keys: str) -> str | None:
+        given = {key: PARTS.get(key, "x") for key in keys.split()}
+        body = {} if {"tokens", "chunks"} & given.keys() else {"text": "t"}
+        return Mapping.model_validate(body | given).wrong(task)
+
+    allowed, refused = FORMS[task]
+    assert {keys: wrong(keys) for keys in allowed} == dict.fromkeys(allowed)
+    assert [keys for keys in refused if wrong(keys) is None] == []

@@ -33,6 +33,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.specs.fetch import Fetch
 
 ROWS = numbers(range(20)).encode()
+OF_HUB: list[dict[str, Any]] = [{"revision": "v1"}, {"splits": ["test"]}]
 
 
 def pin(content: bytes) -> str:
@@ -484,6 +485,12 @@ def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
             "`folder` needs an archive, and 'https://host/a.gz' has none",
         ),
         ({"url": "https://host/a.zip", "folder": "*", "unpack": True}, "remove `unpack`"),
+        *(({"url": "https://host/a", **given}, "apply only to hf: addresses") for given in OF_HUB),
+        ({"url": "https:///"}, "an address after the scheme"),
+        ({"url": "s3://bucket/"}, "s3://bucket/key"),
+        ({"url": "s3://bucket/a/", "into": "a.zip", "unpack": True}, "does not have an archive's file extension"),
+        ({"url": "https://host/a.zip", "into": "a", "unpack": True}, "does not have an archive's file extension"),
+        *(({"url": "https://host/a", "into": into}, "inside the") for into in ("a//b", "a/./b", "a\\b", "a\0")),
     ],
 )
 def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:
@@ -496,6 +503,49 @@ def test_a_source_is_fetched_once(mirror: Mirror) -> None:
     mirror.wants({"url": "https://host/a", "into": "a"}, {"url": "https://host/a", "into": "b"})
     with pytest.raises(UserError, match="fetch: fetched twice: https://host/a"):
         mirror.fill()
+
+
+COMMIT_URL = f"https://host/{'0a' * 20}/a.tgz"
+
+
+@pytest.mark.parametrize(
+    ("given", "scheme", "many", "name", "pinned", "part"),
+    [
+        ({"url": "https://host/d/a.zip?v=1#x"}, "https", False, "a.zip", False, ""),
+        ({"url": "http://host/a.txt", "into": "b/c"}, "http", False, "b/c", False, ""),
+        ({"url": "https://host/me@work/b.TAR.GZ", "unpack": True}, "https", False, "b.TAR.GZ", False, ""),
+        ({"url": "https://host/get?id=1", "into": "x.zip", "unpack": True}, "https", False, "x.zip", False, ""),
+        ({"url": "https://host/a.ZIP", "folder": "x"}, "https", True, "", False, "#x"),
+        (
+            {"url": COMMIT_URL, "folder": "*/x", "only": ["a", "b"], "into": "y"},
+            "https",
+            True,
+            "y",
+            True,
+            "#*/x[a,b]",
+        ),
+        ({"url": f"https://host/{'0a' * 20}0/a"}, "https", False, "a", False, ""),
+        ({"url": "https://host/a", "blake3": "0" * 64}, "https", False, "a", True, ""),
+        ({"url": "s3://bucket/data/"}, "s3", True, "", False, ""),
+        ({"url": "s3://bucket/data/a?b#c"}, "s3", False, "a?b#c", False, ""),
+        ({"url": "hf://o/n", "config": "en", "splits": ["test", "dev"]}, "hf", True, "", False, "#en[test,dev]"),
+        ({"url": "hf:folder", "revision": "v1", "into": "x"}, "hf", True, "x", False, ""),
+        ({"url": "file:a.txt"}, "file", False, "a.txt", False, ""),
+        ({"url": "../folder/"}, "file", True, "", False, ""),
+        ({"url": "folder:a/b.csv"}, "file", False, "b.csv", False, ""),
+    ],
+)
+def test_an_address_says_what_it_brings(
+    given: dict[str, Any], scheme: str, many: bool, name: str, pinned: bool, part: str
+) -> None:
+    fetch = Fetch.model_validate(given)
+    assert (fetch.scheme, fetch.many, fetch.name, fetch.pinned) == (scheme, many, name, pinned)
+    assert fetch.source == given["url"] + part
+
+
+def test_configurations_of_a_hub_dataset_are_several_sources(mirror: Mirror) -> None:
+    mirror.wants(*({"url": "hf://o/n", "config": config, "into": config} for config in ("en", "de")))
+    assert [fetch.source for fetch in dataset_spec("toy", mirror.specs).fetch] == ["hf://o/n#en", "hf://o/n#de"]
 
 
 # the commands

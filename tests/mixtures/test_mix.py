@@ -377,12 +377,44 @@ def test_mixtures_are_named_in_yaml_and_never_hold_themselves(tmp_path: Path) ->
         ({"phases": [{"share": 0.5}, {"share": 0.2}]}, "0.5 [+] 0.2 don't sum to 1"),
         ({"phases": [{"share": 1, "weights": {"c": 1}}]}, "phases.0.weights: c is none of the sources big/train"),
         ({"phases": [{"share": 1, "weights": {"big": -1}}]}, "big: -1.0 is not a weight"),
+        ({"phases": [{"share": 0.5}, {"share": 0.5, "weights": {"c": 1}}]}, "phases.1.weights: c is none"),
+        ({"phases": [{"share": 1, "weights": {"big": float("inf")}}]}, "big: inf is not a weight"),
+        ({"policy": "proportional", "temperature": 2}, "only to `policy: temperature`"),
+        ({"sources": [nested(), nested()]}, "named twice: large/train, little/train"),
         ({"suspects": 1}, "1 validation error .*\n.*\n  Value error, expected drop, keep, or the share to keep"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         mixture(*words.pop("sources", ()), **words)
+
+
+def test_a_phase_weighs_mixtures_by_name_and_corpora_with_or_without_their_split() -> None:
+    weights = {"labels": 2.0, "names": 1.0, "names/train": 0.0}
+    [phase] = mixture(nested(), {"corpus": "names"}, phases=[{"share": 1, "weights": weights}]).phases
+    assert phase.weights == weights
+
+
+def test_a_mixture_is_guarded_by_any_of_its_rules() -> None:
+    rules: list[dict[str, Any]] = [{"leaks": "refuse"}, {"duplicates": "drop"}, {"suspects": 0.5}]
+    rules += [{"leaks": "drop"}, {"suspects": "drop"}, {"hold_out": ["exam"]}]
+    assert not mixture().guarded
+    assert all(mixture().model_copy(update=rule).guarded for rule in rules)
+
+
+def test_the_meaning_of_a_mixture_is_all_but_its_descriptions() -> None:
+    def meaning(**inside: Any) -> dict[str, Any]:
+        source = nested()
+        return mixture({"mixture": {**source["mixture"], **inside}}, {"corpus": "names"}).meaning
+
+    assert meaning(description="in other words") == meaning()
+    assert meaning(seed=1) != meaning()
+    assert "description" not in meaning() and meaning()["sources"][1]["mixture"] is None
+
+
+def test_mixtures_of_mixtures_have_the_corpora_of_all() -> None:
+    outer = mixture({"mixture": {"name": "outer", "sources": [{"corpus": "first"}, nested()]}}, {"corpus": "last"})
+    assert [leaf.corpus for leaf in outer.leaves] == ["first", "large", "little", "last"]
 
 
 def test_records_of_rare_categories_are_drawn_more(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from pipelines.specs import (
 )
 from ubert.schema.errors import UserError
 from ubert.schema.specs.mixture import Mixture
-from ubert.schema.specs.recipe import Recipe
+from ubert.schema.specs.recipe import Prompting, Recipe
+from ubert.schema.yaml_file import read_yaml, shortened
 
 OURS = specs_folder(None)
 GOOD: dict[str, Any] = {
@@ -264,7 +265,7 @@ def test_a_wrong_value_is_named_with_what_was_expected(tmp_path: Path, changes: 
     assert any(line.startswith(error) for line in errors(tmp_path, **changes)), errors(tmp_path, **changes)
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "~/x", "a/../../x", "..", "a\\..\\x"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "~/x", "a/../../x", "..", "a\\..\\x", "a\0b"])
 def test_a_path_stays_inside_its_folder(tmp_path: Path, path: str) -> None:
     (error,) = errors(tmp_path, files=[{"split": "train", "path": path}])
     assert error.startswith("files.0.path: expected a path inside the dataset's folder")
@@ -471,3 +472,107 @@ def test_the_schemas_that_editors_read_are_those_of_the_code(tmp_path: Path) -> 
             assert spec.read_text(encoding="utf-8").startswith(
                 f"# yaml-language-server: $schema=../schemas/{kind}.json\n"
             ), spec
+
+
+def test_dots_and_tildes_within_a_path_are_letters_of_names(tmp_path: Path) -> None:
+    files = [{"split": "train", "path": path} for path in ("a..b/c~d", "..a", "b..")]
+    write(tmp_path, {**GOOD, "files": files})
+    assert [entry.path for entry in dataset_spec("reviews", tmp_path).files] == ["a..b/c~d", "..a", "b.."]
+
+
+def test_a_file_may_be_of_two_splits(tmp_path: Path) -> None:
+    entries = [{"split": split, "path": path} for split in ("train", "test") for path in ("a", "b")]
+    write(tmp_path, {**GOOD, "files": entries})
+    assert len(dataset_spec("reviews", tmp_path).files) == 4
+    [error] = errors(tmp_path, files=[*entries, dict(entries[3]), dict(entries[0])])
+    assert error.startswith("files: named twice in one split: a of train, b of test")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (
+            {"categories": {"label": {"a": "b"}, "relation": [{"label": "r", "name": "r", "tail": "x"}]}},
+            "categories: relation 'r' joins 'x', which is not a label of `entity`",
+        ),
+        (
+            {"categories": {"label": {"a": "b"}, "value": [1, 2, 2]}},
+            "categories.value: expected numbers that ascend",
+        ),
+        (
+            {"categories": {"label": {"a": "b"}, "value": [1, 3, 2]}},
+            "categories.value: expected numbers that ascend",
+        ),
+        (
+            {"map": {"text": "t", "tokens": "w", "label": "l"}},
+            "map: expected one of chunks, text, tokens, got text and",
+        ),
+        ({"map": {"text": "t", "label": "l", "when": {"l": {}}}}, "map.when.l: expected a value, several"),
+        (
+            {"map": {"text": "t", "label": "l", "candidate_keys": "k"}},
+            "map: candidate_keys: without a use here; remove it",
+        ),
+    ],
+)
+def test_a_wrong_part_of_a_spec_is_refused(tmp_path: Path, changes: Any, error: str) -> None:
+    [found] = errors(tmp_path, **changes)
+    assert found.startswith(error)
+
+
+def test_numbers_of_64_bits_are_read_and_no_longer_ones(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.yaml"
+    path.write_text(f"[{2**64 - 1}, {1 - 2**64}]", encoding="utf-8")
+    assert read_yaml(path) == [2**64 - 1, 1 - 2**64]
+    path.write_text(f"[1, {2**64}]", encoding="utf-8")
+    with pytest.raises(UserError, match=r"line 1, column 5"):
+        read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 78, repr("x" * 78)),
+        ("x" * 79, "'" + "x" * 76 + "..."),
+        ({"é": [None, True, "\ud800"]}, '{"é": [null, true, "\\ud800"]}'),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+    ],
+)
+def test_a_value_of_an_error_is_at_most_80_characters(value: Any, shown: str) -> None:
+    assert shortened(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "varies"),
+    [({}, False), ({"shuffle": True}, True), ({"drop": 0.1}, True), ({"rename": 0.1}, True)],
+)
+def test_prompts_vary_by_any_of_their_settings(settings: dict[str, Any], varies: bool) -> None:
+    assert Prompting(**settings).varies == varies
+
+
+@pytest.mark.parametrize(
+    ("objectives", "masks", "points", "generates"),
+    [
+        (["structure"], False, False, False),
+        (["spexbert"], False, True, False),
+        (["spanbert"], True, False, False),
+        (["unilm"], True, False, True),
+        (["seq2seq"], True, False, True),
+        (["structure", "spanbert"], True, False, False),
+        (["spexbert", "seq2seq"], True, True, True),
+    ],
+)
+def test_objectives_say_what_a_model_needs(
+    objectives: list[str], masks: bool, points: bool, generates: bool
+) -> None:
+    shares: Any = dict.fromkeys(objectives, 1 / len(objectives))
+    chosen = Recipe(name="run", mixture="small", steps=3, objectives=shares)
+    assert (chosen.masks, chosen.points, chosen.generates) == (masks, points, generates)
+
+
+def test_a_key_that_is_missing_has_no_value_to_tell(tmp_path: Path) -> None:
+    path = write(tmp_path, {key: value for key, value in GOOD.items() if key not in ("instruction", "files")})
+    with pytest.raises(UserError) as caught:
+        dataset_spec("reviews", tmp_path)
+    lines = str(caught.value).splitlines()
+    assert [line.removeprefix(f"{path}: ").partition(":")[0] for line in lines] == ["instruction", "files"]
+    assert not any("got" in line for line in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,16 @@ from pipelines.store import storage
 from pipelines.store.storage import ObjectPath, Place, endpoint, explained, on_disk, persistent
 from pipelines.store.store import Store, atomic, link, now
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import ATTEMPT, MANIFEST, SCHEMA_VERSION, CorpusManifest, fingerprint, read_manifest
+from ubert.schema.manifest import (
+    ATTEMPT,
+    MANIFEST,
+    SCHEMA_VERSION,
+    CorpusManifest,
+    MixtureManifest,
+    RealisedSource,
+    fingerprint,
+    read_manifest,
+)
 
 
 def manifest(fingerprint: str, created: str, name: str = "toy") -> CorpusManifest:
@@ -232,3 +242,20 @@ def test_only_a_failing_object_store_points_to_its_variables() -> None:
         assert ("AWS_" in str(error.value)) == isinstance(place, ObjectPath)
         with pytest.raises(FileNotFoundError), explained(place):
             raise FileNotFoundError
+
+
+def test_a_fingerprint_has_16_hex_digits_of_any_text() -> None:
+    for parts in ((), ("é",), ("\ud800",), (0.5, None)):
+        assert len(fingerprint(*parts)) == 16 and int(fingerprint(*parts), 16) >= 0
+    assert fingerprint("a", "b") != fingerprint("ab")
+
+
+def test_dropped_records_are_counted_over_all_reasons_and_sources() -> None:
+    dropped = {"dropped_leaks": 1, "dropped_duplicates": 10, "dropped_held_out": 100, "dropped_suspects": 1000}
+    drawn: dict[str, Any] = {"available": 5000, "records": 1, "draws": 1, "epochs": 1.0, "characters": 1}
+    sources = [
+        RealisedSource(corpus="toy", split=split, corpus_fingerprint="aa", phases=[1, 0], **drawn, **counts)
+        for split, counts in (("train", dropped), ("test", {"dropped_leaks": 20_000}))
+    ]
+    mixed = MixtureManifest(name="m", fingerprint="aa", created="2026-01-01", sql="SELECT 1", sources=sources)
+    assert ([source.dropped for source in sources], mixed.dropped, mixed.phases) == ([1111, 20_000], 21_111, 2)

@@ -150,6 +150,14 @@ def test_of_equally_good_ones_the_newest_is_the_best(tmp_path: Path, parts: Part
     assert checkpoint.best_by(tmp_path, "d/test/accuracy") is None
 
 
+def test_a_damaged_one_is_not_the_best(tmp_path: Path, parts: Parts) -> None:
+    for step, accuracy in ((1, 0.5), (2, 0.9), (3, 0.4)):
+        save(tmp_path, (*parts[:3], parts[3].model_copy(update={"metrics": {"c/test/accuracy": accuracy}})), step)
+    assert checkpoint.best_by(tmp_path, "c/test/accuracy") == tmp_path / "checkpoints/step-000002"
+    (tmp_path / "checkpoints/step-000002/optimizer.safetensors").write_bytes(b"")
+    assert checkpoint.best_by(tmp_path, "c/test/accuracy") == tmp_path / "checkpoints/step-000001"
+
+
 def test_keeps_the_newest_and_the_one_before_training(tmp_path: Path, parts: Parts) -> None:
     for step in range(5):
         save(tmp_path, parts, step)
@@ -271,3 +279,25 @@ def test_a_save_that_fails_beside_training_is_told_once(tmp_path: Path, parts: P
         writer.wait()
     writer.check()
     writer.close()
+
+
+def test_a_save_that_failed_is_told_by_the_next_check(tmp_path: Path, parts: Parts) -> None:
+    model, tokenizer, optimizer, state = parts
+    written: list[int] = []
+    writer = Writer(
+        tmp_path, keep=1, written=lambda: written.append(len(list((tmp_path / "checkpoints").iterdir())))
+    )
+    for step in (0, 1, 2):
+        writer.save(
+            model, tokenizer, checkpoint.tensors(model, optimizer), state.model_copy(update={"step": step})
+        )
+    writer.wait()
+    assert written == [1, 2, 2], "the one before training and the newest"
+    (tmp_path / "checkpoints").rename(tmp_path / "moved")
+    (tmp_path / "checkpoints").write_text("a file where the folder would be", encoding="utf-8")
+    writer.save(model, tokenizer, checkpoint.tensors(model, optimizer), state)
+    writer.close()  # waits for it
+    with pytest.raises(UserError, match="step-000001: the checkpoint cannot be written"):
+        writer.check()
+    writer.check()
+    assert len(written) == 3

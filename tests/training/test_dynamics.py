@@ -12,15 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from dense_tables import dense_loss, make, pieces_strategy, random_batch
-from handmade import sentiment
+from handmade import make_shards, record, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tiny_run import World, losses, make_recipe, make_world, start
+from tiny_run import World, losses, make_encoder, make_recipe, make_world, start
 from waiting import HANGS
 
 from pipelines.store.warehouse import sql
 from ubert.schema import dynamics
+from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Loss, Recipe
 from ubert.structure import cells
 from ubert.training import loop
@@ -120,6 +121,35 @@ def test_only_parts_that_begin_after_the_checkpoint_are_repeated(tmp_path: Path)
     assert [part.exists() for part in parts] == [True, True, False]
 
 
+def test_parts_begin_after_each_checkpoint(finished: Path) -> None:
+    steps = len(losses(finished))
+    assert sorted(part.name for part in (finished / "dynamics").iterdir()) == [
+        f"{first:08}-0.parquet" for first in range(1, steps + 1, 3)
+    ]
+
+
+def test_a_part_is_written_earlier_if_its_tables_are_many(
+    world: World, recipe: Recipe, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ubert.training.dynamics.TABLES", 1)
+    loop.train(recipe, shards=world.shards, run=tmp_path / "run", worker=QUIET)
+    steps = range(1, len(losses(finished)) + 1)
+    assert sorted(dynamics.first_step(part.name) for part in (tmp_path / "run/dynamics").iterdir()) == [*steps]
+    assert_same(tmp_path / "run", finished)
+
+
+def test_dynamics_that_cannot_be_written_keep_their_checkpoint_from_being_there(
+    world: World, recipe: Recipe, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/dynamics").write_text("a file where the folder would be", encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"dynamics/00000001-0\.parquet: cannot be written .* free some disk space"
+    ):
+        loop.train(recipe, shards=world.shards, run=tmp_path / "run", worker=QUIET)
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-000000"]
+
+
 @pytest.mark.slow
 def test_two_workers_keep_what_one_keeps(world: World, recipe: Recipe, finished: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
@@ -148,6 +178,23 @@ def test_views_join_the_rows_of_a_record_and_average_its_passes(world: World, fi
     assert found["confidence"] == pytest.approx(np.mean([one["confidence"] for one in own]))
     assert found["variability"] == pytest.approx(np.std([one["confidence"] for one in own]))
     assert found["correctness"] == np.mean([one["correct"] for one in own]) and found["passes"] == 2
+
+
+def test_confidence_of_several_labels_is_that_of_each_decision(tmp_path: Path) -> None:
+    """A new model tells each of three categories that none holds, with a probability of 98 %."""
+    encoder = make_encoder(tmp_path / "encoder", dropout=0.0)
+    names = ["good", "person", "place"]
+    tags = [record("tags", i, "multilabel", f"Film number {i} was good", names, labels=[0]) for i in range(12)]
+    corpora = {"reviews": [sentiment(i) for i in range(12)], "tags": tags}
+    shards = make_shards(tmp_path, corpora, encoder=str(encoder), max_tokens=32, name="tiny")
+    slow = {"learning_rate": 1e-9, "head_learning_rate": 1e-9, "epochs": 1, "steps": None}
+    recipe = make_recipe(encoder, dynamics=True, **slow)
+    loop.train(recipe, shards=shards, run=tmp_path / "run", worker=QUIET)
+    found = {row["record_id"]: row["confidence"] for row in rows(tmp_path / "run")}
+    assert len(found) == 24
+    tagged = [confidence for name, confidence in found.items() if name.startswith("tags")]
+    assert tagged == pytest.approx([(2 * 0.982 + 0.018) / 3] * 12, abs=0.1)
+    assert sum(found.values()) - sum(tagged) == pytest.approx(12 / 3, abs=1)  # each opinion is that of four texts
 
 
 def test_copies_are_passes_and_windows_are_one(tmp_path: Path) -> None:
@@ -182,6 +229,23 @@ def test_labels_by_hand() -> None:
     expected = Labels(np.array([odds[1] / odds.sum(), sure.mean()]), np.array([1.0, -1.0]), np.array([1, 0]))
     for column, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(column, wanted)
+
+
+def test_of_equal_scores_the_first_is_predicted_and_one_sided_labels_have_no_margin() -> None:
+    """Three texts: two categories with the best score; none that is right; none that is wrong."""
+    tables = Tables(
+        text_T=np.array([0, 0, 0, 1, 1, 2]),
+        category_T=np.array([4, 7, 2, 0, 1, 3]),
+        label_T=np.ones(6, np.bool_),
+        gold_T=np.array([True, False, False, False, False, True]),
+        loss_T=np.zeros(6),
+        score_T=np.array([0.5, 2.0, 2.0, -1.0, -3.0, 1.0]),
+    )
+    found = labels_of(tables, np.zeros(3, np.bool_))
+    assert found.predicted.tolist() == [7, 0, 3]
+    assert found.margin.tolist() == [-1.5, -np.inf, np.inf]
+    several = labels_of(tables, np.ones(3, np.bool_))
+    assert several.margin.tolist() == [-2.0, 1.0, 1.0]
 
 
 def test_dynamics_without_structure_tables_are_refused() -> None:

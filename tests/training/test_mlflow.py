@@ -66,3 +66,19 @@ def test_without_mlflow_it_says_what_to_install(world: World, monkeypatch: pytes
     recipe = make_recipe(world.encoder, name="absent", mlflow=True)
     with pytest.raises(UserError, match=r"pip install 'ubert\[mlflow\]'"):
         loop.train(recipe, shards=world.shards, run=world.run("absent"), worker=QUIET)
+
+
+def test_a_run_that_is_stopped_is_marked_and_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    recipe, run, steps = (
+        make_recipe(world.encoder, name="halted", mlflow=True),
+        world.run("halted"),
+        iter(range(9)),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(recipe, shards=world.shards, run=run, worker=QUIET, leaving=lambda: next(steps) == 1)
+    found, curves = known(world, run)
+    assert found.info.status == "KILLED" and [step for step, _ in curves["loss/structure"]] == [1, 2]
+    loop.train(recipe, shards=world.shards, run=run, worker=QUIET)
+    found, curves = known(world, run)
+    assert found.info.status == "FINISHED" and [step for step, _ in curves["loss/structure"]] == list(range(1, 9))

@@ -164,6 +164,21 @@ def test_an_average_has_the_mean_of_all_weights_and_all_ancestors(
     assert not (mean / "thresholds.json").exists(), "they were fitted for other weights"
 
 
+def test_thresholds_are_packed_and_damaged_weights_are_not_averaged(
+    root: Path, encoder: Path, shards: Path, small: Path, tmp_path: Path
+) -> None:
+    source = Path(shutil.copytree(root / "runs/base/checkpoints/step-000004", tmp_path / "source"))
+    fitted = Fitted(threshold=0.3, value=0.5, corpora=["people"], split="validation", records=9)
+    (source / "thresholds.json").write_text(to_json({"ner": fitted}), encoding="utf-8")
+    packed = pack(source, tmp_path / "packed")
+    assert ubert.load(packed).thresholds == ubert.load(source).thresholds != {}
+    damaged = Path(shutil.copytree(small, tmp_path / "damaged"))
+    (damaged / "config.json").write_bytes((damaged / "config.json").read_bytes() + b"\n")
+    with pytest.raises(UserError, match=r"damaged: not what was written"):
+        pack(source, tmp_path / "never", average_with=[small, damaged])
+    assert not (tmp_path / "never").exists()
+
+
 def test_models_of_other_sizes_are_not_averaged(root: Path, encoder: Path, shards: Path, small: Path) -> None:
     wide = trained(root, encoder, shards, "wide", table_size=24)
     with pytest.raises(UserError, match=r"wide/.*: its weights have other names or sizes than those of .*small"):

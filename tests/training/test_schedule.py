@@ -24,7 +24,7 @@ from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
-from ubert.training.optimizer import adamw, share_of_peak
+from ubert.training.optimizer import adamw, set_rates, share_of_peak
 
 QUIET = loop.Worker(progress=False)
 
@@ -74,6 +74,13 @@ def test_a_run_that_starts_from_anothers_stable_step_ends_as_one_run(trained: Ca
     assert checkpoint.first(ended).name == "step-000003"
 
 
+def test_a_run_may_start_at_the_last_step_before_the_decay(trained: Callable[..., Path]) -> None:
+    wsd = {"schedule": "wsd", "warmup": 0.0}
+    trained("four", **wsd, decay=0.01, checkpoint_every=4)
+    ended = trained("from-four", **wsd, decay=0.5, continue_from="four/step-000004")
+    assert [row.step for row in log.read(ended)[0]] == [5, 6, 7, 8]
+
+
 def test_a_run_with_an_ancestor_has_many_ends(trained: Callable[..., Path]) -> None:
     """What the first run began with is no setting that the run which ends it could repeat."""
     wsd = {"schedule": "wsd", "warmup": 0.0}
@@ -92,6 +99,10 @@ def test_a_run_with_an_ancestor_has_many_ends(trained: Callable[..., Path]) -> N
             r"continue_from base/step-000006 is after step 4, the last of 8 before the decay; raise steps",
         ),
         ({"continue_from": "base/step-000007"}, r"step-000007: not a whole checkpoint .* give another"),
+        (
+            {"schedule": "linear", "continue_from": "base/step-000008"},
+            r"continue_from base/step-000008 is after step 7, the last of 8 before the end",
+        ),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused(
@@ -191,11 +202,38 @@ def test_a_metric_that_is_not_measured_is_refused(tmp_path: Path, world: World) 
         ),
         ({"continue_from": "../up/step-000001"}, "continue_from"),
         ({"copies": True}, "copies apply only to seq2seq; leave them out, or add"),
+        ({"pseudo_masks": True}, "apply only to seq2seq; leave them out, or add"),
+        ({"steps": None}, "exactly one of `steps` and `epochs`"),
+        ({"epochs": 1.0}, "exactly one of `steps` and `epochs`"),
+        ({"shuffle_blocks": 2, "batches": "cycle"}, "leave it out, or set batches: mixed"),
+        ({"objectives": {"structure": 0.5, "spanbert": 0.498}}, "shares of batches that sum to 1"),
     ],
 )
 def test_recipes_that_contradict_themselves_are_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Recipe.model_validate(make_recipe(Path("unused")).model_dump() | changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"schedule": "wsd", "warmup": 0.5, "decay": 0.5},
+        {"schedule": "linear", "warmup": 0.7, "decay": 0.5},
+        {"steps": None, "epochs": 0.5},
+        {"shuffle_blocks": 2, "batches": "by_task"},
+        {"shuffle_blocks": 1, "batches": "cycle"},
+        {"objectives": {"structure": 0.3333, "spanbert": 0.3333, "unilm": 0.3333}},
+        {"objectives": {"seq2seq": 1.0}, "pseudo_masks": True},
+        {"objectives": {"seq2seq": 1.0}, "copies": True},
+        {
+            "evaluate": [{"corpus": "a"}, {"corpus": "b", "split": "validation"}],
+            "evaluate_every": 5,
+            "keep_best": "b/validation/f1",
+        },
+    ],
+)
+def test_recipes_at_the_bounds_are_taken(changed: dict[str, object]) -> None:
+    assert Recipe.model_validate(make_recipe(Path("unused")).model_dump() | changed)
 
 
 def model(run: Path, step: int) -> dict[str, torch.Tensor]:
@@ -235,3 +273,21 @@ def test_a_frozen_encoder_still_has_its_rate(world: World) -> None:
     model.encoder.requires_grad_(False)
     groups = adamw(model, make_recipe(world.encoder, learning_rate=0.1)).param_groups
     assert [len(group["params"]) for group in groups][:2] == [0, 0] and groups[0]["lr"] == 0.1
+
+
+def test_only_matrices_decay(world: World) -> None:
+    model = UbertModel.new(str(world.encoder), Shape(), vocabulary=1, seed=0)
+    groups = adamw(model, make_recipe(world.encoder, weight_decay=0.3)).param_groups
+    decays = [(p.dim() > 1, group["weight_decay"]) for group in groups for p in group["params"]]
+    assert len(decays) == len(list(model.parameters())) and set(decays) == {(True, 0.3), (False, 0.0)}
+
+
+def test_all_rates_are_the_same_share_of_their_peaks(world: World) -> None:
+    model = UbertModel.new(str(world.encoder), Shape(), vocabulary=1, seed=0)
+    optimizer = adamw(
+        model, make_recipe(world.encoder, learning_rate=0.1, head_learning_rate=0.3, layer_decay=0.5)
+    )
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    for share in (0.5, 0.25, 1.0):
+        assert set_rates(optimizer, share) == pytest.approx(0.1 * share)
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([peak * share for peak in peaks])

@@ -163,6 +163,22 @@ def test_wrong_ancestors_are_refused(
         loop.train(recipe, shards=mixed("reviews"), run=root / "runs/late", worker=QUIET)
 
 
+def test_what_any_run_of_a_chain_was_trained_on_is_not_evaluated(
+    root: Path, encoder: Path, train: Callable[..., Path]
+) -> None:
+    train("a", "reviews")
+    train("b", "questions", **{"from": "a", "steps": 3, "learning_rate": 1e-4})
+    tokenizer = load_tokenizer(str(encoder)).hash
+    for corpus, owner in (("reviews", "a"), ("questions", "b"), ("opinions", None)):
+        evaluate = [{"corpus": "people", "split": "train"}, {"corpus": corpus, "split": "train"}]
+        recipe = make_recipe(encoder, **{"name": "late", "from": "b", "evaluate": evaluate} | SPEX)
+        if owner is None:
+            assert run_directory.check(root / "runs/late", recipe, "shards", tokenizer, resume=False) is None
+            continue
+        with pytest.raises(UserError, match=f"from b: {owner} was trained on {corpus}/train, which the recipe"):
+            run_directory.check(root / "runs/late", recipe, "shards", tokenizer, resume=False)
+
+
 def test_from_and_continue_from_are_two_things() -> None:
     """The first is weights alone, the second the whole state; the older word for it is read, too."""
     settings = make_recipe(Path("unused")).model_dump()

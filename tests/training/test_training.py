@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from safetensors.torch import load_file
-from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make_world, start
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make_world, start, write_recipe
 from waiting import HANGS, wait_for
 
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
+from ubert.model.tokenizer import load_tokenizer
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.errors import UserError
-from ubert.schema.specs.recipe import Recipe
+from ubert.schema.specs.recipe import Prompting, Recipe
+from ubert.schema.yaml_file import load
+from ubert.structure import cells
+from ubert.structure.batch import Batch
 from ubert.training import loop, run_directory
+from ubert.training.__main__ import main
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
 from ubert.training.optimizer import share_of_peak
-from ubert.training.step import accumulate, keyed_seed
+from ubert.training.step import accumulate, keyed_seed, update
+from ubert.training.validation import validation_loss
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +81,15 @@ def test_a_run_is_complete(finished: Path) -> None:
     assert rows[-1].loss == manifest.loss
 
 
+def test_the_log_has_the_numbers_of_each_step(recipe: Recipe, finished: Path) -> None:
+    rows, manifest = log.read(finished)[0], run_directory.finished(finished)
+    assert [row.steps for row in rows] == [8] * 8
+    rates = [recipe.learning_rate * share_of_peak(step, 8, recipe) for step in range(8)]
+    assert [row.learning_rate for row in rows] == pytest.approx(rates)
+    assert [row.tokens_per_second for row in rows] == pytest.approx([row.tokens / row.seconds for row in rows])
+    assert manifest and manifest.seconds == pytest.approx(sum(row.seconds for row in rows))
+
+
 def test_resumed_equals_uninterrupted(world: World, recipe: Recipe, finished: Path) -> None:
     """With dropout: it is keyed by step. The run is as a process that died after step 5 has left it."""
     run = world.run("resumed")
@@ -80,6 +102,10 @@ def test_resumed_equals_uninterrupted(world: World, recipe: Recipe, finished: Pa
     torch.manual_seed(99)  # the state of the process is of no account
     loop.train(recipe, shards=world.shards, run=run, worker=loop.Worker(progress=False))
     assert_same_run(run, finished)
+    events = EventAccumulator(str(run / "logs")).Reload().Scalars("gradient_norm")
+    assert [event.step for event in events] == list(range(1, 9))
+    manifest, expected = run_directory.finished(run), run_directory.finished(finished)
+    assert manifest and expected and manifest.tokens == expected.tokens
 
 
 def test_a_killed_run_completes(world: World, recipe: Recipe, finished: Path) -> None:
@@ -167,6 +193,30 @@ def test_another_recipe_is_refused(
     assert run_directory.finished(finished) is not None
 
 
+def test_settings_that_change_no_step_may_change(recipe: Recipe, finished: Path) -> None:
+    state = checkpoint.read_state(finished / "checkpoints/step-000008")
+
+    def reached(changed: dict[str, object], resume: bool) -> int:
+        other = make_recipe(Path(recipe.encoder), **changed)
+        found = run_directory.check(finished, other, state.shards, state.tokenizer, resume=resume)
+        return found.step if found else -1
+
+    measured = {"evaluate": [{"corpus": "people"}], "evaluate_every": 2, "keep_best": "people/test/span_f1"}
+    kept = {"checkpoint_every": 1, "keep_checkpoints": 5, "mlflow": True, "dynamics": True, "description": "again"}
+    assert reached({**measured, **kept, "parallel": "fsdp", "compile": True, "seen": "allow"}, False) == 8
+    assert reached({"steps": None, "epochs": 3.0}, True) == 8
+    for key, value in (
+        ("precision", "auto"),
+        ("ema", 0.5),
+        ("clip", 2.0),
+        ("freeze_layers", 1),
+        ("name", "other"),
+    ):
+        with pytest.raises(UserError, match=f"other settings: {key} ") as refused:
+            reached({key: value}, True)
+        assert "--resume" not in str(refused.value)
+
+
 def test_other_shards_and_tokenizers_are_refused(recipe: Recipe, finished: Path) -> None:
     state = checkpoint.read_state(finished / "checkpoints/step-000008")
     run_directory.check(finished, recipe, state.shards, state.tokenizer, resume=True)
@@ -174,6 +224,40 @@ def test_other_shards_and_tokenizers_are_refused(recipe: Recipe, finished: Path)
         UserError, match=f"shards {state.shards} -> other; tokenizer {state.tokenizer[:16]} -> new"
     ):
         run_directory.check(finished, recipe, "other", "new", resume=True)
+
+
+def test_a_run_that_starts_is_unfinished_and_keeps_its_recipe(
+    world: World, finished: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    recipe = make_recipe(world.encoder, description="für später", steps=None, epochs=2.5, **{"from": "other"})
+    run_directory.start(run, recipe)
+    assert run_directory.finished(run) is None
+    assert load(Recipe, run / "recipe.yaml") == recipe
+
+
+def test_each_checkpoint_and_the_end_are_told_once_they_are_on_the_disk(
+    world: World, recipe: Recipe, tmp_path: Path
+) -> None:
+    told: list[tuple[str, bool]] = []
+
+    def written() -> None:
+        latest = checkpoint.latest(tmp_path)
+        told.append((latest.name if latest else "none", run_directory.finished(tmp_path) is not None))
+
+    quiet = loop.Worker(progress=False)
+    loop.train(recipe, shards=world.shards, run=tmp_path, worker=quiet, written=written)
+    steps = (0, 3, 6, 8, 8)
+    assert told == [(f"step-{step:06}", number == 4) for number, step in enumerate(steps)]
+
+
+def test_other_shards_are_no_longer_run(recipe: Recipe, finished: Path) -> None:
+    state = checkpoint.read_state(finished / "checkpoints/step-000008")
+    for changed in ({}, {"steps": 9, "seed": 1}):
+        other = recipe.model_copy(update={"keep_checkpoints": 9, **changed})
+        with pytest.raises(UserError, match="shards") as refused:
+            run_directory.check(finished, other, "other", state.tokenizer, resume=False)
+        assert "--resume" not in str(refused.value)
 
 
 def test_resuming_nothing_is_refused(world: World, recipe: Recipe, tmp_path: Path) -> None:
@@ -187,6 +271,48 @@ def test_a_finished_run_does_nothing_more(world: World, recipe: Recipe, finished
     assert said[0].startswith("uninterrupted was finished already: "), said[1]
     assert before[1] == losses(finished)
     assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in before[0].items())
+
+
+def test_the_command_takes_a_recipe_by_name_and_tells_a_finished_run(
+    world: World,
+    recipe: Recipe,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (world.root / "specs/recipes").mkdir(parents=True)
+    write_recipe(recipe, world.root / "specs/recipes/tiny.yaml")
+    shutil.copytree(finished, world.run("copied"))
+
+    def command(*more: str) -> tuple[int, str]:
+        where = ["--specs", str(world.root / "specs"), "--root", str(world.root), "--name", "copied"]
+        monkeypatch.setattr(sys, "argv", ["ubert.training", *more, *where])
+        code = main()
+        return code, capsys.readouterr().out
+
+    last = world.run("copied") / "checkpoints/step-000008"
+    assert command("tiny") == (0, f"copied was finished already: {last}\n")
+    assert command("tiny", "--resume") == (0, f"{last}\n")
+    assert command("absent") == (1, "")
+
+
+def test_the_newest_shards_that_fit_are_taken(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    made = json.loads((world.shards / "manifest.json").read_text(encoding="utf-8"))
+    changes: dict[str, dict[str, object]] = {
+        "a": {"created": "2026-01-01"},
+        "b": {"created": "2026-01-03"},
+        "c": {"created": "2026-01-02"},
+        "d": {"created": "2026-01-04", "tokenizer": "other"},
+        "e": {"created": "2026-01-05", "max_tokens": 64},
+    }
+    for name, changed in changes.items():
+        (tmp_path / "shards/tiny" / name).mkdir(parents=True)
+        (tmp_path / "shards/tiny" / name / "manifest.json").write_text(
+            json.dumps(made | changed), encoding="utf-8"
+        )
+    assert run_directory.find_shards(tmp_path, recipe, made["tokenizer"]).name == "b"
+    with pytest.raises(UserError, match="the 5 there are"):
+        run_directory.find_shards(tmp_path, recipe.model_copy(update={"max_tokens": 16}), made["tokenizer"])
 
 
 def test_missing_shards_name_the_command(world: World, recipe: Recipe, tmp_path: Path) -> None:
@@ -240,3 +366,92 @@ def test_a_log_is_read_from_where_the_last_call_ended_and_anew_if_it_is_rewritte
     assert [row.step for row in rows] == [4]
     write(range(1, 9), 0.123456789)
     assert [row.step for row in log.read(tmp_path, seen)[0]] == list(range(1, 9))
+
+
+def test_half_a_line_of_a_log_is_left_for_the_next_call(tmp_path: Path) -> None:
+    assert log.read(tmp_path) == ([], 0)
+    rows = [log.Row(step, 9, "structure", 0.5, 0.1, 1.0, 10, 10.0, 1.0) for step in (1, 2)]
+    one, two = (json.dumps(row._asdict()) + "\n" for row in rows)
+    path = tmp_path / log.JSONL
+    path.parent.mkdir()
+    path.write_text(two[:9], encoding="utf-8")
+    assert log.read(tmp_path) == ([], 0)
+    path.write_text(one + two[:9], encoding="utf-8")
+    assert log.read(tmp_path) == (rows[:1], len(one))
+    path.write_text(one + two, encoding="utf-8")
+    assert log.read(tmp_path, len(one)) == (rows[1:], len(one + two))
+
+
+def test_without_a_terminal_a_line_is_shown_every_ten_seconds_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step takes two seconds of training. The first of them is the fifth of a run that was resumed."""
+    clock, shown = [0.0], StringIO()
+    monkeypatch.setattr(log, "monotonic", lambda: clock[0])
+    numbers = [(1.0, 100, 0.0), (3.0, 300, 9.9), (5.0, 100, 10.0), (7.0, 2468, 11.0)]
+    with log.progress(Console(file=shown)) as show:
+        for step, (loss, tokens, now) in enumerate(numbers, 5):
+            clock[0] = now
+            show(log.Row(step, 8, "structure", loss, 0.1, 1.0, tokens, tokens / 2, 2.0))
+    assert shown.getvalue().splitlines() == [
+        "step 5/8  loss 1.0000  50 tokens/s  0:00:06 left",
+        "step 7/8  loss 4.0000  100 tokens/s  0:00:02 left",
+        "step 8/8  loss 7.0000  1,234 tokens/s  0:00:00 left",
+    ]
+
+
+def test_a_validation_loss_is_the_mean_of_all_rows_however_they_are_batched(world: World, recipe: Recipe) -> None:
+    tokenizer, shards = load_tokenizer(str(world.encoder)), open_shards(world.shards)
+    shape = Shape(table_size=8, max_tokens=32)
+    model = UbertModel.new(str(world.encoder), shape, vocabulary=tokenizer.vocabulary, seed=0)
+    small = {"tokens_per_batch": 64, "tokens_per_step": 64, "packs_per_batch": 1}
+    other = {"steps": 1, "batches": "cycle", "prompts": Prompting(shuffle=True, drop=0.9)}
+    found = [
+        validation_loss(model, tokenizer, recipe.model_copy(update=changed), world.shards)
+        for changed in ({}, small, other)
+    ]
+    once = recipe.model_copy(update={"steps": None, "epochs": 1.0})
+    loader = Loader(shards, once, tokenizer.special, model.most_tokens)
+    with torch.no_grad():
+        parts = [
+            float(cells.loss(model(batch), batch, recipe.loss_scale, recipe.loss)[0])
+            for i in range(loader.total_steps)
+            for batch in loader.step(i).batches
+            if isinstance(batch, Batch)
+        ]
+    assert found == pytest.approx([sum(parts) / len(shards)] * 3, rel=1e-4)
+
+
+def test_another_seed_begins_with_other_heads(world: World, recipe: Recipe, tmp_path: Path) -> None:
+    first = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        seeded = recipe.model_copy(update={"seed": seed})
+        training = loop.set_up(seeded, world.shards, tmp_path / name, loop.ALONE, resume=False)
+        training.writer.close()
+        assert training.model.table is not None
+        first.append(training.model.table.U.detach())
+    assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
+
+
+@pytest.mark.parametrize("clip", [0.01, 1000.0])
+def test_a_gradient_is_shortened_to_the_recipes_norm(
+    world: World, recipe: Recipe, tmp_path: Path, clip: float
+) -> None:
+    """The optimizer's first average of gradients is a tenth of them."""
+    clipped = recipe.model_copy(update={"clip": clip})
+    training = loop.set_up(clipped, world.shards, tmp_path / "run", loop.ALONE, resume=False)
+    training.writer.close()
+    accumulate(training, 0, training.loader.step(0))
+    norm = float(update(training, 0)[0])
+    averages = [state["exp_avg"] for state in training.optimizer.state.values()]
+    found = torch.stack([average.norm() for average in averages]).norm()
+    assert 0.01 < norm < 1000 and float(found) == pytest.approx(0.1 * min(norm, clip), rel=1e-3)
+
+
+def test_the_command_takes_no_address_of_an_object_store(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ubert.training", "tiny", "--root", "s3://bucket/store"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "s3://bucket/store: expected a folder" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from waiting import HANGS, wait_for
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import loop, run_directory
+from ubert.training import loop, nan_guard, run_directory
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
 from ubert.training.step import StepResult, accumulate, run_step, update
@@ -79,6 +80,17 @@ def test_only_records_of_micro_batches_that_broke_are_named(world: World, recipe
     texts = [batch.examples for batch in step.batches]
     first = sum(texts[:broken])
     assert set(named) <= set(step.records[first : first + texts[broken]])
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_five_records_are_named_and_the_others_counted(
+    world: World, recipe: Recipe, tmp_path: Path, count: int, more: str
+) -> None:
+    training = loop.set_up(recipe, world.shards, tmp_path / "run", loop.ALONE, resume=False)
+    training.writer.close()
+    step = replace(training.loader.step(0), rows=list(range(count)))
+    said = str(nan_guard.error(recipe, 6, step, torch.device("cpu"), "the loss is nan"))
+    assert said.startswith(f"step 7: the loss is nan, on the records {', '.join(step.records[:5])}{more}; ")
 
 
 def test_a_gradient_that_is_not_finite_changes_no_weight(world: World, recipe: Recipe, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,28 @@ def test_a_stop_request_of_a_dead_run_is_ignored(tmp_path: Path) -> None:
             pass
         with run_directory.locked(tmp_path):  # its own workers may write
             pass
+
+
+@pytest.mark.parametrize("request_of", run_directory.REQUESTS)
+def test_any_request_to_stop_is_heard_and_cleared_by_the_next_driver(tmp_path: Path, request_of: str) -> None:
+    with run_directory.stopping(tmp_path) as asked:
+        assert not asked()
+        (tmp_path / request_of).touch()
+        assert asked()
+    with run_directory.driving(tmp_path):
+        assert not (tmp_path / request_of).exists()
+
+
+def test_the_first_signal_asks_to_stop_and_the_second_has_its_usual_effect(tmp_path: Path) -> None:
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in signals]
+    for number, other in (signals, signals[::-1]):
+        with run_directory.stopping(tmp_path) as asked:
+            assert signal.getsignal(number) not in (*before, signal.SIG_DFL)
+            signal.raise_signal(number)
+            assert asked()
+            assert (signal.getsignal(number), signal.getsignal(other) in before) == (signal.SIG_DFL, False)
+        assert [signal.getsignal(each) for each in signals] == before
 
 
 def test_a_stop_request_survives_the_start_of_the_workers(tmp_path: Path) -> None:
