@@ -12,7 +12,7 @@ from tiny_run import World, losses, make_recipe, make_world
 from pipelines.store.storage import ObjectPath, upload
 from pipelines.store.warehouse import sql
 from pipelines.training import lease
-from pipelines.training.driven_run import StoredRun
+from pipelines.training.driven_run import StoredRun, download, driving
 from pipelines.training.remote_logs import RemoteLog
 from pipelines.training.remote_run import Mirror, pull
 from ubert.schema.errors import UserError
@@ -180,3 +180,93 @@ def test_a_wish_to_stop_reaches_the_machine_that_trains(
             pass
     driven.withdraw(run_directory.STOP)
     assert not (remote / "runs" / "tiny" / run_directory.STOP).exists()
+
+
+def test_checkpoints_that_were_not_uploaded_yet_stay(remote: ObjectPath, world: World, tmp_path: Path) -> None:
+    there, run = remote / "runs" / "tiny", tmp_path / "tiny"
+    train(world, there, run, 3)
+    recipe = make_recipe(world.encoder, keep_checkpoints=9)
+    loop.train(recipe, shards=world.shards, run=run, worker=loop.Worker(progress=False))
+    pull(there, run)
+    assert checkpoint.latest(run) == run / "checkpoints/step-000008" and len(losses(run)) == 8
+    assert run_directory.finished(run)
+
+
+def test_a_restart_removes_what_is_repeated_from_the_store(remote: ObjectPath, tmp_path: Path) -> None:
+    there, run, file = remote / "runs" / "tiny", tmp_path / "tiny", tmp_path / "file"
+    file.write_bytes(b"content")
+    names = ("dynamics/00000003-0.parquet", "dynamics/00000004-0.parquet", "manifest.json")
+    for name in (*names, "checkpoints/step-000009/state.json", "checkpoints/step-000009/config.json"):
+        upload(file, there / name)
+    run.mkdir()
+    with lease.holding(there) as token:
+        Mirror(there, run, token).restart(3)
+    assert list(there.sizes()) == ["dynamics/00000003-0.parquet"]
+
+
+def test_a_log_that_was_cut_begins_anew(remote: ObjectPath, tmp_path: Path) -> None:
+    there, path = remote / "runs" / "tiny", tmp_path / "run" / log.JSONL
+    path.parent.mkdir(parents=True)
+    path.with_name("other").write_text("beside it\n", encoding="utf-8")
+    reader, mirror = RemoteLog(there, tmp_path / "seen"), Mirror(there, tmp_path / "run", "")
+    for text in ("one\ntwo\n", "one\n", "one\n2\n"):
+        with path.open("r+" if path.exists() else "w", encoding="utf-8") as file:
+            file.truncate(0)
+            file.write(text)
+        mirror.push_logs()
+        reader.update()
+        assert (tmp_path / "seen" / log.JSONL).read_text("utf-8") == text
+    assert (tmp_path / "seen/logs/other").read_text("utf-8") == "beside it\n"
+    RemoteLog(there, tmp_path / "late").update()
+    assert (tmp_path / "late" / log.JSONL).read_text("utf-8") == "one\n2\n"
+
+
+@pytest.mark.parametrize("key", ["from", "continue_from"])
+def test_a_run_comes_with_the_one_that_it_starts_from(
+    remote: ObjectPath, world: World, tmp_path: Path, key: str
+) -> None:
+    train(world, remote / "runs" / "tiny", tmp_path / "one" / "tiny", 3)
+    download(remote, tmp_path / "two" / "child", make_recipe(world.encoder, **{key: "tiny/step-000003"}))
+    assert checkpoint.latest(tmp_path / "two" / "tiny") == tmp_path / "two/tiny/checkpoints/step-000003"
+
+
+def test_a_driver_looks_for_new_logs_now_and_then(
+    remote: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run" / log.JSONL
+    path.parent.mkdir(parents=True)
+    driven = StoredRun(remote, tmp_path / "driver/tiny", make_recipe(Path("unused")), "", tmp_path / "logs")
+    mirror = Mirror(remote / "runs" / "tiny", tmp_path / "run", "")
+    seen = []
+    for text, poll in (("one\n", 1e9), ("one\ntwo\n", 1e9), ("one\ntwo\nthree\n", -1.0)):
+        path.write_text(text, encoding="utf-8")
+        mirror.push_logs()
+        monkeypatch.setattr("pipelines.training.driven_run.POLL", poll if seen else 0.0)
+        driven.update_logs()
+        seen.append((driven.logs / log.JSONL).read_text("utf-8"))
+    assert seen == ["one\n", "one\n", "one\ntwo\nthree\n"]
+
+
+def test_of_a_log_that_began_anew_only_the_newest_pieces_are_read(remote: ObjectPath, tmp_path: Path) -> None:
+    there = remote / "runs" / "tiny"
+    for generation, offset, text in ((1, 0, "old\n"), (1, 4, "older\n"), (2, 0, "a\n"), (2, 2, "b\n")):
+        (tmp_path / "piece").write_text(text, encoding="utf-8")
+        upload(tmp_path / "piece", there / f"{log.JSONL}/{generation:020}-{offset:012}")
+    RemoteLog(there, tmp_path / "seen").update()
+    assert (tmp_path / "seen" / log.JSONL).read_text("utf-8") == "a\nb\n"
+
+
+def test_a_driver_clears_the_requests_of_a_dead_one_and_holds_the_lock(remote: ObjectPath, tmp_path: Path) -> None:
+    there, recipe = remote / "runs" / "tiny", make_recipe(Path("unused"))
+    (tmp_path / "empty").touch()
+    for request in run_directory.REQUESTS:
+        upload(tmp_path / "empty", there / request)
+    with driving(remote, "tiny", recipe) as driven:
+        assert not any((there / request).exists() for request in run_directory.REQUESTS)
+        lease.check(there, driven.token)
+        for request in run_directory.REQUESTS:
+            driven.request(request)
+            assert (there / request).exists()
+            driven.withdraw(request)
+            assert not (there / request).exists()
+    assert not (there / lease.FILE).exists()

@@ -1,0 +1,192 @@
+"""How `ubert pretrain` restarts a run: after which failures, how often, with how many workers. Without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from handmade import shard_members, write_mixture
+from ray.exceptions import RayActorError
+from ray.train import ControllerError, PreemptionError, WorkerGroupError
+from ray.train.v2._internal.exceptions import (
+    WorkerGroupStartupFailedError,
+    WorkerGroupStartupTimeoutError,
+    WorkerHealthCheckFailedError,
+)
+from tiny_run import losses, make_corpora, make_encoder, make_recipe
+
+from pipelines.mixtures.mix import mix
+from pipelines.models.evaluate import evaluate
+from pipelines.specs import mixture
+from pipelines.training import pretrain as job
+from pipelines.training.driven_run import DrivenRun
+from pipelines.training.restart import explained
+from pipelines.training.worker import work_on
+from ubert.schema.errors import UserError
+from ubert.schema.specs.recipe import Recipe
+from ubert.training import run_directory
+from ubert.training.checkpoints import checkpoint
+from ubert.training.logs import log
+from ubert.training.step import Worker
+
+QUIET = Worker(progress=False)
+DEAD = WorkerGroupError("a worker died", {0: RayActorError()})
+Attempt = Callable[..., bool]
+
+
+class GoneError(Exception):
+    """Ends a test within an attempt."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of shards, the spec of their mixture, and their encoder."""
+    place = tmp_path_factory.mktemp("place")
+    encoder = str(make_encoder(place / "encoder", dropout=0.0))
+    (place / "specs/mixtures").mkdir(parents=True)
+    drawn = {"name": "tiny", "sources": [{"corpus": name} for name in make_corpora()]}
+    (place / "specs/mixtures/tiny.yaml").write_text(yaml.safe_dump(drawn), encoding="utf-8")
+    write_mixture(place / "store", "unused", make_corpora())
+    mix(mixture("tiny", place / "specs"), root=place / "store", encoder=encoder)
+    shard_members(place / "store", "tiny", encoder, 32)
+    return place
+
+
+@pytest.fixture
+def pretrain(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Train with attempts that take the place of Ray Train's, on four processors of which some are free."""
+
+    def pretrained(recipe: Recipe, attempt: Attempt, workers: int = 1, free: int = 4) -> Path:
+        monkeypatch.setattr(job.restart, "fit", attempt)
+        monkeypatch.setattr(job, "session", lambda *given, **named: nullcontext())
+        monkeypatch.setattr(job.capacity, "kind", lambda: "CPU")
+        monkeypatch.setattr(job.capacity, "total", lambda kind: 4)
+        monkeypatch.setattr(job.capacity, "wait_until_free", lambda kind, wanted: free)
+        monkeypatch.setattr(job.capacity, "wait_for_nodes", lambda stop_requested: None)
+        return job.pretrain(recipe, root=place / "store", specs=place / "specs", workers=workers)
+
+    return pretrained
+
+
+def test_a_run_fails_after_three_deaths_at_one_checkpoint(place: Path, pretrain: Callable[..., Path]) -> None:
+    started: list[str] = []
+
+    def fit(work: dict[str, Any], driven: DrivenRun, *others: object) -> bool:
+        reached = checkpoint.latest(driven.run)
+        started.append(reached.name if reached else "none")
+        if len(started) == 3:  # after two deaths before the first step, the first of three after the second
+            steps = iter(range(9))
+            work_on(work, QUIET, lambda: next(steps) == 1)
+        raise DEAD
+
+    with pytest.raises(UserError, match="a worker died 3 times after the same checkpoint"):
+        pretrain(make_recipe(place / "encoder", name="dying"), fit)
+    assert started == ["none", "none", "none", "step-000002", "step-000002"]
+
+
+def test_a_run_that_gets_on_survives_any_number_of_deaths(place: Path, pretrain: Callable[..., Path]) -> None:
+    def fit(work: dict[str, Any], driven: DrivenRun, *others: object) -> bool:
+        work_on(work, QUIET, lambda: True)  # a step
+        if run_directory.finished(driven.run):
+            return False
+        raise DEAD
+
+    last = pretrain(make_recipe(place / "encoder", name="lasting"), fit)
+    assert last == place / "store/runs/lasting/checkpoints/step-000008"
+    assert len(losses(last.parents[1])) == 8
+
+
+@pytest.mark.parametrize(("free", "now", "grows"), [(1, 1, [False, True, True]), (9, 3, [False, False, False])])
+def test_a_run_starts_with_free_processors_and_grows_once_there_are_enough(
+    place: Path,
+    pretrain: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    now: int,
+    grows: list[bool],
+) -> None:
+    found: list[bool] = []
+
+    def fit(
+        work: dict[str, Any],
+        driven: DrivenRun,
+        workers: int,
+        kind: str,
+        stop_requested: object,
+        can_grow: Callable[[], bool],
+        leaves: bool,
+    ) -> bool:
+        assert (workers, kind) == (now, "CPU")
+        for more in (1, 2, 3):
+            monkeypatch.setattr(job.capacity, "free", lambda kind, more=more: more)
+            found.append(can_grow())
+        raise GoneError
+
+    with pytest.raises(GoneError):
+        pretrain(make_recipe(place / "encoder", name=f"growing-{free}"), fit, workers=3, free=free)
+    assert found == grows
+    with pytest.raises(UserError, match=r"--workers 5: Ray has 4 CPUs, and a worker needs one; ask for fewer$"):
+        pretrain(make_recipe(place / "encoder", name=f"growing-{free}"), fit, workers=5)
+
+
+def test_metrics_on_the_way_are_those_of_the_checkpoint(place: Path, pretrain: Callable[..., Path]) -> None:
+    measured = [
+        {"corpus": "people", "split": "train", "limit": 7, "overlap": "nested"},
+        {"corpus": "reviews", "split": "train"},
+    ]
+    recipe = make_recipe(place / "encoder", name="measured", evaluate=measured, evaluate_every=8, initial_bias=30)
+
+    def fit(work: dict[str, Any], *others: object) -> bool:
+        work_on(work, QUIET, lambda: False)
+        return False
+
+    last = pretrain(recipe, fit)
+    rows = log.read(last.parents[1])[0]
+    assert [row.step for row in rows if row.metrics] == [8]
+    expected = {
+        f"{wanted['corpus']}/train/{name}": value
+        for wanted in measured
+        for name, value in evaluate(last, **wanted, precision="fp32", root=place / "store")["metrics"].items()  # type: ignore[arg-type]
+    }
+    assert rows[-1].metrics == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("error", "died"),
+    [
+        (DEAD, True),
+        (WorkerGroupError("", {0: ValueError("a"), 1: RayActorError()}), True),
+        (WorkerGroupError("", {0: RuntimeError("[../gloo/transport/tcp/pair.cc] closed")}), True),
+        (WorkerGroupError("", {0: WorkerHealthCheckFailedError("", RayActorError())}), True),
+        (ControllerError(WorkerGroupStartupFailedError("a node died")), True),
+        (PreemptionError(SimpleNamespace(preempted_ranks=[0])), True),
+        (ControllerError(WorkerGroupStartupTimeoutError(2)), False),
+    ],
+)
+def test_a_failure_of_machines_restarts_a_run(error: Exception, died: bool) -> None:
+    assert explained(error)[1] == died
+
+
+@pytest.mark.parametrize(
+    "error", [WorkerGroupError("", {0: ValueError("a")}), ControllerError(ValueError("a")), KeyError("a")]
+)
+def test_a_bug_is_raised_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        explained(error)
+    assert raised.value is error
+
+
+def test_what_a_worker_refuses_goes_before_deaths_of_others() -> None:
+    for error in (
+        WorkerGroupError("", {0: RayActorError(), 1: UserError("no room")}),
+        ControllerError(UserError("no room")),
+    ):
+        with pytest.raises(UserError, match=r"^no room$"):
+            explained(error)
+    with pytest.raises(UserError, match="Ray Train's controller died"):
+        explained(RayActorError())
