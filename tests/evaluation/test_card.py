@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,10 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     values = [run_cell(cell, root)["value"] for cell in (first, first._replace(seed=1))]
     card = model_card(root / "runs" / "run", "shop", root)
     assert ["reviews", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
+    for shots in ("all", 10):
+        run_cell(first._replace(shots=shots), root)
+    card = model_card(root / "runs" / "run", "shop", root)
+    assert ["corpus", "metric", "2", "10", "all"] in rows(card)
 
 
 def test_the_command_writes_a_file(root: Path, tmp_path: Path) -> None:
@@ -89,6 +94,8 @@ def test_corpora_of_earlier_runs_are_listed_too(root: Path) -> None:
     card = model_card(directory, "shop", root)
     assert ["people", "train", "ner", "CC0-1.0", "public-domain", "earlier run"] in rows(card)
     assert "It began with the weights of before (step 3)." in card
+    assert "license_name: research-only" in card and "public-domain 1, research-only 1" in card
+    assert "2 corpora of 2 tasks: " in card
     assert sum(row[:2] == ["reviews", "train"] for row in rows(card)) == 1
     checkpoint.write_state(directory, state)
 
@@ -102,3 +109,14 @@ def test_a_store_of_other_data_is_refused(root: Path, tmp_path: Path) -> None:
     checkpoint.write_state(directory, state.model_copy(update={"sources": ["reviews/train"]}))
     with pytest.raises(UserError, match=r"it was trained on reviews/train, which mixture shop of .* lacks"):
         model_card(directory, "shop", tmp_path)
+
+
+def test_a_card_tells_the_hours_of_all_steps(root: Path) -> None:
+    directory = checkpoint.latest(root / "runs" / "run")
+    assert directory
+    state = checkpoint.read_state(directory)
+    spent = {"seconds": 5400.0, "step": 12_345, "tokens": 6_789_000}
+    moved = directory.with_name("copied")
+    checkpoint.write_state(Path(shutil.copytree(directory, moved)), state.model_copy(update=spent))
+    assert "6,789,000 tokens in 12,345 steps, 1.5 hours." in model_card(moved, "shop", root)
+    shutil.rmtree(moved)

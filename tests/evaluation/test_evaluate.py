@@ -16,10 +16,11 @@ from handmade import make_shards, ner
 from tiny_checkpoint import ENCODER, liking, write_checkpoint
 from typer.testing import CliRunner
 from waiting import HANGS
+from worlds import put_corpus
 
 import ubert
 from pipelines.cli.commands import app
-from pipelines.models.evaluate import evaluate
+from pipelines.models.evaluate import evaluate, records_of
 from pipelines.models.find import find_checkpoint
 from pipelines.models.inputs import plain_lines, read_inputs
 from pipelines.models.predict import comma_separated
@@ -141,6 +142,25 @@ def test_a_checkpoint_is_a_folder_or_the_name_of_a_run(root: Path, checkpoint: P
     assert find_checkpoint(Path("tiny"), root) == checkpoint
     with pytest.raises(UserError, match=r"neither a folder nor a run of the store .*; its runs: tiny"):
         find_checkpoint(Path("huge"), root)
+
+
+def test_a_run_of_the_store_goes_before_a_model_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours = find_checkpoint(Path("universal-small"), tmp_path / "store")
+    assert ours.is_dir() and not ours.is_relative_to(tmp_path)
+    for place in (tmp_path / "store/runs/universal-small", tmp_path / "universal-small"):
+        place.mkdir(parents=True)
+        assert find_checkpoint(Path("universal-small"), tmp_path / "store").resolve() == place.resolve()
+    with pytest.raises(UserError, match=r"its runs: universal-small$"):
+        find_checkpoint(Path("absent"), tmp_path / "store")
+
+
+def test_a_split_of_which_nothing_was_kept_has_no_records(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "people", RECORDS[:4], rejected=[("validation", "why"), ("train", "why")])
+    manifest = Store(tmp_path).current("corpora", "people")[1]
+    assert [records_of(manifest, split) for split in ("train", "test")] == [1, 3]  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"'validation'; its splits: train \(1\), test \(3\)$"):
+        records_of(manifest, "validation")
 
 
 def test_the_round_trip_of_a_store(root: Path) -> None:
@@ -276,6 +296,7 @@ def test_a_pair_without_its_text_is_refused(root: Path, tmp_path: Path) -> None:
 def test_a_category_in_quotes_may_have_a_comma() -> None:
     assert comma_separated('"yes, it is", no ,5" disk,') == ["yes, it is", "no", '5" disk']
     assert comma_separated(" ") == [] == comma_separated("")
+    assert comma_separated("a, b,\nc d\n,") == ["a", "b", "c d"]
 
 
 def test_some_pairs_are_not_enough(root: Path, tmp_path: Path) -> None:

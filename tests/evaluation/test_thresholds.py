@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from test_evaluate import RECORDS, publish
 from tiny_checkpoint import write_checkpoint
 from typer.testing import CliRunner
+from worlds import put_corpus
 
 import ubert
 from pipelines.cli.commands import app
@@ -99,6 +100,14 @@ def test_each_task_has_its_own_and_predictions_use_it(root: Path, checkpoint: Pa
     assert count(None) == count(0.95) < count(0.5)
 
 
+def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken(root: Path, checkpoint: Path) -> None:
+    """No threshold finds a mention in a text without a token."""
+    publish(Store(root), "silent", "ner", [record("ner", "\u200b\u0001", (Category("person", "entity"),))])
+    fitted = fit(checkpoint, corpora=["silent"], split="train", precision="fp32", root=root)
+    assert len({tuple(found.values()) for found in fitted.tried.values()}) == 1
+    assert (fitted.chosen.threshold, fitted.chosen.records) == (0.5, 1)
+
+
 def test_corpora_of_one_task_are_fitted_together(root: Path, checkpoint: Path) -> None:
     chosen = fit(checkpoint, corpora=["people", "people"], split="test", precision="fp32", root=root).chosen
     assert chosen.records == 2 * sum(item.split == "test" for item in RECORDS)
@@ -135,6 +144,14 @@ def test_a_mixture_is_fitted_on_splits_that_it_does_not_draw_from(root: Path) ->
     assert measurable(drawn, "train", root) == {"event": ["attacks"], "multilabel": ["several"]}
     with pytest.raises(UserError, match=r"mixture some: no corpus .* has a train split that the mixture doesn't"):
         measurable(drawing("people/train", "one/train"), "train", root)
+
+
+def test_a_corpus_is_fitted_once_and_only_if_it_has_records(root: Path, tmp_path: Path) -> None:
+    drawn = drawing("attacks/validation", "attacks/test", "people/train", "people/test")
+    assert measurable(drawn, "train", root) == {"event": ["attacks"]}
+    put_corpus(tmp_path, "people", list(RECORDS[:1]), rejected=[("validation", "why")])
+    with pytest.raises(UserError, match="has a validation split"):
+        measurable(drawing("people/train"), "validation", tmp_path)
 
 
 FITTED = {"value": 0.5, "corpora": ["people"], "split": "test", "records": 1}
