@@ -112,6 +112,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     _check_pins(spec, folder, hashed)
     groups = tuple(_group(spec.files[found.entry], found) for found in hashed)
     upstream = spec.upstream.url if spec.upstream else None
+    unlabelled = [number for number, entry in enumerate(spec.files) if not entry.labelled]
     own_name = fingerprint(
         spec.name,
         spec.licence,
@@ -119,6 +120,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
         upstream,
         [spec.folder, *spec.twins],
         [unit.name for group in groups for unit in group.units],
+        *([unlabelled] if unlabelled else []),  # so, most corpora keep the fingerprints that they had without it
     )
     return Plan(spec, own_name, groups)
 

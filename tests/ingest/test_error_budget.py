@@ -97,6 +97,26 @@ def test_files_without_annotations_do_not_count(world: World) -> None:
     assert world.read(strict=True).rows == 5
 
 
+def test_a_file_may_be_said_to_lack_annotations_and_no_longer(world: World) -> None:
+    def said(labelled: bool) -> None:
+        files = [
+            {"split": split, "path": f"{split}.jsonl", "labelled": split == "train" or labelled}
+            for split in ("train", "test")
+        ]
+        world.spec(files=files, error_budget=0)
+
+    world.source(numbers(range(3)))
+    world.source('{"text": "no label"}\n' * 2, "test.jsonl")
+    for _ in range(2):
+        said(True)
+        with pytest.raises(UserError, match=r"split test would be empty: test\.jsonl: every row was refused"):
+            world.read()
+        said(False)
+        world.read()
+        found = sql(world.root, "SELECT path, labelled FROM files ORDER BY path").to_pylist()
+        assert found == [{"path": "test.jsonl", "labelled": False}, {"path": "train.jsonl", "labelled": True}]
+
+
 def test_what_kept_a_corpus_from_being_published_is_shown(world: World) -> None:
     def shown() -> list[int]:
         lines: list[int] = refused(world.root, "toy", 9)[1]["line"].to_pylist()
