@@ -20,7 +20,7 @@ from ubert.inference import predictor as predictor_module
 from ubert.inference.predictor import Predictor
 from ubert.inference.questions import questions
 from ubert.inference.scoring import WIDER, most_categories
-from ubert.inference.tables import LEAST, structure_tables
+from ubert.inference.tables import structure_tables
 from ubert.inference.windows import Window, own, whole, windows
 from ubert.objectives import Cells, LabelPrediction, Prediction, Scored, SpanPrediction
 from ubert.schema.errors import UserError
@@ -205,7 +205,7 @@ def test_a_category_must_leave_the_text_some_tokens(predictor: Predictor) -> Non
 
 def test_tables_have_the_cells_of_all_mentions_that_are_likely_enough(predictor: Predictor) -> None:
     asked: dict[str, Any] = {"task": "ner", "categories": ["person", "place"]}
-    [found] = predictor.predict(TEXTS[:1], threshold=LEAST, overlap="nested", **asked)
+    [found] = predictor.predict(TEXTS[:1], threshold=0.005, overlap="nested", **asked)
     drawn = structure_tables(predictor, questions(TEXTS[:1], **asked)[0])
     cells = {
         (drawn.tokens[first].start, drawn.tokens[last].end, table.category): probability
