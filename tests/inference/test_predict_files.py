@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from typer.testing import CliRunner
 from waiting import HANGS
 
 from pipelines.cli.commands import app
+from pipelines.models import inputs as inputs_module
 from pipelines.models import predict as predict_module
-from pipelines.models.inputs import read_inputs
+from pipelines.models.inputs import Input, plain_lines, read_inputs
 from pipelines.models.json_lines import resumable, utf8_line
 from pipelines.models.predict import Ask, predict_file
 from ubert.inference.predictor import Predictor
@@ -59,11 +62,17 @@ def test_other_fields_are_kept(checkpoint: Path, texts: Path, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.jsonl", "texts.jsonl"]
 
 
+def test_texts_are_predicted_in_chunks(checkpoint: Path) -> None:
+    inputs = [Input(row["text"], None, row) for row in ROWS[:5]]
+    chunks = list(predict_module.predict(checkpoint, iter(inputs), chunk=2, **ASK))
+    assert [[row["id"] for row in chunk] for chunk in chunks] == [[0, 1], [2, 3], [4]]
+
+
 class StoppedError(Exception):
     """What stands for a signal."""
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"id": 10, "te'])
+@pytest.mark.parametrize("torn", [b"", b'{"id": 10, "te', b'{"id": 10, "text": "a", "predictions": []}\n' * 2])
 def test_a_stopped_command_goes_on_to_the_same_output(
     checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
 ) -> None:
@@ -120,6 +129,55 @@ def test_an_output_is_of_one_question(checkpoint: Path, texts: Path, tmp_path: P
         predict_file(checkpoint, texts, tmp_path / "no" / "found.jsonl", **ASK)
 
 
+def test_progress_is_told_by_the_bytes_and_the_texts_of_each_chunk(
+    checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, float]] = []
+
+    @contextmanager
+    def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float], None]]:
+        assert size == texts.stat().st_size
+        yield lambda more, counted: told.append((more, counted))
+
+    monkeypatch.setattr(predict_module, "meter", meter)
+    predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
+    assert [counted for _, counted in told] == [5, 5, 5, 5, 3]
+    assert sum(more for more, _ in told) == texts.stat().st_size
+
+
+def test_a_part_of_another_input_or_precision_is_not_continued(
+    checkpoint: Path, texts: Path, tmp_path: Path
+) -> None:
+    with texts.open("a", encoding="utf-8") as file:
+        file.write("{}\n")
+    with pytest.raises(UserError, match=r"texts.jsonl:24: "):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
+    with texts.open("a", encoding="utf-8") as file:
+        file.write("{}\n")
+    with pytest.raises(UserError, match=r"begun with another input and another precision; give the same"):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", precision="fp32", **ASK)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.json"])
+def test_a_part_is_continued_by_its_note(tmp_path: Path, name: str) -> None:
+    part, note, path = (tmp_path / f"{name}{end}" for end in (".part", ".part.json", ""))
+    note.write_text('{"task": "ner"}', encoding="utf-8")  # beside a part without a line it says nothing
+    with pytest.raises(StoppedError), resumable(path, {"task": "qa"}, every=2) as (lines, write):
+        write([{"a": i} for i in range(5)])
+        raise StoppedError
+    with resumable(path, {"task": "qa"}, every=2) as (lines, write):
+        assert lines == 4
+        write([{"a": 4}])
+    assert [row["a"] for row in rows(path)] == [0, 1, 2, 3, 4]
+    assert not part.exists() and not note.exists()
+    path.rename(part)
+    with (
+        pytest.raises(UserError, match="nothing says what it is made of; remove it"),
+        resumable(path, {"task": "qa"}, every=2),
+    ):
+        pass
+
+
 def test_two_commands_don_t_write_one_output(tmp_path: Path) -> None:
     with resumable(tmp_path / "a.jsonl", {}, every=1) as (_, write):
         write([{"a": 1}])
@@ -162,6 +220,32 @@ def test_parquet_has_its_columns(tmp_path: Path) -> None:
     assert found.done() == 2
 
 
+def test_values_of_parquet_become_json_and_its_rows_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs_module, "ROWS", 1)
+    path = tmp_path / "texts.parquet"
+    more = [{"flag": True, "of": [1.5, float("inf")], "price": Decimal("1.50")}, None, None]
+    pq.write_table(pa.table({"text": ["a", "b", " "], "more": more}), path)
+    found = read_inputs(path)
+    assert next(found.texts).row == {"text": "a", "more": {"flag": True, "of": [1.5, None], "price": "1.50"}}
+    assert (next(found.texts).row, found.done(), found.size) == ({"text": "b", "more": None}, 2, 3)
+    with pytest.raises(UserError, match=r"texts\.parquet, row 3: .* not empty"):
+        next(found.texts)
+
+
+def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "TEXTS.CSV"
+    path.write_text("id,text\n1,a\n", encoding="utf-8")
+    found = read_inputs(path)
+    assert [one.row for one in found.texts] == [{"id": "1", "text": "a"}]
+    assert found.done() == found.size == path.stat().st_size
+
+
+def test_lines_keep_their_spaces() -> None:
+    assert [one.text for one in plain_lines(["  a \r\n", "b\n", "c"])] == ["  a ", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -170,6 +254,8 @@ def test_parquet_has_its_columns(tmp_path: Path) -> None:
         ("x.csv", b"", "its first line is ''"),
         ("x.csv", b"text,id\na\n", "x.csv:2: 1 fields, expected 2"),
         ("x.csv", b"text,id\n ,1\n", "x.csv:2: .* with a text that is not empty"),
+        ("x.csv", b'text,id\n"a\nb",1\n\nc\n', "x.csv:5: 1 fields, expected 2"),
+        ("X.TSV", b"text\tid\na\tb\tc\n", "X.TSV:2: 3 fields, expected 2"),
         ("x.csv", b'text\n"a\n', "not valid CSV: unexpected end of data"),
         ("x.csv", b"text\ncaf\xe9\n", "not UTF-8"),
         ("x.parquet", b"PAR1", "x.parquet: cannot be read .* give JSON lines, CSV or Parquet"),

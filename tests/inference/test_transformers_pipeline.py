@@ -60,6 +60,27 @@ def test_the_odds_of_labels_keep_their_ratio(checkpoint: Path) -> None:
     assert single["scores"] == pytest.approx([each / sum(odds) for each in odds])
 
 
+def test_the_score_of_a_single_label_is_not_shared_out(checkpoint: Path) -> None:
+    pipe = ubert.pipeline("zero-shot-classification", checkpoint, instruction="subject")
+    alone, several = pipe(TEXTS[0], "weather, "), pipe(TEXTS[0], ["weather"], multi_label=True)
+    assert alone == several and alone["labels"] == ["weather"] and 0 < alone["scores"][0] < 1
+    assert pipe(TEXTS[0], "weather,,sport")["labels"] != ["weather"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "shares"),
+    [({"a": 0.0, "b": 0.0}, [0.5, 0.5]), ({"a": 1.0, "b": 1.0}, [0.5, 0.5]), ({"a": 0.2, "b": 0.5}, [0.8, 0.2])],
+)
+def test_certain_scores_are_shared_out_too(scores: dict[str, float], shares: list[float]) -> None:
+    class Sure:
+        def predict(self, texts: list[str], **asked: object) -> list[list[LabelPrediction]]:
+            return [[LabelPrediction(label, score) for label, score in scores.items()] for _ in texts]
+
+    found = PIPELINES["zero-shot-classification"](Sure(), "Rain.", ["a", "b"])
+    assert found["scores"] == pytest.approx(shares)
+    assert found["labels"] == sorted(scores, key=lambda label: -scores[label])
+
+
 def test_with_multi_label_scores_are_those_of_each_label(checkpoint: Path, predictor: Predictor) -> None:
     found = ubert.pipeline("zero-shot-classification", checkpoint, multi_label=True)(TEXTS, LABELS)
     all_labels = predictor.predict(TEXTS, task="multilabel", categories=LABELS, threshold=1e-9)
