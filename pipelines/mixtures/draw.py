@@ -77,7 +77,7 @@ def plan(
         UserError: a quota cannot be met.
     """
     pools = {leaf.name: min(left[leaf.name], leaf.cap or left[leaf.name]) for leaf in mixture.leaves}
-    draws = quotas(mixture, pools, lambda source: _group(mixture, source, corpora))
+    draws = quotas(mixture, pools, lambda inside, source: _group(inside, source, corpora))
     leaves = sorted(mixture.leaves, key=lambda leaf: leaf.name)
     planned = []
     for leaf in progress(leaves, len(leaves), "plan"):

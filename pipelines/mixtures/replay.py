@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from pipelines.mixtures.mix import mix
@@ -28,11 +29,10 @@ def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
         raise UserError(
             f"recipe {recipe.name}: replay: mixture {named} has phases, and replay has none; remove them"
         )
-    mine = {leaf.name for leaf in own.leaves}
-    if not (others := [leaf for leaf in other.leaves if leaf.name not in mine]):
+    again = _without(other, {leaf.name for leaf in own.leaves})
+    if not again.sources:
         raise UserError(f"recipe {recipe.name}: replay: mixture {own.name} draws from all of {other.name} itself")
     draws = sum(source.draws for source in mix(own, root=root).sources)
-    again = other.model_copy(update={"sources": others})
     return Mixture(
         name=recipe.shards,
         description=f"{own.name}, and a share of {share:g} of {other.name}.",
@@ -41,8 +41,19 @@ def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
         seed=own.seed,
         leaks=own.leaks,
         duplicates=own.duplicates,
+        suspects=own.suspects,
         evidence=own.evidence,
         hold_out=own.hold_out,
         licences=own.licences,
         sources=[MixtureSource(mixture=own, weight=1 - share), MixtureSource(mixture=again, weight=share)],
     )
+
+
+def _without(mixture: Mixture, names: Collection[str]) -> Mixture:
+    """Return a mixture without the leaves of these names, and without mixtures that have no other."""
+    sources = []
+    for source in mixture.sources:
+        inside = source.mixture and _without(source.mixture, names)
+        if source.name not in names if inside is None else inside.sources:
+            sources.append(source.model_copy(update={"mixture": inside}))
+    return mixture.model_copy(update={"sources": sources})

@@ -14,14 +14,15 @@ from ubert.schema.specs.mixture import Mixture, MixtureSource, Phase
 
 _QUANTUM = 1 << 20
 Pools = Mapping[str, int]  # records that may be drawn, by name of the leaf
+Group = Callable[[Mixture, MixtureSource], str]
 
 
-def quotas(mixture: Mixture, pools: Pools, group: Callable[[MixtureSource], str]) -> dict[str, list[int]]:
+def quotas(mixture: Mixture, pools: Pools, group: Group) -> dict[str, list[int]]:
     """Return the number of draws from each leaf in each phase, by name of the leaf. `size` is apportioned by
     largest remainder; ties go to the first name.
 
     Args:
-        group: returns the group of a source, as `by` defines it.
+        group: returns the group of a source of a mixture, as the mixture's `by` defines it.
 
     Raises:
         UserError: a source would get no draw, or more than `max_copies` allows.
@@ -112,22 +113,21 @@ def _filled(quota: int, rates: Mapping[str, Fraction], room: Mapping[str, int]) 
             del open_[name]
 
 
-def _shares(
-    mixture: Mixture, pools: Pools, group: Callable[[MixtureSource], str], weights: Mapping[str, float]
-) -> dict[str, Fraction]:
+def _shares(mixture: Mixture, pools: Pools, group: Group, weights: Mapping[str, float]) -> dict[str, Fraction]:
     """Return the shares of the leaves, by name. They sum to 1, or are all 0.
 
     A group's share is proportional to the policy's rate for its n records. A source's share of its group is
     proportional to weight * n.
     """
     numbers = {source.name: _number(source, pools) for source in mixture.sources}
+    named = {source.name: group(mixture, source) for source in mixture.sources}
     groups: dict[str, int] = {}
     for source in mixture.sources:
-        groups[group(source)] = groups.get(group(source), 0) + numbers[source.name]
+        groups[named[source.name]] = groups.get(named[source.name], 0) + numbers[source.name]
     rates = {
         source.name: Fraction(weights.get(source.name, weights.get(source.corpus, source.weight)))
-        * _rate(mixture, groups[group(source)])
-        * Fraction(numbers[source.name], groups[group(source)])
+        * _rate(mixture, groups[named[source.name]])
+        * Fraction(numbers[source.name], groups[named[source.name]])
         for source in mixture.sources
     }
     whole = sum(rates.values()) or Fraction(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from worlds import put_corpus
 
 from pipelines.cli.commands import app
 from pipelines.mixtures.mix import composition, mix
+from pipelines.mixtures.replay import trained_on
 from pipelines.report.page import html
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
@@ -34,7 +36,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.record import Record, Span
 from ubert.schema.specs.mixture import Mixture
-from ubert.schema.specs.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe, Replay
 
 REVIEWS = [sentiment(i) for i in range(100)]
 WRONG = {"reviews/train/7", "reviews/train/40", "reviews/train/81"}
@@ -488,6 +490,23 @@ def test_a_mixture_drops_suspects_and_counts_them(known: Path) -> None:
     rows = sql(known, "SELECT record_id, reason, kind FROM dropped").to_pylist()
     assert {row["record_id"] for row in rows} == WRONG
     assert {(row["reason"], row["kind"]) for row in rows} == {("suspect", "wrong label")}
+
+
+def test_suspects_are_dropped_beside_what_is_replayed(known: Path) -> None:
+    put_corpus(
+        known, "meetings", [record("meetings", i, "event", f"They met on day {i}", ["meeting"]) for i in range(9)]
+    )
+    mixtures = known / "specs" / "mixtures"
+    mixtures.mkdir(parents=True)
+    for name, corpus, more in (
+        ("shop", "reviews", {"suspects": "drop", "leaks": "allow"}),
+        ("base", "meetings", {}),
+    ):
+        content = {"name": name, "sources": [{"corpus": corpus}], **more}
+        (mixtures / f"{name}.yaml").write_text(json.dumps(content), encoding="utf-8")
+    recipe = Recipe(name="r", mixture="shop", steps=1, replay=Replay(mixture="base", share=0.05))
+    reviews, _ = mix(trained_on(recipe, root=known, specs=known / "specs"), root=known).sources
+    assert (reviews.dropped_suspects, reviews.records) == (3, 97)
 
 
 def test_a_mixture_draws_a_share_of_the_suspects(known: Path) -> None:

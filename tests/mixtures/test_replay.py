@@ -45,13 +45,30 @@ def test_a_share_of_the_draws_is_replayed_by_its_own_proportions(root: Path) -> 
     assert {source.corpus: source.draws for source in manifest.sources} == {"new": 40, "old": 8, "older": 2}
 
 
+def test_a_mixture_within_the_replayed_one_keeps_its_policy_and_weight(root: Path) -> None:
+    put_corpus(root, "large", [ner(i, i + 70, corpus="large") for i in range(90)])
+    inside = {"name": "inside", "policy": "equal", "sources": [{"corpus": "large"}, {"corpus": "older"}]}
+    empty = {"name": "empty", "sources": [{"corpus": "new"}]}
+    sources = [{"mixture": inside, "weight": 2}, {"corpus": "old"}, {"mixture": empty}]
+    write(root, "base", {"policy": "equal", "sources": sources})
+    manifest = drawn(root, mixture="base", share=0.6)
+    draws = {source.corpus: source.draws for source in manifest.sources}
+    assert draws == {"new": 40, "large": 20, "older": 20, "old": 20}
+
+
 def test_without_replay_the_mixture_is_the_recipes(root: Path) -> None:
     assert [source.draws for source in drawn(root).sources] == [40]
 
 
 def test_the_rules_are_those_of_the_recipes_own_mixture(root: Path) -> None:
     put_corpus(root, "exam", [ner(99, 20, corpus="exam")])
-    rules = {"seed": 3, "leaks": "allow", "duplicates": "keep", "hold_out": ["exam"], "licences": ["CC0-1.0"]}
+    rules = {
+        "seed": 3,
+        "leaks": "allow",
+        "duplicates": "keep",
+        "hold_out": ["exam"],
+        "licences": ["CC0-1.0"],
+    }
     write(root, "mine", {"sources": [{"corpus": "new"}], **rules})
     write(root, "base", {"sources": [{"corpus": "old"}], "seed": 9, "licences": ["permissive"]})
     replay = {"mixture": "base", "share": 0.25}
