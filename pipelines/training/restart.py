@@ -67,8 +67,10 @@ def fit(
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
         ),
     )
+    driven.update_logs()
+    _, seen = log.read(driven.logs)
     attempt = _in_thread(trainer.fit)
-    grows = _show(driven, attempt, stop_requested, can_grow, leaves)
+    grows = _show(driven, seen, attempt, stop_requested, can_grow, leaves)
     if attempt.done():
         attempt.result()
     return grows
@@ -81,7 +83,7 @@ def _in_thread(work: Callable[[], Any]) -> Future[Any]:
     def run() -> None:
         try:
             result.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # raised again where the result is stop_requested for
+        except BaseException as error:  # noqa: BLE001  # raised again by `result()`
             result.set_exception(error)
 
     Thread(target=run, name="ray-train", daemon=True).start()
@@ -90,20 +92,19 @@ def _in_thread(work: Callable[[], Any]) -> Future[Any]:
 
 def _show(
     driven: DrivenRun,
+    seen: int,
     attempt: Future[Any],
     stop_requested: Callable[[], bool],
     can_grow: Callable[[], bool],
     leaves: bool,
 ) -> bool:
-    """Show the run's log as it grows, and forward requests to stop to the workers, as files. Return
-    whether the run paused to continue with more workers.
+    """Show the run's log from byte `seen` on as it grows, and forward requests to stop to the workers, as
+    files. Return whether the run paused to continue with more workers.
 
     Raises:
         UserError: Ray died.
     """
     at_work = grows = False
-    driven.update_logs()
-    _, seen = log.read(driven.logs)
     with log.progress() as show:
         while wait([attempt], timeout=POLL).not_done:
             lost_ray.check()
