@@ -102,13 +102,14 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
         UserError: Ray does not start, or dies.
     """
     import ray
-    from ray._private import auto_init_hook
+    from ray._private import auto_init_hook, worker
 
     if ray.is_initialized():
         yield False
         return
     address = address or os.environ.get("RAY_ADDRESS")
     auto_init_hook.enable_auto_connect = False  # otherwise a thread that is left behind starts another Ray
+    worker._worker_logs_enabled = False  # otherwise Ray writes of each dead worker to standard output
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         with lost_ray.starting():

@@ -193,6 +193,27 @@ def test_a_ray_that_dies_while_the_command_registers_with_it_is_one_sentence(tmp
     assert "Traceback" not in done.stderr
 
 
+OUTPUT = """
+import os
+from pipelines.tasks import completed
+
+def die(number):
+    os._exit(1)
+
+[(index, error)] = completed(die, [(0,)])
+print(type(error).__name__)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_worker_that_dies_writes_nothing_into_the_output_of_a_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OUTPUT], env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
+    )
+    assert (done.returncode, done.stdout) == (0, "DiedError\n"), done.stderr
+
+
 SLEEPING = """
 import time
 from pipelines.cli.shared import with_plain_errors
