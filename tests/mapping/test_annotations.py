@@ -107,6 +107,13 @@ def test_tokens_are_counted_in_each_sentence() -> None:
     assert words(record) == ["Eve"]
 
 
+def test_a_sentence_without_tokens_counts_as_one() -> None:
+    at = {"each": "m[]", "start": "0", "end": "1", "sentence": "2"}
+    fields = {"tokens": "t", "spans": {**at, "as": "P"}, "offsets": {"unit": "token"}}
+    record = kept("ner", fields, {"t": [["Ann"], [], ["Bob"]], "m": [[0, 1, 2]]})
+    assert record.text == "Ann Bob" and words(record) == ["Bob"]
+
+
 @pytest.mark.parametrize("sentence", [-2, -1, 2])
 def test_a_sentence_that_the_text_lacks_is_refused(sentence: int) -> None:
     at = {"each": "m[]", "start": "0", "end": "1", "sentence": "2"}

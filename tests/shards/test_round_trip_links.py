@@ -255,6 +255,13 @@ def test_a_cluster_whose_only_link_has_the_cells_of_another_is_shared() -> None:
     assert sorted(len(p.mentions) for p in perfect(item) if isinstance(p, ClusterPrediction)) == [1, 1, 2]
 
 
+def test_mentions_of_a_cluster_may_begin_together() -> None:
+    item = record("coref", "Ada Lovelace", spans=[Span(0, 3, group=0), Span(0, 12, group=0)])
+    [cluster] = perfect(item)
+    assert isinstance(cluster, ClusterPrediction)
+    assert [(mention.start, mention.end) for mention in cluster.mentions] == [(0, 12), (0, 3)]
+
+
 @pytest.mark.parametrize("wrong", ["none", "apart", "joined"])
 def test_clusters_that_are_wrong_for_no_reason_are_unexplained(
     monkeypatch: pytest.MonkeyPatch, wrong: str
