@@ -207,6 +207,11 @@ def test_spaces_between_words_may_be_several() -> None:
     assert kept(TAGGED, {"w": "Ada  left ", "g": "B-PER  O "}).spans == [Span(0, 3, 0)]
 
 
+def test_only_a_space_is_between_words() -> None:
+    record = kept(TAGGED, {"w": "New\N{NO-BREAK SPACE}York rains", "g": "B-LOC O"})
+    assert [covered(record, span) for span in record.spans] == ["New\N{NO-BREAK SPACE}York"]
+
+
 def test_tags_become_spans_of_the_joined_tokens() -> None:
     row = {"w": ["Ann", "Lee", "left", "New", "York"], "g": ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"]}
     record = kept(TAGGED, row)

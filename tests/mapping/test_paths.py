@@ -47,6 +47,11 @@ def test_a_step_that_is_optional_may_lead_to_nothing(path: str, there: object) -
     assert value(path)(Scope(ROW, ROW, {})) == there
 
 
+@pytest.mark.parametrize("path", ["none?[]", "none?.people[]", "of.none?.people[]"])
+def test_a_list_behind_an_optional_step_may_be_missing(path: str) -> None:
+    assert found(path, ROW) == []
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [

@@ -189,6 +189,14 @@ def test_new_weights_follow_the_seed_and_the_vocabulary_grows(tmp_path: Path) ->
         assert torch.equal(parameter[: len(pretrained[name])], pretrained[name]), f"{name} is not as pretrained"
 
 
+def test_an_encoder_with_more_embeddings_than_words_keeps_them(tmp_path: Path) -> None:
+    encoder = tiny("joint").encoder
+    encoder.save_pretrained(tmp_path)
+    embeddings = encoder.get_input_embeddings().num_embeddings
+    model = UbertModel.new(str(tmp_path), Shape(table_size=8), vocabulary=embeddings - 3, seed=7)
+    assert model.encoder.get_input_embeddings().num_embeddings == embeddings
+
+
 def test_a_checkpoint_is_a_start_with_its_table(tmp_path: Path) -> None:
     model = tiny("stacked")
     model.save(tmp_path)

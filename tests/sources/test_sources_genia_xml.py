@@ -104,6 +104,17 @@ def test_a_broken_abstract_is_a_reject(tmp_path: Path, old: str, new: str, reaso
     assert "Effects of" in row.raw
 
 
+def test_triggers_at_one_place_of_two_sentences_are_two_mentions(tmp_path: Path) -> None:
+    content = "".join(
+        f'<sentence id="S{i}">rises</sentence><event id="E{i}"><type class="Up"/>'
+        "<clue><clueType>rises</clueType></clue></event>"
+        for i in (1, 2)
+    )
+    (row,) = rows(tmp_path, f"<Annotation>{content}</Annotation>")
+    assert isinstance(row, RawRow), row
+    assert [span["fragments"] for span in row.content["standoff"]["spans"]] == [[[0, 5]], [[6, 11]]]
+
+
 def test_every_kind_of_argument_and_attribute_is_kept(tmp_path: Path) -> None:
     event = (
         '<event id="E1" uncertainty="doubtful" assertion="exist"><type class="Up"/><theme idref="T1"/>'

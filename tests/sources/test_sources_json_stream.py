@@ -28,6 +28,11 @@ def test_values_are_rows_with_the_lines_on_which_they_begin(tmp_path: Path) -> N
     ]
 
 
+def test_a_file_may_begin_with_empty_lines(tmp_path: Path) -> None:
+    assert read(tmp_path, b'\n  {"a": 1}\n') == [RawRow(2, "x#0", {"a": 1})]
+    assert read(tmp_path, b"\n \n") == []
+
+
 def test_rows_may_lie_within_the_values(tmp_path: Path) -> None:
     rows = read(tmp_path, b'{"t": 1, "q": [{"n": 1}, {"n": 2}]}\n[]', rows=["q?[]"], enclosing=["t"])
     assert rows == [RawRow(1, "x#0.q.0", {"t": 1, "n": 1}), RawRow(1, "x#0.q.1", {"t": 1, "n": 2})]
