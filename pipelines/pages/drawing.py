@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 INK, PAPER = "#222", "#fff"
@@ -19,6 +19,11 @@ def picture(width: int, height: int, parts: Parts) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" style="{style}">'
     )
     return "\n".join([head, f'<rect width="{width}" height="{height}" fill="{PAPER}"/>', *parts, "</svg>\n"])
+
+
+def svg(width: int, height: int) -> Callable[[Callable[[], Parts]], Callable[[], str]]:
+    """Return a decorator that makes a function of parts return their picture."""
+    return lambda parts: lambda: picture(width, height, parts())
 
 
 def text(x: float, y: float, words: str, colour: str = INK, anchor: str = "middle") -> str:

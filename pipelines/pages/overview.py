@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.pages.drawing import BLUE, GREEN, GREY, INK, RED, Parts, arrow, box, picture, text
+from pipelines.pages.drawing import BLUE, GREEN, GREY, INK, RED, Parts, arrow, box, picture, svg, text
 
 STAGES = (  # a stage, its format, and the command that makes the next one
     ("sources", "any format", "ingest"),
@@ -37,22 +37,19 @@ FIVE_SHOTS = {
 ZERO_SHOT = {0.9: 0.266, 3.4: 0.369, 7.3: 0.419, 11.3: 0.427, 20.0: 0.431, 26.1: 0.457, 33.5: 0.491}
 
 
-def pipeline() -> str:
+@svg(870, 150)
+def pipeline() -> Parts:
     """Draw the stages from left to right, and the commands between them."""
     width, step = 96, 158
-
-    def parts() -> Parts:
-        for i, (name, form, command) in enumerate(STAGES):
-            x = 10 + step * i
-            yield from box(x, 45, width, name, BLUE if name == "model" else GREY, height=34)
-            yield text(x + width / 2, 98, form)
-            yield text(x + width + (step - width) / 2, 34, command, BLUE)
-            yield arrow(x + width, 62, x + step - 3, 62)
-        yield text(10 + step * len(STAGES), 66, "answers", anchor="start")
-        yield arrow(137, 62, 137, 118)
-        yield text(137, 138, "rejects, each with its reason", RED)
-
-    return picture(870, 150, parts())
+    for i, (name, form, command) in enumerate(STAGES):
+        x = 10 + step * i
+        yield from box(x, 45, width, name, BLUE if name == "model" else GREY, height=34)
+        yield text(x + width / 2, 98, form)
+        yield text(x + width + (step - width) / 2, 34, command, BLUE)
+        yield arrow(x + width, 62, x + step - 3, 62)
+    yield text(10 + step * len(STAGES), 66, "answers", anchor="start")
+    yield arrow(137, 62, 137, 118)
+    yield text(137, 138, "rejects, each with its reason", RED)
 
 
 def comparison() -> str:
