@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.fields import Field, Fields
 from pipelines.drafting.tasks.guess import Guess, hint
 
-Fields = dict[str, Field]
 OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # names of fields with options
 
 # Endings of the names of fields that explain the answer, and so would reveal it.

@@ -6,12 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.tasks.fields import Field
-from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.fields import Fields
+from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
-
-Fields = dict[str, Field]
-Map = dict[str, Any]
 
 
 def events(fields: Fields, body: Map) -> Iterator[Guess]:

@@ -81,7 +81,10 @@ class Field(NamedTuple):
         return None
 
 
-def fields_of(rows: Sequence[dict[str, Any]]) -> dict[str, Field]:
+Fields = dict[str, Field]  # by path
+
+
+def fields_of(rows: Sequence[dict[str, Any]]) -> Fields:
     """Return all paths in the rows, with their values. `{key}` replaces the keys of objects whose keys
     differ between rows."""
     values: defaultdict[str, list[Any]] = defaultdict(list)

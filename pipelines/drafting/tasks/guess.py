@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from ubert.schema.record import Task
 
+Map = dict[str, Any]  # a spec's `map`, or a part of it
+
 
 class Guess(NamedTuple):
     """A task and a `map` for it. `score` is its likelihood before it is tested, and `reasons` support it."""
 
     task: Task
-    map: dict[str, Any]
+    map: Map
     score: float
     reasons: tuple[str, ...]
 

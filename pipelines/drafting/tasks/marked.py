@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipelines.drafting.tasks.fields import Field
-from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.places import bases, below, is_whole, label_of
 
-Fields = dict[str, Field]
-Map = dict[str, Any]
 _START = r"start|begin|from|offset|index|idx|pos"
 _END = r"end|to|stop|last"
 _OTHER = r"[_\-. ]?(?:offset|index|idx|pos|char)?"

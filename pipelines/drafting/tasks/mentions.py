@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.drafting.tasks.events import events
-from pipelines.drafting.tasks.fields import Field
-from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.marked import marked_mentions
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
 from pipelines.drafting.tasks.relations import relations, whole_relations
 from pipelines.drafting.tasks.tags import glue, tagged
 from pipelines.drafting.tasks.texts import texts_of
-
-Fields = dict[str, Field]
-Map = dict[str, Any]
 
 
 def mentions(fields: Fields) -> Iterator[Guess]:

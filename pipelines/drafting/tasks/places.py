@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.fields import Field, Fields
 from pipelines.drafting.tasks.guess import hint
 
 START = "start begin from startoffset start_offset offset startindex start_index start_pos char_start b"
@@ -17,7 +17,7 @@ LABEL = (
 )
 
 
-def below(fields: dict[str, Field], base: str) -> dict[str, Field]:
+def below(fields: Fields, base: str) -> Fields:
     """Return the fields of the items at `base`, by their path within an item."""
     found = {}
     for path, field in fields.items():
@@ -32,7 +32,7 @@ def below(fields: dict[str, Field], base: str) -> dict[str, Field]:
     return found
 
 
-def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
+def place_of(inside: Fields, prefix: str = "") -> dict[str, str]:
     """Return the part of a `map` that locates a mention; empty if there is none. `prefix` is the prefix of
     its fields' names, such as `trigger_`."""
     numbers = {path: field for path, field in inside.items() if is_whole(field)}
@@ -53,7 +53,7 @@ def place_of(inside: dict[str, Field], prefix: str = "") -> dict[str, str]:
     return words
 
 
-def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> str | None:
+def label_of(inside: Fields, taken: set[str], words: str = LABEL) -> str | None:
     """Return the path of the label in an item, or None."""
     few = {
         path: field
@@ -70,13 +70,13 @@ def label_of(inside: dict[str, Field], taken: set[str], words: str = LABEL) -> s
     return listed[-1] if listed else next(iter(few), None) if len(few) == 1 else None
 
 
-def id_of(inside: dict[str, Field]) -> str | None:
+def id_of(inside: Fields) -> str | None:
     """Return the path of an item's id, or None."""
     ids = {path: field for path, field in inside.items() if field.all(str, int) and field.distinct > 1}
     return next((path for path in ids if hint(path.rpartition(".")[2], "id entity_id mention_id") >= 0.8), None)
 
 
-def _best(fields: dict[str, Field], words: str, prefix: str = "") -> str | None:
+def _best(fields: Fields, words: str, prefix: str = "") -> str | None:
     scored = {}
     for path in fields:
         name = path.replace(".", "_").lower()
@@ -88,7 +88,7 @@ def _best(fields: dict[str, Field], words: str, prefix: str = "") -> str | None:
     return best if best and scored[best] > 0 else None
 
 
-def _words(inside: dict[str, Field], prefix: str) -> dict[str, str]:
+def _words(inside: Fields, prefix: str) -> dict[str, str]:
     texts = {path: field for path, field in inside.items() if field.all(str) and not is_whole(field)}
     best = _best(texts, WORDS, prefix)
     if not best and prefix.strip("_") in texts:
@@ -97,7 +97,7 @@ def _words(inside: dict[str, Field], prefix: str) -> dict[str, str]:
     return {"words": best} if best and field and (field.distinct > 3 or len(field.values) < 8) else {}
 
 
-def _sentence(numbers: dict[str, Field]) -> dict[str, str]:
+def _sentence(numbers: Fields) -> dict[str, str]:
     """Return the field with the number of the sentence that token offsets count from."""
     named = [path for path in numbers if hint(path, "sent_id sentence_id sent_idx sentence_index sent_num") >= 0.5]
     return {"sentence": named[0]} if named else {}
@@ -131,12 +131,12 @@ def _pair(field: Field, path: str) -> dict[str, str] | None:
     return {"indices": path}
 
 
-def _is_listed_pair(inside: dict[str, Field]) -> bool:
+def _is_listed_pair(inside: Fields) -> bool:
     first, second = inside.get("0"), inside.get("1")
     return bool(first and second and first.all(int) and second.all(int) and _ascend(first, second))
 
 
-def bases(fields: dict[str, Field]) -> list[str]:
+def bases(fields: Fields) -> list[str]:
     """Return the paths of the items of lists and open objects, which may be mentions."""
     found = {}
     for path in fields:
@@ -145,7 +145,7 @@ def bases(fields: dict[str, Field]) -> list[str]:
     return list(found)
 
 
-def optional(fields: dict[str, Field], base: str) -> str:
+def optional(fields: Fields, base: str) -> str:
     """Add `?` to the first key of a path if some rows lack it."""
     first = re.match(r"[^.\[{]+", base)
     field = fields.get(first[0]) if first else None

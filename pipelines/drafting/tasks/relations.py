@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.tasks.fields import Field
-from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.fields import Fields
+from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.places import bases, below, label_of, optional, place_of
 
-Fields = dict[str, Field]
-Map = dict[str, Any]
 ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), ("sub", "obj"), ("from", "to"),
         ("source", "target"), ("head_id", "tail_id"), ("from_id", "to_id"), ("subj", "obj"))  # fmt: skip
 

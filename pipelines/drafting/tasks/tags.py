@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from pipelines.drafting.formats.columns import TAG
-from pipelines.drafting.tasks.fields import Field
-from pipelines.drafting.tasks.guess import Guess
+from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.guess import Guess, Map
 from ubert.schema.specs.mapping import Scheme
-
-Fields = dict[str, Field]
-Map = dict[str, Any]
 
 
 def tagged(fields: Fields) -> Iterator[Guess]:

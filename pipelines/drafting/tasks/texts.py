@@ -10,11 +10,10 @@ from typing import Any
 
 from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.choices import OPTIONS, choices
-from pipelines.drafting.tasks.fields import Field
+from pipelines.drafting.tasks.fields import Field, Fields
 from pipelines.drafting.tasks.guess import Guess, hint
 from pipelines.drafting.tasks.places import bases, below, place_of
 
-Fields = dict[str, Field]
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
 LABEL = (
     "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
