@@ -43,8 +43,7 @@ def events(fields: Fields, body: Map) -> Iterator[Guess]:
 
 
 def _trigger(inside: Fields, name: str) -> dict[str, str]:
-    own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
-    if own:
+    if own := below(inside, name):
         return {key: f"{name}.{path}" for key, path in place_of(own).items()}
     found = place_of({path: f for path, f in inside.items() if path.startswith(name)}, f"{name}_")
     if name in inside and inside[name].all(str):
@@ -56,7 +55,7 @@ def _single(fields: Fields, base: str, inside: Fields, trigger: str) -> Iterator
     """Map arguments that the event has one of, each under the name of its role."""
     whole = fields.get(base)
     for name in dict.fromkeys(path.split(".")[0] for path in inside if "." in path):
-        own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
+        own = below(inside, name)
         place = place_of(own)
         if name != trigger and "start" in place:
             lacking = whole is not None and max(len(field.values) for field in own.values()) < len(whole.values)
@@ -90,7 +89,7 @@ def _role(inside: Fields) -> str | None:
 def _arguments(fields: Fields, base: str, path: str) -> Map | None:
     inside = below(fields, path)
     role = _role(inside)
-    inner = f"{path[len(base) + 1 :]}"
+    inner = path[len(base) + 1 :]
     if not role:
         return None
     ends = {p: f for p, f in inside.items() if p != role and not p.startswith("role.")}

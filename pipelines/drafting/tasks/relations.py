@@ -72,8 +72,8 @@ def _named_label(inside: Fields) -> str | None:
 
 def _end(inside: Fields, name: str, texts: str) -> Any:
     """Return the end of a relation: an id, or an inline mention. Words are in most cases somewhere in `texts`."""
-    own = {path[len(name) + 1 :]: field for path, field in inside.items() if path.startswith(f"{name}.")}
-    if own and (place := place_of(own)):
+    own = below(inside, name)
+    if place := place_of(own):
         label = label_of(own, {*place.values()})
         inner = {key: f"{name}.{path}" for key, path in place.items()}
         return {**inner, **({"label": f"{name}.{label}"} if label else {"as": "mention"})}
