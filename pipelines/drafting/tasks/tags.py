@@ -106,11 +106,9 @@ def scheme_of(sentences: list[list[str]]) -> tuple[Scheme, str]:
     if marks & {"E", "S"}:
         return "BIOES", "E- and S- mark ends and single tokens"
     for tags in sentences:
-        before = "O"
-        for tag in tags:
+        for before, tag in pairwise(["O", *tags]):
             if tag[0] == "I" and before[1:] != tag[1:]:
                 return "IOB", f"{tag} begins a mention without B-"
-            before = tag
     return "BIO", "every mention begins with B-"
 
 
