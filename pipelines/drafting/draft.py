@@ -55,8 +55,7 @@ class Draft:
     gathered: Gathered
     candidates: list[Candidate]
     language: tuple[str, str]
-    rows: int = 0  # rows whose labels were counted
-    whole: bool = True  # whether these are all rows
+    whole: bool = True  # whether the labels of all rows were counted
     reasons: Counter[str] = field(default_factory=Counter)  # of rejected rows
     kept: int = 0
     fetch: dict[str, Any] = field(default_factory=dict)
@@ -158,7 +157,7 @@ def _count(made: Draft, seconds: float) -> None:
     spec = trial.spec.model_copy(update={"categories": categories, "files": files})
     made.best.trial = whole = Trial(trial.guess, spec, labels)
     run(whole, [(place, row) for place, row in rows if files[place].labelled])
-    made.rows, made.kept = len(rows), len(whole.kept)
+    made.kept = len(whole.kept)
     made.reasons.update(whole.reasons)
 
 

@@ -44,7 +44,6 @@ class Gathered(NamedTuple):
 
     folder: Path
     paths: list[str]
-    asked: frozenset[str]  # files that were given by name, not by their folder
 
 
 def gather(given: Sequence[Path], data: Path | None) -> Gathered:
@@ -54,19 +53,16 @@ def gather(given: Sequence[Path], data: Path | None) -> Gathered:
     Raises:
         UserError: a file doesn't exist, or a folder contains no data.
     """
-    found: dict[Path, bool] = {}
+    found: set[Path] = set()
     for path in given:
         if not os.path.exists(path):  # noqa: PTH110  (a name that is too long is of no file, either)
             raise UserError(f"{path}: no such file or folder; name the files of one dataset")
         inside = _below(path) if path.is_dir() else [path]
         if not inside:
             raise UserError(f"{path}: no files in this folder; name the files of one dataset")
-        for file in inside:
-            place = Path(os.path.abspath(file))  # noqa: PTH100  (links stay as they are)
-            found[place] = found.get(place, False) or not path.is_dir()
-    folder = _folder(list(found), data)
-    paths = {file.relative_to(folder).as_posix(): asked for file, asked in found.items()}
-    return Gathered(folder, sorted(paths), frozenset(path for path, asked in paths.items() if asked))
+        found.update(Path(os.path.abspath(file)) for file in inside)  # noqa: PTH100  (links stay as they are)
+    folder = _folder(found, data)
+    return Gathered(folder, sorted(file.relative_to(folder).as_posix() for file in found))
 
 
 def _below(folder: Path) -> list[Path]:
@@ -77,7 +73,7 @@ def _below(folder: Path) -> list[Path]:
     return found
 
 
-def _folder(files: list[Path], data: Path | None) -> Path:
+def _folder(files: set[Path], data: Path | None) -> Path:
     parent = Path(os.path.commonpath([file.parent for file in files]))
     mirror = data and data.absolute()
     if mirror and parent != mirror and parent.is_relative_to(mirror):
