@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.drafting import sample
-from pipelines.drafting.categories import Labels, counter
+from pipelines.drafting.categories import counted
 from pipelines.drafting.formats.arrange import Arranged, arranged
 from pipelines.drafting.formats.files import Gathered, gather
 from pipelines.drafting.language import guess_language
@@ -145,10 +145,8 @@ def _sample(one: Arranged) -> Rows:
 def _count(made: Draft, seconds: float) -> None:
     """Count the labels in all rows of the first candidate, or in those read before the time is over, and
     map these rows."""
-    trial, rows, labels = made.best.trial, _rows(made, time.monotonic() + seconds), Labels()
-    add = counter(trial.spec.task, trial.spec.map, labels)
-    for _, row in rows:
-        add(row.content)
+    trial, rows = made.best.trial, _rows(made, time.monotonic() + seconds)
+    labels = counted(trial.spec.task, trial.spec.map, (row.content for _, row in rows))
     files = [
         entry.model_copy(update={"labelled": place not in trial.unlabelled})
         for place, entry in enumerate(trial.spec.files)

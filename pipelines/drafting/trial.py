@@ -142,7 +142,7 @@ def _ways(guess: Guess) -> Iterator[dict[str, str]]:
 def _tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     try:
         mapping = Mapping.model_validate(guess.map)
-        labels = counted(guess.task, mapping, [row.content for _, row in rows])
+        labels = counted(guess.task, mapping, (row.content for _, row in rows))
         content = {**shared, "task": guess.task, "map": guess.map, "categories": labels.categories()}
         spec = DatasetSpec.model_validate(content)
     except (ValidationError, ValueError, KeyError):
