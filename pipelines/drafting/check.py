@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,28 +37,25 @@ def differences(spec: DatasetSpec, folder: Path) -> tuple[list[Difference], int]
                 rows += 1
                 if isinstance(row, RawRow):
                     add(row.content)
-    return [difference for kind in _sides(spec, found) for difference in kind], rows
+    return list(_all(spec, found)), rows
 
 
-def _sides(spec: DatasetSpec, found: Labels) -> list[list[Difference]]:
+def _all(spec: DatasetSpec, found: Labels) -> Iterator[Difference]:
     given = spec.categories
     triggers = {*given.event, *found.event}
     entities = Counter({label: count for label, count in found.entity.items() if label not in triggers})
-    sides = [
-        _compared("label", [*given.label], found.label),
-        _compared("entity", [*given.entity], entities),
-        _compared("relation", [relation.label for relation in given.relation], found.relation),
-        _compared("event", [*given.event], found.event),
-    ]
+    yield from _of_kind("label", given.label, found.label)
+    yield from _of_kind("entity", given.entity, entities)
+    yield from _of_kind("relation", [relation.label for relation in given.relation], found.relation)
+    yield from _of_kind("event", given.event, found.event)
     for label, event in given.event.items():
         roles = found.role.get(label, Counter())
         numbered = Counter({role: count for role, count in roles.items() if role})
-        sides.append(_compared(f"role of {label}", [*event.roles], numbered))
-    return sides
+        yield from _of_kind(f"role of {label}", event.roles, numbered)
 
 
-def _compared(kind: str, given: list[str], found: Counter[str]) -> list[Difference]:
-    return [
-        *(Difference(kind, label, "spec", count) for label, count in found.most_common() if label not in given),
-        *(Difference(kind, label, "data", 0) for label in dict.fromkeys(given) if label not in found),
-    ]
+def _of_kind(kind: str, given: Iterable[str], found: Counter[str]) -> Iterator[Difference]:
+    named = dict.fromkeys(given)
+    lacking = [(label, count) for label, count in found.most_common() if label not in named]
+    yield from (Difference(kind, label, "spec", count) for label, count in lacking)
+    yield from (Difference(kind, label, "data", 0) for label in named if label not in found)
