@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from textwrap import wrap
 from typing import Any
 
 import yaml
 
 WIDTH = 115
+_wrap = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def scalar(value: Any) -> str:
@@ -37,11 +40,5 @@ def line(text: str, comment: str = "") -> list[str]:
 
 def comments(text: str, indent: str = "") -> list[str]:
     """Wrap a comment over as many lines as it needs."""
-    found, current = [], ""
-    for word in text.split():
-        if current and len(indent) + len(current) + len(word) + 3 > WIDTH:
-            found.append(f"{indent}# {current}")
-            current = word
-        else:
-            current = f"{current} {word}".strip()
-    return [*found, *([f"{indent}# {current}"] if current else [])]
+    start = f"{indent}# "
+    return _wrap(" ".join(text.split()), initial_indent=start, subsequent_indent=start)
