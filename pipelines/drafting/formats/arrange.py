@@ -190,8 +190,8 @@ def _column(path: str, lines: list[str], main: list[str]) -> str:
     if _are_tags(lines):
         return "tags"
     name = PurePosixPath(path).name.lower()
-    words = [word for word in re.findall(r"[a-z]+", name) if word not in ("txt", "tsv", split_of(name)[1].lower())]
-    if any(word.startswith(("label", "intent", "class", "target")) for word in words):
-        named = [word for word in words if word.startswith(("label", "intent", "class", "target"))]
-        return str(named[0]).rstrip("s")
+    ignored = ("txt", "tsv", split_of(name)[1].lower())
+    words: list[str] = [word for word in re.findall(r"[a-z]+", name) if word not in ignored]
+    if named := [word for word in words if word.startswith(("label", "intent", "class", "target"))]:
+        return named[0].rstrip("s")
     return "label" if len(set(lines)) < len(lines) / 3 else "_".join(words) or "other"

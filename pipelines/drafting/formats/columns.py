@@ -97,9 +97,9 @@ def _proposal(
     for i, column in enumerate(columns):
         if names[i] == "_" and _is_word_like(column):
             names[i] = f"column{i + 1}"
-    options: dict[str, Any] = {"columns": names, "separator": separator}
-    if separator == "whitespace":
-        del options["separator"]
+    options: dict[str, Any] = {"columns": names}
+    if separator != "whitespace":
+        options["separator"] = separator
     if comments:
         options["comments"] = comments
     why = f"blank lines part runs of lines of {len(names)} columns"

@@ -47,8 +47,7 @@ class File(NamedTuple):
         """Read the first rows and rejects with a format; return none if it can't read the file."""
         try:
             options = reader(reading.format).Options.model_validate(reading.options)
-            found = sample.rows(reading.format, options, self.folder, self.path, self.encoding, most)
-            return list(found)
+            return list(sample.rows(reading.format, options, self.folder, self.path, self.encoding, most))
         except (UserError, ValidationError, OSError):
             return []
 
