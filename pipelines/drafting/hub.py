@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +11,7 @@ from typing import Any
 
 from pipelines.drafting.draft import Draft, draft
 from pipelines.drafting.sample import ROWS
+from pipelines.mirror.hub import load
 from ubert.schema.errors import UserError
 
 
@@ -44,22 +44,14 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
 
 def _write_samples(address: str, config: str | None, folder: Path) -> list[str]:
     """Write the first rows of each split with their features, and return the names of the splits."""
-    import datasets
+    from datasets import Dataset
 
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    # without this prefix, `datasets` would prefer a local folder of the same name
-    path = (
-        address.replace("hf://", "hf://datasets/")
-        if address.startswith("hf://")
-        else str(Path(address.removeprefix("hf:")).absolute())
-    )
-    loaded = datasets.load_dataset(path, config, streaming=True)
+    loaded = load(address, Path(address.removeprefix("hf:")), config, streaming=True)
     for split, rows in loaded.items():
         some: list[dict[str, Any]] = list(islice(rows, ROWS))
         target = folder / (f"{config}/{split}.parquet" if config else f"{split}.parquet")
         target.parent.mkdir(parents=True, exist_ok=True)
-        datasets.Dataset.from_list(some, features=rows.features).to_parquet(target)
+        Dataset.from_list(some, features=rows.features).to_parquet(target)
     return list(loaded)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from blake3 import blake3
@@ -32,15 +32,9 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
     """
     import datasets
 
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-    # The prefix keeps the library from using a local folder of the dataset's name.
-    remote = fetch.url.replace("hf://", "hf://datasets/") if fetch.url.startswith("hf://") else None
-    path = remote or str(place(fetch, specs).absolute())
+    cache = str(folder / "cache")
     try:
-        loaded = datasets.load_dataset(
-            path, fetch.config, revision=fetch.revision, cache_dir=str(folder / "cache")
-        )
+        loaded = load(fetch.url, place(fetch, specs), fetch.config, revision=fetch.revision, cache_dir=cache)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"{fetch.source}: {' '.join(str(error).split())}") from None
     wanted = fetch.splits or sorted(loaded)
@@ -48,6 +42,17 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
         raise UserError(f"{fetch.source}: no split {', '.join(missing)}; there are {', '.join(loaded)}")
     names = {split: f"{fetch.config}/{split}.parquet" if fetch.config else f"{split}.parquet" for split in wanted}
     return {name: _write(loaded[split], folder / name) for split, name in names.items()}
+
+
+def load(url: str, local: Path, config: str | None, **options: Any) -> Any:
+    """Return the splits of a dataset of the hub, or of a folder in its layout, which is `local`."""
+    import datasets
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    # The prefix keeps the library from using a local folder of the dataset's name.
+    path = url.replace("hf://", "hf://datasets/") if url.startswith("hf://") else str(local.absolute())
+    return datasets.load_dataset(path, config, **options)
 
 
 def _write(split: Dataset, path: Path) -> str:
