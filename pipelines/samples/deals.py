@@ -56,14 +56,12 @@ def writer(split: Split) -> Callable[[Scene], Document]:
 
     def write(scene: Scene) -> Document:
         rule = scene.pick(_OPENINGS)
-        scene.pick(grammar[rule])(scene)
-        sentences = [(rule, scene.take())]
+        sentences = [(rule, scene.write(grammar[rule]))]
         left = list(range(len(_SEQUELS)))
         for _ in range(1 + scene.draw(4)):
             i = left.pop(scene.draw(len(left)))
             rule, scene.alias = _SEQUELS[i][0], aliases[i]
-            scene.pick(grammar[rule])(scene)
-            sentences.append((rule, scene.take()))
+            sentences.append((rule, scene.write(grammar[rule])))
         return annotate(sentences)
 
     return write

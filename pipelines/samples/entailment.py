@@ -22,9 +22,7 @@ def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
     def write(scene: Scene) -> tuple[str, ...]:
         situation = scene.pick(situations)
         label = scene.pick(LABELS)
-        scene.pick(situation["premise"])(scene)
-        premise = scene.take().text
-        scene.pick(situation[label])(scene)
-        return scene.id, premise, scene.take().text, label
+        premise = scene.write(situation["premise"]).text
+        return scene.id, premise, scene.write(situation[label]).text, label
 
     return write

@@ -23,8 +23,7 @@ def writer(split: Split) -> Callable[[Scene], list[tuple[str, str]]]:
     grammar = compile_rules(rules, makers(split), split)
 
     def write(scene: Scene) -> list[tuple[str, str]]:
-        scene.pick(grammar["item"])(scene)
-        return tagged(scene.take())
+        return tagged(scene.write(grammar["item"]))
 
     return write
 

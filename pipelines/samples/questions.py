@@ -67,8 +67,7 @@ def _paragraph(scene: Scene, subject: Subject) -> Paragraph:
     names: dict[Ask, tuple[str, int]] = {}
     text = ""
     for fact in told:
-        scene.pick(subject.grammar[f"Tell_{fact}"])(scene)
-        sentence, marks = scene.take()
+        sentence, marks = scene.write(subject.grammar[f"Tell_{fact}"])
         text += " " if text else ""
         for slot, start, end in marks:
             names.setdefault((fact, slot), (sentence[start:end], len(text) + start))
@@ -86,8 +85,8 @@ def _questions(scene: Scene, subject: Subject, paragraph: Paragraph) -> list[dic
         pool = scene.pick((told, told, told, told, untold or foreign, foreign))
         fact, slot = pool.pop(scene.draw(len(pool)))
         scene.alias = {subject.slot: subject.rival} if pool is foreign else {}
-        scene.pick(subject.grammar[f"Ask_{fact}_{slot}"])(scene)
-        question = {"question": scene.take().text, "id": f"{scene.id}-{number}"}
+        asked = scene.write(subject.grammar[f"Ask_{fact}_{slot}"]).text
+        question = {"question": asked, "id": f"{scene.id}-{number}"}
         if pool is told:
             questions.append(
                 {**question, "is_impossible": False, "answers": [_answer(paragraph.names[fact, slot])]}

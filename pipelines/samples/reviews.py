@@ -23,8 +23,7 @@ def writer(split: Split) -> Callable[[Scene], dict[str, object]]:
     def write(scene: Scene) -> dict[str, object]:
         domain, grammar = scene.pick(domains)
         label = scene.pick(LABELS)
-        scene.pick(grammar[label])(scene)
-        text = scene.take().text
+        text = scene.write(grammar[label]).text
         return {"id": scene.id, "text": text, "label": label, "stars": scene.pick(_STARS[label]), "about": domain}
 
     return write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -54,6 +54,11 @@ class Scene:
     def pick(self, items: Sequence[Item]) -> Item:
         """Draw one of the items."""
         return items[self.draw(len(items))]
+
+    def write(self, alternatives: Sequence[Callable[[Scene], None]]) -> Text:
+        """Let one of the alternatives write, and take its text."""
+        self.pick(alternatives)(self)
+        return self.take()
 
     def take(self) -> Text:
         """Return the text so far with its marks, and start an empty one with the same names."""

@@ -21,7 +21,6 @@ def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
 
     def write(scene: Scene) -> tuple[str, ...]:
         topic, grammar = scene.pick(topics)
-        scene.pick(grammar["item"])(scene)
-        return scene.id, scene.take().text, topic
+        return scene.id, scene.write(grammar["item"]).text, topic
 
     return write
