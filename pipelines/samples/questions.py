@@ -86,14 +86,11 @@ def _questions(scene: Scene, subject: Subject, paragraph: Paragraph) -> list[dic
         fact, slot = pool.pop(scene.draw(len(pool)))
         scene.alias = {subject.slot: subject.rival} if pool is foreign else {}
         asked = scene.write(subject.grammar[f"Ask_{fact}_{slot}"]).text
-        question = {"question": asked, "id": f"{scene.id}-{number}"}
-        if pool is told:
-            questions.append(
-                {**question, "is_impossible": False, "answers": [_answer(paragraph.names[fact, slot])]}
-            )
-        else:
-            plausible = _plausible(paragraph, fact, slot, subject.slot)
-            questions.append({**question, "is_impossible": True, "answers": [], "plausible_answers": plausible})
+        right = [_answer(paragraph.names[fact, slot])] if pool is told else []
+        question = {"question": asked, "id": f"{scene.id}-{number}", "is_impossible": not right, "answers": right}
+        if not right:
+            question["plausible_answers"] = _plausible(paragraph, fact, slot, subject.slot)
+        questions.append(question)
     return questions
 
 
