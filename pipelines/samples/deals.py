@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pipelines.samples.grammar import TRIGGER, Rules, compile_rules, read
+from pipelines.samples.grammar import TRIGGER, compile_rules, read
 from pipelines.samples.scene import Scene, Text
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
@@ -50,8 +50,7 @@ class Document(NamedTuple):
 
 def writer(split: Split) -> Callable[[Scene], Document]:
     """Return a function that writes one document of two to five sentences."""
-    rules: Rules = read("deals")
-    grammar = compile_rules(rules, makers(split), split)
+    grammar = compile_rules(read("deals"), makers(split), split)
     aliases = [_alias(i, inner, outer) for i, (_, inner, outer) in enumerate(_SEQUELS, start=1)]
 
     def write(scene: Scene) -> Document:

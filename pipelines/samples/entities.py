@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Rules, compile_rules, read
+from pipelines.samples.grammar import compile_rules, read
 from pipelines.samples.scene import Scene, Text
 from pipelines.samples.world import makers
 from ubert.schema.record import Split
@@ -19,8 +19,7 @@ _TOKEN = re.compile(r"'s\b|\d[\d.,]*\d|\w+(?:[-'](?!s\b)\w+)*|[^\w\s]")
 
 def writer(split: Split) -> Callable[[Scene], list[tuple[str, str]]]:
     """Return a function that writes one text as (token, tag) pairs."""
-    rules: Rules = read("entities")
-    grammar = compile_rules(rules, makers(split), split)
+    grammar = compile_rules(read("entities"), makers(split), split)
 
     def write(scene: Scene) -> list[tuple[str, str]]:
         return tagged(scene.write(grammar["item"]))

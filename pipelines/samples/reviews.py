@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Rules, compile_rules, read
 from pipelines.samples.scene import Scene
-from pipelines.samples.world import makers
+from pipelines.samples.world import grammars
 from ubert.schema.record import Split
 
 LABELS = ("negative", "neutral", "positive")
@@ -15,10 +14,7 @@ _STARS = {"negative": (1, 2), "neutral": (3,), "positive": (4, 5)}
 
 def writer(split: Split) -> Callable[[Scene], dict[str, object]]:
     """Return a function that writes one review."""
-    texts: dict[str, Rules] = read("reviews")
-    shared = texts.pop("shared")
-    names = makers(split)
-    domains = [(name, compile_rules({**shared, **rules}, names, split)) for name, rules in texts.items()]
+    domains = grammars("reviews", split)
 
     def write(scene: Scene) -> dict[str, object]:
         domain, grammar = scene.pick(domains)

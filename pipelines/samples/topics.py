@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.samples.grammar import Rules, compile_rules, read
 from pipelines.samples.scene import Scene
-from pipelines.samples.world import makers
+from pipelines.samples.world import grammars
 from ubert.schema.record import Split
 
 COLUMNS = ("id", "text", "topic")
@@ -14,10 +13,7 @@ COLUMNS = ("id", "text", "topic")
 
 def writer(split: Split) -> Callable[[Scene], tuple[str, ...]]:
     """Return a function that writes one row: id, text, topic."""
-    texts: dict[str, Rules] = read("topics")
-    shared = texts.pop("shared")
-    names = makers(split)
-    topics = [(name, compile_rules({**shared, **rules}, names, split)) for name, rules in texts.items()]
+    topics = grammars("topics", split)
 
     def write(scene: Scene) -> tuple[str, ...]:
         topic, grammar = scene.pick(topics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.samples.grammar import Maker, deal, read
+from pipelines.samples.grammar import Grammar, Maker, compile_rules, deal, read
 from pipelines.samples.scene import Name, Scene
 from ubert.schema.record import Split
 
@@ -30,6 +30,13 @@ def makers(split: Split) -> dict[str, Maker]:
         "number": lambda scene, number: _number(scene),
         "population": lambda scene, number: {"full": f"{1_100 + scene.draw(90_000):,}"},
     }
+
+
+def grammars(name: str, split: Split) -> list[tuple[str, Grammar]]:
+    """Compile the grammars in `texts/<name>.yaml`, which share the rules of `shared`."""
+    texts, names = read(name), makers(split)
+    shared = texts.pop("shared")
+    return [(part, compile_rules({**shared, **rules}, names, split)) for part, rules in texts.items()]
 
 
 def _parts(split: Split) -> Mapping[str, list[str]]:
