@@ -132,10 +132,7 @@ def _sequence(source: str, at: int, grammar: Grammar, makers: Mapping[str, Maker
 
 
 def _words(words: str) -> Writer:
-    def write(scene: Scene) -> None:
-        scene.parts.append(words)
-
-    return write
+    return lambda scene: scene.parts.append(words)
 
 
 def _marked(inner: Writer) -> Writer:
