@@ -6,7 +6,6 @@ The section of a format has its module's docstring, its example, the rows of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic.fields import FieldInfo
 
+from pipelines.pages.markdown import markdown_table
 from pipelines.sources import Example, RawRow, Slice, formats, module_name, reader
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
@@ -30,8 +30,6 @@ A spec names the `format` of its files and the `options` of the format. A single
 in its entry of `files`. A reader turns the files into rows; `map` then says which fields of a row hold what, as
 [adding a dataset](adding-a-dataset.md) shows. `make schemas` writes this page from the readers.
 
-| format | what it reads |
-| --- | --- |
 """
 
 
@@ -39,10 +37,10 @@ def page() -> str:
     """Return the page as Markdown."""
     modules = [import_module(module_name(name)) for name in formats()]
     names = [module.__name__.rpartition(".")[2] for module in modules]
-    rows = [f"| [{name}](#{name}) | {_title(module)} |" for name, module in zip(names, modules, strict=True)]
-    parts = [_HEAD + "\n".join(rows)]
-    parts += [_section(name, module) for name, module in zip(names, modules, strict=True)]
-    return "\n\n".join(parts) + "\n"
+    titles = [(f"[{name}](#{name})", _title(module)) for name, module in zip(names, modules, strict=True)]
+    parts = [_HEAD + markdown_table(("format", "what it reads"), titles)]
+    parts += [f"{_section(name, module)}\n" for name, module in zip(names, modules, strict=True)]
+    return "\n".join(parts)
 
 
 def _title(module: ModuleType) -> str:
@@ -66,7 +64,7 @@ def _section(name: str, module: ModuleType) -> str:
             parts += [f"`{file}`:", _block("text", text)]
     made = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows(name))
     parts += [_block("yaml", spec), "becomes", _block("json", made)]
-    return "\n\n".join([*parts, "\n".join(_options(module)) or "It has no options."])
+    return "\n\n".join([*parts, _options(module)])
 
 
 def _block(language: str, content: str) -> str:
@@ -97,14 +95,13 @@ def _binary(name: str, lines: str) -> bytes:
     return file.getvalue()
 
 
-def _options(module: ModuleType) -> Iterator[str]:
+def _options(module: ModuleType) -> str:
     fields: dict[str, FieldInfo] = module.Options.model_fields
-    if fields:
-        yield "| option | default | meaning |"
-        yield "| --- | --- | --- |"
+    rows = []
     for name, field in fields.items():
         default = "needed" if field.is_required() else _default(field)
-        yield f"| `{field.alias or name}` | {default} | {' '.join((field.description or '').split())} |"
+        rows.append((f"`{field.alias or name}`", default, " ".join((field.description or "").split())))
+    return markdown_table(("option", "default", "meaning"), rows).rstrip() if rows else "It has no options."
 
 
 def _default(field: FieldInfo) -> str:
