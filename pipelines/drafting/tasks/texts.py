@@ -246,18 +246,15 @@ def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     ]
     contexts = [text for text in texts if text.flat and text not in questions and text.length > 60]
     contexts = contexts or _dialogues(fields)
-    for question in questions[:1]:
-        for answers in fields.values():
-            if (
-                not hint(answers.name, "answers answer answer_text orig_answer_texts")
-                or answers.path == question.path
-            ):
-                continue
-            for context in contexts[:1]:
-                if found := _answer(fields, answers):
-                    extra = {"unanswerable": "is_impossible"} if "is_impossible" in fields else {}
-                    mapping = {"text": context.path, "question": question.path, "answers": found, **extra}
-                    yield Guess("qa", mapping, 0.95, (f"{question.path} asks, {answers.path} answers",))
+    if not questions or not contexts:
+        return
+    text, question = contexts[0].path, questions[0].path
+    extra = {"unanswerable": "is_impossible"} if "is_impossible" in fields else {}
+    for path, field in fields.items():
+        named = hint(field.name, "answers answer answer_text orig_answer_texts") and path != question
+        if named and (answers := _answer(fields, field)):
+            mapping = {"text": text, "question": question, "answers": answers, **extra}
+            yield Guess("qa", mapping, 0.95, (f"{question} asks, {path} answers",))
 
 
 def _dialogues(fields: Fields) -> list[Field]:
