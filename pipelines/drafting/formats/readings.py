@@ -135,12 +135,8 @@ def _one_line_row(line: str) -> bool:
     """Tell whether the only line of a file is a row, not an object with a list of rows."""
     content = json.loads(line)
     return not any(
-        len(item) > 1 and isinstance(item[0], dict | list) for item in content.values() if _is_list(item)
+        isinstance(item, list) and len(item) > 1 and isinstance(item[0], dict | list) for item in content.values()
     )
-
-
-def _is_list(item: Any) -> bool:
-    return isinstance(item, list) and bool(item)
 
 
 def _in_json(content: Any, options: dict[str, Any]) -> Iterator[Reading]:

@@ -105,14 +105,9 @@ def _is_dialogue(item: Any) -> bool:
     if not isinstance(item, list) or len(item) < 3 or not all(isinstance(part, dict) for part in item):
         return False
     values = [value for part in item for value in part.values()]
-    flat = not any(
-        isinstance(value, dict) or (isinstance(value, list) and any(map(_is_nested, value))) for value in values
-    )
+    inner = [each for value in values for each in (value if isinstance(value, list) else [value])]
+    flat = not any(isinstance(each, dict | list) for each in inner)
     return flat and sum(any(map(_is_text, part.values())) for part in item) > 0.3 * len(item)
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict | list)
 
 
 def _route(found: _Found) -> Route | None:

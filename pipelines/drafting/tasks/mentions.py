@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.drafting.tasks.events import events
-from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.fields import Fields
 from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.marked import marked_mentions
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
@@ -47,7 +47,7 @@ def _without_sentence(given: Any) -> Any:
 
 def _standoff(fields: Fields) -> Iterator[Guess]:
     kinds = ("relations", "events", "attributes", "equivalences", "notes")
-    there = [kind for kind in kinds if any((fields.get(f"standoff.{kind}") or _NONE).values)]
+    there = [kind for kind in kinds if (field := fields.get(f"standoff.{kind}")) and any(field.values)]
     for task, held, score in (("event", ("events",), 0.97), ("relation", ("relations",), 0.93), ("ner", (), 0.9)):
         if held and held[0] not in there:
             continue
@@ -55,9 +55,6 @@ def _standoff(fields: Fields) -> Iterator[Guess]:
         mapping: Map = {"text": "text", "standoff": "standoff", **({"ignore": ignore} if ignore else {})}
         why = f"the annotations hold {held[0] if held else 'mentions'}"
         yield Guess(task, mapping, score, (why,))  # type: ignore[arg-type]
-
-
-_NONE = Field("", [], 0, 0)
 
 
 def _bodies(fields: Fields) -> list[tuple[Map, str]]:
