@@ -90,7 +90,7 @@ def _csv_rows(lines: list[str], sign: str) -> tuple[Rows, int]:
 
 def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Iterator[Proposal]:
     widths = Counter(map(len, rows))
-    if not widths or not rows:
+    if not rows:
         return
     (width, count), *others = widths.most_common(2)
     if width < 2:
@@ -188,23 +188,21 @@ def _holds(texts: tuple[str, ...], words: tuple[str, ...]) -> bool:
 def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
     """Name columns by their content: text, label, number. Given names stay."""
     names: list[str] = []
-    labels = sum(_kind([row[i] for row in rows]) == "label" for i in range(len(rows[0])))
-    for i in range(len(rows[0])):
+    kinds = [_kind(column) for column in zip(*rows, strict=True)]
+    for i, name in enumerate(kinds):
         if given and given[i] and given[i] not in names:
             names.append(given[i])
             continue
-        name = _kind([row[i] for row in rows])
-        if name == "label" and labels > 1:  # none of them is clearly the label
+        if name == "label" and kinds.count("label") > 1:  # none of them is clearly the label
             names.append(f"label{sum(other.startswith('label') for other in names) + 1}")
             continue
         taken = sum(re.fullmatch(rf"{name}\d*", other) is not None for other in names)
-        names.append(
-            name if not taken and name != "column" else f"{name}{taken + 1 if name != 'column' else i + 1}"
-        )
+        number = i + 1 if name == "column" else taken + 1 if taken else ""
+        names.append(f"{name}{number}")
     return names
 
 
-def _kind(column: list[str]) -> str:
+def _kind(column: tuple[str, ...]) -> str:
     distinct, size = len(set(column)), len(column)
     words = sum(value.count(" ") for value in column) / size
     letters = sum(map(len, column)) / size
