@@ -56,8 +56,8 @@ def _marked(inside: Fields) -> Iterator[Marked]:
     """Find fields that are named after a mention, and give the place where it starts."""
     numbers = {path: field for path, field in inside.items() if is_whole(field)}
     for start in numbers:
-        parent, _, own = start.rpartition(".") if "." in start else ("", "", start)
-        above = f"{parent}." if parent else ""
+        parent, dot, own = start.rpartition(".")
+        above = parent + dot
         before = re.fullmatch(rf"(.+?)[_\-. ]?(?:{_START}){_OTHER}", own, re.IGNORECASE)
         after = re.fullmatch(rf"(?:{_START})[_\-. ]?(.+)", own, re.IGNORECASE)
         for name in [match[1] for match in (before, after) if match]:

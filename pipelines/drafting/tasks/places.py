@@ -19,17 +19,9 @@ LABEL = (
 
 def below(fields: Fields, base: str) -> Fields:
     """Return the fields of the items at `base`, by their path within an item."""
-    found = {}
-    for path, field in fields.items():
-        inner = path[len(base) :] if path.startswith(base) else ""
-        if base == "":
-            inner = path
-        elif not inner.startswith("."):
-            continue
-        inner = inner.removeprefix(".")
-        if inner and "[]" not in inner and "{" not in inner:
-            found[inner] = field
-    return found
+    start = f"{base}." if base else ""
+    inside = {path.removeprefix(start): field for path, field in fields.items() if path.startswith(start)}
+    return {path: field for path, field in inside.items() if "[]" not in path and "{" not in path}
 
 
 def place_of(inside: Fields, prefix: str = "") -> dict[str, str]:
@@ -42,9 +34,7 @@ def place_of(inside: Fields, prefix: str = "") -> dict[str, str]:
     if start and end and _ascend(numbers[start], numbers[end]):
         return {"start": start, "end": end, **words, **_sentence(numbers)}
     for path, field in inside.items():
-        if prefix and not path.lower().startswith(prefix):
-            continue
-        if pair := _pair(field, path):
+        if path.lower().startswith(prefix) and (pair := _pair(field, path)):
             return {**pair, **words, **_sentence(numbers)}
     if start and words:
         return {"start": start, **words}
@@ -138,11 +128,8 @@ def _is_listed_pair(inside: Fields) -> bool:
 
 def bases(fields: Fields) -> list[str]:
     """Return the paths of the items of lists and open objects, which may be mentions."""
-    found = {}
-    for path in fields:
-        for match in re.finditer(r"\[\](?=\.|$)|\{\w+\}(?=\.|$)", path):
-            found[path[: match.end()]] = True
-    return list(found)
+    ends = re.compile(r"\[\](?=\.|$)|\{\w+\}(?=\.|$)")
+    return list(dict.fromkeys(path[: match.end()] for path in fields for match in ends.finditer(path)))
 
 
 def optional(fields: Fields, base: str) -> str:
