@@ -61,7 +61,6 @@ def _words(part: str) -> str:
 
 
 def _word(word: str, shouted: bool) -> str:
-    known = _KNOWN.get(word.lower())
-    if known:
+    if known := _KNOWN.get(word.lower()):
         return known
     return word if word.isupper() and len(word) <= 4 and not shouted else word.lower()

@@ -46,7 +46,7 @@ def ends(path: Path, encoding: str, most: int) -> str:
 
 
 def rows(
-    spec_format: str, options: Strict, folder: Path, path: str, encoding: str, most: int | None = ROWS
+    spec_format: str, options: Strict, folder: Path, path: str, encoding: str, most: int | None
 ) -> Iterator[RawRow | Reject]:
     """Read the first rows of a file with a format. With `most` None, read the whole file."""
     with TemporaryDirectory(prefix="ubert-draft-") as scratch:
@@ -55,7 +55,7 @@ def rows(
 
 
 def spec_rows(
-    spec: DatasetSpec, entry: Files, folder: Path, path: str, most: int | None = ROWS
+    spec: DatasetSpec, entry: Files, folder: Path, path: str, most: int | None
 ) -> Iterator[RawRow | Reject]:
     """Read the first rows of a file of a spec, without the rows that the spec leaves out."""
     wanted = row_filter(spec.map)

@@ -45,10 +45,10 @@ def _preface(made: Draft) -> Iterator[str]:
     for reason in made.best.reasons:
         yield from comments(f"For this reading: {reason}.")
     yield from comments(f"The first record: {summary(made.first)}")
-    refused = sum(made.reasons.values())
+    refused = made.reasons.total()
     extent = "all rows" if made.whole else "the first rows; a rarer category may be missing"
     yield from comments(f"Counted in {extent}: {made.kept:,} records, {refused:,} refused.")
-    for reason, count in sorted(made.reasons.items(), key=lambda item: -item[1])[:5]:
+    for reason, count in made.reasons.most_common(5):
         yield f"#   refused: {count:,} ({reason})"
     for path, why in made.best.arranged.left_out.items():
         yield from comments(f"Left out: {path}: {why}.")
@@ -71,9 +71,9 @@ def _heading(made: Draft) -> Iterator[str]:
     yield from line(
         f"instruction: {scalar(instruction(spec))}", "guess: the task in words, in the data's language"
     )
-    for entry in [made.fetch] if made.fetch else []:
+    if made.fetch:
         yield "fetch:"
-        yield from line(f"  - {scalar(entry)}", "`ubert fetch` prints the blake3 that pins it")
+        yield from line(f"  - {scalar(made.fetch)}", "`ubert fetch` prints the blake3 that pins it")
     yield from line(f"format: {spec.format}", f"guess: {made.best.arranged.reading.why}")
     if spec.options:
         yield "options:"
@@ -95,9 +95,7 @@ def instruction(spec: DatasetSpec) -> str:
 def _files(made: Draft) -> Iterator[str]:
     spec, one = made.best.trial.spec, made.best.arranged
     yield "files:"
-    for place, entry in enumerate(spec.files):
-        paths = one.paths[place]
-        reason = one.whys[place]
+    for entry, paths, reason in zip(spec.files, one.paths, one.whys, strict=True):
         why = (
             f"guess: by {reason!r}"
             if reason and " " not in reason
