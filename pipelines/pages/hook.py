@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -13,14 +12,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pipelines.pages import commands, keys
-from pipelines.pages.symbols import with_lines
+from pipelines.pages.symbols import REPOSITORY, with_lines
 from pipelines.specs import json_schemas
 
 _DATASET = """A dataset's spec is `corpus_specs/datasets/<name>.yaml`. [Adding a dataset](../adding-a-dataset.md)
 has examples, and what each key of `map` means; [formats](../formats.md) has the options of each format."""
 _MIXTURE = """A mixture is `corpus_specs/mixtures/<name>.yaml`. [Mix corpora](../guides/mix.md) has examples."""
 _RECIPE = """A recipe is `corpus_specs/recipes/<name>.yaml`. [Pretrain](../guides/pretrain.md) has examples."""
-REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[], str]] = {
     "reference/datasets.md": lambda: keys.page("Keys of a dataset's spec", _DATASET, json_schemas()["dataset"]),
     "reference/mixtures.md": lambda: keys.page("Keys of a mixture", _MIXTURE, json_schemas()["mixture"]),
@@ -61,11 +59,7 @@ def _cell(cell: dict[str, Any]) -> Iterator[str]:
     for output in cell["outputs"]:
         data = output.get("data", {})
         if "text/html" in data:
-            yield f'<div class="output">{_one_line("".join(data["text/html"]))}</div>'
+            html = "".join(data["text/html"]).replace("\n", " ")  # a blank line would end the block in Markdown
+            yield f'<div class="output">{html}</div>'
         elif text := "".join(data.get("text/plain", output.get("text", []))):
             yield f"```text\n{text.rstrip()}\n```"
-
-
-def _one_line(html: str) -> str:
-    """Remove line ends from HTML, because a blank line would end the HTML block in Markdown."""
-    return html.replace("\n", " ")

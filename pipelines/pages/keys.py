@@ -26,17 +26,13 @@ def _section(schema: Schema) -> Iterator[str]:
     if described := schema.get("description"):
         yield described
     # A dataset's keys are required only if its spec doesn't extend another one.
-    required = schema.get("required") or [key for rule in schema.get("allOf", []) for key in _otherwise(rule)]
+    others = [rule.get("else", {}) for rule in schema.get("allOf", [])]
+    required = schema.get("required") or [key for rule in others for key in rule.get("required", [])]
     rows = []
     for key, value in schema["properties"].items():
         text = " ".join(value.get("description", "").split())
         rows.append([f"`{key}`", _kind(value), _default(value, key in required), text])
     yield markdown_table(["key", "value", "default", "meaning"], rows)
-
-
-def _otherwise(rule: Schema) -> list[str]:
-    found: list[str] = rule.get("else", {}).get("required", [])
-    return found
 
 
 def _objects(root: Schema, definitions: Schema) -> list[str]:
