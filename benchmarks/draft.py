@@ -37,6 +37,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measure import report
+
 from pipelines.drafting.draft import Draft, draft
 from pipelines.drafting.formats.files import split_of
 from pipelines.drafting.trial import Trial
@@ -297,14 +299,7 @@ def _report(results: list[Result], seconds: float) -> None:
     cases["all, choices aside"] = _mean(by_dataset, lambda r: r.all_right(choices=True))
     cases["all, or among the next three candidates"] = _mean(by_dataset, lambda r: r.all_right() or r.among)
     for case, found in cases.items():
-        line = {
-            "benchmark": "draft",
-            "case": case,
-            "ours": round(found, 3),
-            "theirs": 1.0,
-            "ratio": round(found, 3),
-        }
-        print(json.dumps({**line, "unit": "share of datasets", "n": size}))
+        report("draft", case, found, 1.0, "share of datasets", size, more=True, digits=3)
     causes = Counter((part, _kind(cause)) for r in results for part, cause in r.causes.items())
     for (part, cause), count in causes.most_common(25):
         print(json.dumps({"benchmark": "draft", "case": f"{part}: {cause}", "ours": count, "unit": "cases"}))

@@ -17,7 +17,6 @@ count more than once.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import tempfile
@@ -25,7 +24,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from measure import measured
+from measure import measured, report
 
 from pipelines.audit.duplicates import duplicates
 from pipelines.audit.shingles import jaccard, shingles
@@ -173,9 +172,7 @@ def scores(found: set[str], planted: set[frozenset[str]]) -> dict[str, float]:
 
 
 def show(case: str, ours: float, theirs: float, unit: str, n: int, *, more: bool = False) -> None:
-    ratio = ours / theirs if more else theirs / ours
-    numbers = {"ours": round(ours, 4), "theirs": round(theirs, 4), "ratio": round(ratio, 3)}
-    print(json.dumps({"benchmark": "duplicates", "case": case, **numbers, "unit": unit, "n": n}), flush=True)
+    report("duplicates", case, ours, theirs, unit, n, more=more, digits=4)
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ import learning_heads
 import torch
 import yaml
 from learning_mentions import Train, in_parts, mentions
+from measure import report
 
 from pipelines.mixtures.mix import mix
 from pipelines.models.evaluate import evaluate, read_records
@@ -74,12 +75,7 @@ def records(root: Path, corpus: str, split: Split, limit: int | None = None) -> 
 
 
 def show(case: str, ours: float, theirs: float | None, metric: str, n: int) -> None:
-    line = {
-        "ours": round(ours, 4),
-        "theirs": theirs and round(theirs, 4),
-        "ratio": theirs and round(ours / theirs, 3),
-    }
-    print(json.dumps({"benchmark": "learning", "case": case, **line, "unit": metric, "n": n}), flush=True)
+    report("learning", case, ours, theirs, metric, n, more=True, digits=4)
 
 
 def theirs(task: str, against: list[str]) -> dict[str, Train]:

@@ -36,15 +36,26 @@ class Cost(NamedTuple):
 
 
 def report(
-    benchmark: str, case: str, ours: float, theirs: float | None, unit: str, n: int, *, more: bool = False
+    benchmark: str,
+    case: str,
+    ours: float,
+    theirs: float | None,
+    unit: str,
+    n: int,
+    *,
+    more: bool = False,
+    digits: int | None = None,
 ) -> None:
     """Print one JSON line; its `ratio` is how many times better ours is.
 
     Args:
         theirs: None if ours is compared with nothing.
         more: more of the unit is better.
+        digits: round both sides to so many digits; default: not at all.
     """
-    ratio = None if theirs is None else round(ours / theirs if more else theirs / ours, 3)
+    ratio = theirs and round(ours / theirs if more else theirs / ours, 3)
+    if digits is not None:
+        ours, theirs = round(ours, digits), theirs and round(theirs, digits)
     line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": ratio}
     print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
 

@@ -16,7 +16,6 @@ and duplicates (`draw`) and with it (`guarded`). Each side runs in its own proce
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import tempfile
@@ -27,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
-from measure import measured
+from measure import measured, report
 
 from pipelines.mixtures.mix import mix
 from pipelines.store.storage import on_disk
@@ -166,12 +165,7 @@ def theirs(root: Path, records: int) -> int:
 
 
 def show(case: str, ours: float, theirs: float | None, unit: str, n: int) -> None:
-    numbers = {
-        "ours": round(ours, 3),
-        "theirs": theirs and round(theirs, 3),
-        "ratio": theirs and round(theirs / ours, 3),
-    }
-    print(json.dumps({"benchmark": "mixture", "case": case, **numbers, "unit": unit, "n": n}), flush=True)
+    report("mixture", case, ours, theirs, unit, n, digits=3)
 
 
 def plot(times: dict[str, list[tuple[int, float]]], path: Path) -> None:

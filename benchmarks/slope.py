@@ -88,7 +88,7 @@ STAGES: dict[str, Callable[[Path, int], Cost]] = {
 
 
 def show(case: str, ours: float, unit: str, n: int) -> None:
-    report("slope", case, round(ours, 1), None, unit, n)
+    report("slope", case, ours, None, unit, n, digits=1)
 
 
 def shown(case: str, run: Callable[[Path, int], Cost], records: int) -> Cost:
