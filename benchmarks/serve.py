@@ -31,8 +31,8 @@ from urllib.parse import urlsplit
 
 import psutil
 import torch
-from measure import report, seconds
-from predict import ENCODER, TYPES, samples
+from measure import ENCODER, report, seconds
+from predict import TYPES, samples
 
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import encoder_path, load_tokenizer

