@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from bi_encoder_model import Apart, BiEncoder
 from learning import records
-from learning_heads import counted
+from learning_heads import summarised
 from measure import ENCODER, report
 from predict import TYPES, samples
 from torch.nn.utils import clip_grad_norm_
@@ -137,8 +137,7 @@ def quality(corpus: str, root: Path, tokenizer: Tokenizer, tokens: int, tested: 
         began = time.process_time()
         texts = train(predictor.model, examples, tokenizer.special, tokens, predictor.bf16)
         took.append(time.process_time() - began)
-        counts = counted(test, predictor.predict_records(test), metric(task).count)
-        reached.append(metric(task).summarise(counts)[MAIN[task]])
+        reached.append(summarised(test, predictor.predict_records(test), metric(task))[MAIN[task]])
     case = f"{corpus}, {tokens:,} tokens, {texts:,} texts"
     (ours, theirs), (ours_took, theirs_took) = reached, took
     report("bi_encoder", case, round(ours, 4), round(theirs, 4), MAIN[task], len(test), more=True)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from learning_heads import summarised
 from measure import report
 from suspects import by_folds, planted_in, records_of
 
@@ -28,7 +28,6 @@ from pipelines.specs import dataset_spec, specs_folder
 from pipelines.suspects.start import START, starting_from
 from pipelines.training.short_run import shards_of, train
 from ubert.evaluation import MAIN, metric
-from ubert.evaluation.counts import Counts
 from ubert.schema.record import Record, Split, sampling_key
 from ubert.schema.specs.dataset import DatasetSpec
 from ubert.schema.specs.recipe import Recipe
@@ -44,11 +43,8 @@ def score(recipe: Recipe, records: list[Record], asked: Sequence[Record], folder
     """Train on records, and return the main metric of those that are asked, and the number of steps."""
     shards = shards_of(records, recipe.encoder, folder / "shards", recipe.max_tokens)
     trained = train(recipe, shards, folder)
-    metrics = metric(asked[0].task)
-    counts: Counts = Counter()
-    for record, predictions in zip(asked, ubert.load(trained).predict_records(asked), strict=True):
-        counts.update(metrics.count(record, predictions))
-    return metrics.summarise(counts)[MAIN[asked[0].task]], int(trained.name.removeprefix("step-"))
+    task, predictions = asked[0].task, ubert.load(trained).predict_records(asked)
+    return summarised(asked, predictions, metric(task))[MAIN[task]], int(trained.name.removeprefix("step-"))
 
 
 def compare(name: str, seed: int, given: argparse.Namespace, noise: float) -> None:

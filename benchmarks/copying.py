@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections import Counter
 from pathlib import Path
 
+from learning_heads import summarised
 from measure import report
 
 import ubert
@@ -22,7 +22,6 @@ from pipelines.models.find import find_checkpoint
 from pipelines.store.storage import place
 from pipelines.store.store import Store
 from ubert.evaluation import metric
-from ubert.evaluation.counts import Counts
 from ubert.inference.generation.beam import Search
 from ubert.objectives import WrittenPrediction
 from ubert.schema.record import Record
@@ -43,10 +42,7 @@ def copied(words: int | None, record: Record) -> str:
 
 
 def metrics_of(records: list[Record], texts: list[str]) -> dict[str, float]:
-    counts: Counts = Counter()
-    for record, text in zip(records, texts, strict=True):
-        counts.update(metric(record.task).count(record, [WrittenPrediction(text, 0.0)]))
-    return metric(records[0].task).summarise(counts)
+    return summarised(records, [[WrittenPrediction(text, 0.0)] for text in texts], metric(records[0].task))
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def compare(corpus: str, shots: int, seed: int, limit: int, store: Store) -> Non
 
 
 def _span_f1(records: Sequence[Record], predictions: Iterable[list[Prediction]]) -> float:
-    return ner.summarise(learning_heads.counted(records, predictions, ner.count))["span_f1"]
+    return learning_heads.summarised(records, predictions, ner)["span_f1"]
 
 
 def main() -> None:

@@ -115,8 +115,7 @@ def compare(name: str, changed: dict[str, Any], root: Path, specs: Path, against
         for side, train in sides.items():
             measure = metric(task)
             predict = train(trained, recipe.encoder, seconds, seed)
-            counts = learning_heads.counted(tested, predict(tested), measure.count)
-            reached = measure.summarise(counts)[MAIN[task]]
+            reached = learning_heads.summarised(tested, predict(tested), measure)[MAIN[task]]
             show(f"{case}, {side}", found["metrics"][main], reached, main, len(tested))
 
 

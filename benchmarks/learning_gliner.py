@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from gliner import GLiNER, GLiNERConfig
-from learning_heads import Predict, counted
+from learning_heads import Predict, summarised
 from transformers import TrainerCallback, set_seed
 
 from ubert.evaluation import ner
@@ -67,7 +67,7 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
     on_held = found(held)
 
     def reached(threshold: float) -> float:
-        return ner.summarise(counted(held, above(threshold, held, on_held), ner.count))["span_f1"]
+        return summarised(held, above(threshold, held, on_held), ner)["span_f1"]
 
     best = max(THRESHOLDS, key=reached)
     return lambda tested: above(best, tested, found(tested))

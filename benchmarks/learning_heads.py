@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ubert.evaluation import Metric
 from ubert.evaluation.counts import Counts
 from ubert.model.tokenizer import encoder_path
 from ubert.objectives import LabelPrediction, Prediction, SpanPrediction, ValuePrediction
@@ -71,16 +72,14 @@ def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) ->
     return predict
 
 
-def counted(
-    records: Sequence[Record],
-    predictions: Iterable[list[Prediction]],
-    count: Callable[[Record, Sequence[Prediction]], Counts],
-) -> Counts:
-    """Sum the counts of all records."""
+def summarised(
+    records: Sequence[Record], predictions: Iterable[Sequence[Prediction]], metric: Metric
+) -> dict[str, float]:
+    """Return the metrics of the predictions of all records."""
     counts: Counts = Counter()
     for record, of_record in zip(records, predictions, strict=True):
-        counts.update(count(record, of_record))
-    return counts
+        counts.update(metric.count(record, of_record))
+    return metric.summarise(counts)
 
 
 def fit(
