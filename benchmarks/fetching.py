@@ -47,8 +47,11 @@ class Waited(NamedTuple):
     rows: float
 
 
-def make_distinct(directory: Path) -> None:
-    """Make each shard a file of its own, and complete the hashes of the manifest."""
+def make_shards(buckets: Path, rows: int, of_shard: int) -> Path:
+    """Write shards of `rows` rows at `THERE`, each a file of its own, and complete the hashes of the manifest."""
+    directory = buckets / THERE.key
+    directory.mkdir(parents=True)
+    generate(directory, rows, of_shard)
     manifest = read_manifest(ShardManifest, directory)
     batches = pa.ipc.open_file((directory / manifest.shards[0].path).read_bytes())
     for number, file in enumerate(manifest.shards):
@@ -63,6 +66,7 @@ def make_distinct(directory: Path) -> None:
     beside = {name: hashed(getattr(manifest, name)) for name in ("draws", "prompts", "categories")}
     whole = manifest.model_copy(update={"shards": [*map(hashed, manifest.shards)], **beside})
     (directory / MANIFEST).write_text(whole.model_dump_json(), encoding="utf-8")
+    return directory
 
 
 def loader_on(cache: Path) -> Loader:
@@ -88,15 +92,11 @@ def compare(store: Throttled, latency: float, bandwidth: float, shards: int, ste
         found = waited(Path(cache), steps)
     size = statistics.mean(path.stat().st_size for path in (store.folder / THERE.key).glob("shard-*"))
     given = Given(1, shards * size, size, 1e12, bandwidth, latency, round(found.rows), STEP, steps)
-    first, stall = (statistics.median(times) for times in zip(*simulated(given), strict=True))
+    simulated = [simulate(given, seed=seed)[:2] for seed in range(SEEDS)]
+    first, stall = (statistics.median(times) for times in zip(*simulated, strict=True))
     where = f"{1000 * latency:.0f} ms, {bandwidth / 1e6:g} MB/s"
     report("fetching", f"{where}: before the first step", found.first, first, "s", 1)
     report("fetching", f"{where}: after it", found.after, stall, "s", 1)
-
-
-def simulated(given: Given) -> list[tuple[float, float]]:
-    """Return the seconds of waiting before the first step and after it, for several seeds."""
-    return [simulate(given, seed=seed)[:2] for seed in range(SEEDS)]
 
 
 def main() -> None:
@@ -106,10 +106,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="10 steps")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
-        directory = Path(folder) / THERE.key
-        directory.mkdir(parents=True)
-        generate(directory, asked.shards * OF_SHARD, OF_SHARD)
-        make_distinct(directory)
+        make_shards(Path(folder), asked.shards * OF_SHARD, OF_SHARD)
         with serve(Path(folder), 0.0, 1e12) as store:
             loader_on(Path(folder) / "cache")  # writes the order
             for latency, bandwidth in CASES:

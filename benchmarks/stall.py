@@ -18,8 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from batches_large import generate
-from fetching import THERE, make_distinct
+from fetching import THERE, make_shards
 from measure import ENCODER, report
 from throttled import serve
 from transformers import AutoTokenizer, BertConfig, BertModel
@@ -116,10 +115,7 @@ def main() -> None:
     steps, counts = (20, [1]) if asked.quick else (asked.steps, asked.workers)
     with tempfile.TemporaryDirectory(prefix="ubert-") as name:
         folder = Path(name)
-        directory = folder / "served" / THERE.key
-        directory.mkdir(parents=True)
-        generate(directory, SHARDS * OF_SHARD, OF_SHARD)
-        make_distinct(directory)
+        make_shards(folder / "served", SHARDS * OF_SHARD, OF_SHARD)
         make_encoder(folder / "encoder")
         one, _ = trained(folder, steps, 1, remote=False)
         with serve(folder / "served", asked.latency, asked.bandwidth):

@@ -31,9 +31,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from batches_large import SPECIAL, generate
+from batches_large import SPECIAL
 from blake3 import blake3
-from fetching import THERE, make_distinct
+from fetching import THERE, make_shards
 from measure import report
 from throttled import Throttled, serve
 from torch.utils.data import DataLoader
@@ -198,10 +198,7 @@ def main() -> None:
     of_shard, (sides, phases) = (LARGE, JUMPS) if asked.jumps else (OF_SHARD, EPOCHS)
     rows = 8 * of_shard if asked.quick else asked.rows // of_shard * of_shard
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
-        directory = Path(folder) / "served" / THERE.key
-        directory.mkdir(parents=True)
-        generate(directory, rows, of_shard)
-        make_distinct(directory)
+        directory = make_shards(Path(folder) / "served", rows, of_shard)
         write_orders(directory, sides)
         write_theirs(directory.parent / "theirs", directory, WRITTEN if asked.jumps else rows)
         with serve(Path(folder) / "served", asked.latency, asked.bandwidth) as store:
