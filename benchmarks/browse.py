@@ -25,17 +25,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from made_corpus import publish
 from measure import report
 from starlette.testclient import TestClient
 
 from pipelines.browse.routes import RECORDS, browser
 from pipelines.serving.app import create_app
 from pipelines.serving.wire import Limits
-from pipelines.store.store import Store, now
+from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
-from ubert.schema.manifest import FILES, CorpusManifest, SplitCounts
-from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, Category, Record, Source, Span, Split
+from ubert.schema.manifest import FILES
+from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, Category, Record, Source, Span
 
 NAME, NEEDLE = "million", "needle"
 PARTS, GROUP = 10, 10_000
@@ -46,21 +47,9 @@ CATEGORIES = tuple(Category(name, "entity") for name in ("person", "place", "org
 
 def write(root: Path, size: int) -> None:
     """Write the corpus; nine tenths of it are training records."""
-    store, rng, trained = Store(root), random.Random(0), size * 9 // 10
-    manifest = CorpusManifest(
-        name=NAME,
-        fingerprint="0" * 16,
-        created=now(),
-        task="ner",
-        language="en",
-        licence="CC0-1.0",
-        upstream=None,
-        splits=[_counts("train", trained), _counts("test", size - trained)],
-        parts=[f"part-{i}.parquet" for i in range(PARTS)],
-        reject_parts=[],
-        mismatch_parts=[],
-    )
-    folder = root / "corpora" / NAME / manifest.fingerprint
+    rng, trained, mark = random.Random(0), size * 9 // 10, "0" * 16
+    parts = [f"part-{i}.parquet" for i in range(PARTS)]
+    folder = root / "corpora" / NAME / mark
     folder.mkdir(parents=True)
 
     def record(i: int) -> Record:
@@ -78,17 +67,13 @@ def write(root: Path, size: int) -> None:
             spans=[Span(6 * k, 6 * k + 5, k) for k in range(3)],
         )
 
-    for i, part in enumerate(manifest.parts):
+    for i, part in enumerate(parts):
         with pq.ParquetWriter(folder / part, RECORD_SCHEMA, compression="zstd") as file:
             for first in range(i * size // PARTS, (i + 1) * size // PARTS, GROUP):
                 last = min(first + GROUP, (i + 1) * size // PARTS)
                 file.write_batch(records_to_batch([record(n) for n in range(first, last)]))
     pq.write_table(FILE_SCHEMA.empty_table(), folder / FILES)
-    store.publish("corpora", manifest)
-
-
-def _counts(split: Split, kept: int) -> SplitCounts:
-    return SplitCounts(split=split, files=1, bytes=1, records=kept, kept=kept, rejected=0)
+    publish(Store(root), NAME, mark, "ner", {"train": trained, "test": size - trained}, parts)
 
 
 def timed(work: Callable[[], None]) -> tuple[float, float]:

@@ -24,15 +24,16 @@ from itertools import accumulate
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from made_corpus import publish
 from measure import measured, report
 
 from pipelines.audit.duplicates import duplicates
 from pipelines.audit.shingles import jaccard, shingles
 from pipelines.store.storage import on_disk
-from pipelines.store.store import Store, now
+from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.arrow import records_to_batch
-from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
+from ubert.schema.manifest import fingerprint
 from ubert.schema.record import RECORD_SCHEMA, Category, Record, Source
 
 NEAR = 0.8
@@ -103,22 +104,7 @@ class Parts:
     def publish(self) -> None:
         if self.records:
             self.write()
-        n = self.size
-        counts = SplitCounts(split="train", files=1, bytes=1, records=n, kept=n, rejected=0)
-        manifest = CorpusManifest(
-            name=self.corpus,
-            fingerprint=self.mark,
-            created=now(),
-            task="classification",
-            language="en",
-            licence="CC0-1.0",
-            upstream=None,
-            splits=[counts],
-            parts=self.names,
-            reject_parts=[],
-            mismatch_parts=[],
-        )
-        self.store.publish("corpora", manifest)
+        publish(self.store, self.corpus, self.mark, "classification", {"train": self.size}, self.names)
 
 
 def edited(words: list[str], edits: int, draw: random.Random, kinds: str) -> list[str]:

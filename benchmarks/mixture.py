@@ -26,13 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
+from made_corpus import publish
 from measure import measured, report
 
 from pipelines.mixtures.mix import mix
 from pipelines.store.storage import on_disk
-from pipelines.store.store import Store, now
-from ubert.schema.manifest import CorpusManifest, SplitCounts, fingerprint
-from ubert.schema.record import RECORD_SCHEMA
+from pipelines.store.store import Store
+from ubert.schema.manifest import fingerprint
+from ubert.schema.record import RECORD_SCHEMA, Split
 from ubert.schema.specs.mixture import Mixture
 
 CORPORA = 200
@@ -64,25 +65,9 @@ def make_store(root: Path, records: int) -> None:
             numbers = np.arange(start, min(start + ROWS, size))
             pq.write_table(rows(name, numbers, first + numbers, draw), directory / parts[-1], compression="zstd")
         tests = size // TESTED
-        splits = {"train": size - tests, "test": tests} if tests else {"train": size}
         first += size
-        manifest = CorpusManifest(
-            name=name,
-            fingerprint=mark,
-            created=now(),
-            task="classification",
-            language="en",
-            licence="CC0-1.0",
-            upstream=None,
-            splits=[
-                SplitCounts(split=split, files=1, bytes=1, records=n, kept=n, rejected=0)  # type: ignore[arg-type]
-                for split, n in splits.items()
-            ],
-            parts=parts,
-            reject_parts=[],
-            mismatch_parts=[],
-        )
-        store.publish("corpora", manifest)
+        splits: dict[Split, int] = {"train": size - tests, "test": tests} if tests else {"train": size}
+        publish(store, name, mark, "classification", splits, parts)
 
 
 def rows(name: str, numbers: np.ndarray, contents: np.ndarray, draw: np.random.Generator) -> pa.Table:
