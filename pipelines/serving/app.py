@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from pipelines.serving.engine import Engine, FullError
-from pipelines.serving.guard import Guard, error_body
+from pipelines.serving.guard import Guard, refusal
 from pipelines.serving.metrics import Metrics
 from pipelines.serving.wire import (
     TASKS,
@@ -210,7 +210,7 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
     def explained(request: Request, status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
         if browser and request.url.path.startswith("/browse"):
             return browser.error(request, status, sentence)
-        return Response(error_body(sentence), status, headers, "application/json")
+        return refusal(status, sentence, headers)
 
     @app.exception_handler(UserError)
     async def wrong(request: Request, error: UserError) -> Response:

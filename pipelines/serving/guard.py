@@ -9,8 +9,9 @@ import json
 import time
 from collections.abc import MutableMapping
 from contextlib import suppress
-from typing import Any
 
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipelines.serving.metrics import Metrics
@@ -48,24 +49,21 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *((n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in given),
-                ]
+                sent = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    sent.setdefault(name, value)
             await send(message)
 
         headers = dict(scope["headers"])
         if not self._allowed(scope["path"], headers):
             sentence = "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'"
-            await refuse(
-                sending, 401, sentence, 'Basic realm="ubert"' if scope["path"].startswith(BROWSE) else "Bearer"
-            )
+            challenge = 'Basic realm="ubert"' if scope["path"].startswith(BROWSE) else "Bearer"
+            await refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, sending)
         else:
             try:
                 body = await self._body(headers, receive)
             except _RefusedError as error:
-                await refuse(sending, error.status, error.sentence)
+                await refusal(error.status, error.sentence)(scope, receive, sending)
             else:
                 if body is None:  # the client has disconnected
                     return
@@ -132,16 +130,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replaying
 
 
-async def refuse(send: Send, status: int, sentence: str, challenge: str = "") -> None:
-    """Answer with an error. `challenge` is the `WWW-Authenticate` header, which says how to authenticate."""
-    body = error_body(sentence)
-    more: dict[str, str] = {"www-authenticate": challenge} if challenge else {}
-    headers: dict[str, Any] = {"content-type": "application/json", "content-length": str(len(body)), **more}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
-
-
-def error_body(sentence: str) -> bytes:
-    """Encode an error message as JSON in ASCII, because it may quote any characters that the client sent."""
-    return json.dumps({"error": sentence}).encode()
+def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
+    """Return an error as JSON in ASCII, because it may quote any characters that the client sent."""
+    return Response(json.dumps({"error": sentence}), status, headers, "application/json")
