@@ -61,55 +61,41 @@ def pretrain(
         UserError: something is missing, differs from how the run began, or fails in training.
         KeyboardInterrupt: training was asked to stop; its steps, if any, are in a checkpoint.
     """
-    store = Store(root.absolute())
+    store, resumed = Store(root.absolute()), resume is not None
     with driving(store.root, resume or recipe.name, recipe) as driven:
-        return _pretrain(recipe, store, driven, specs, workers, resume is not None, address, cache)
-
-
-def _pretrain(
-    recipe: Recipe,
-    store: Store,
-    driven: DrivenRun,
-    specs: Path,
-    workers: int,
-    resume: bool,
-    address: str | None,
-    cache: int,
-) -> Path:
-    """Do the work of `pretrain`, while no other process drives the run."""
-    run = driven.run
-    for wanted in recipe.evaluate:
-        store.current("corpora", wanted.corpus)
-    mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
-    shards = shard(
-        recipe.shards,
-        encoder=recipe.encoder,
-        max_tokens=recipe.max_tokens,
-        root=store.root,
-        paraphrases=paraphrases(specs),
-        address=address,
-    )
-    # a worker would fail at this too, but only after Ray has started
-    with run_directory.locked(run):
-        run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resume)
-    if (finished := run_directory.finished(run)) and not resume:
-        return run / finished.checkpoint
-    directory = store.directory("shards", shards.name, shards.fingerprint)
-    files = shard_files(directory, cache)
-    if isinstance(files, RemoteShards):
-        files.check_room(recipe)
-    work = {
-        "recipe": recipe.model_dump(),
-        "shards": str(directory),
-        "cache": cache,
-        "run": run.name,
-        "token": driven.token,
-        "root": str(store.root),
-        "resume": resume,
-    }
-    with session(address, dashboard=True) as ends:
-        # The log of a run in an object store lags, so it does not tell whether workers still start.
-        return _train(work, driven, workers, capacity.kind(), ends and not isinstance(driven, StoredRun))
+        run = driven.run
+        for wanted in recipe.evaluate:
+            store.current("corpora", wanted.corpus)
+        mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
+        shards = shard(
+            recipe.shards,
+            encoder=recipe.encoder,
+            max_tokens=recipe.max_tokens,
+            root=store.root,
+            paraphrases=paraphrases(specs),
+            address=address,
+        )
+        # a worker would fail at this too, but only after Ray has started
+        with run_directory.locked(run):
+            run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resumed)
+        if (finished := run_directory.finished(run)) and not resumed:
+            return run / finished.checkpoint
+        directory = store.directory("shards", shards.name, shards.fingerprint)
+        files = shard_files(directory, cache)
+        if isinstance(files, RemoteShards):
+            files.check_room(recipe)
+        work = {
+            "recipe": recipe.model_dump(),
+            "shards": str(directory),
+            "cache": cache,
+            "run": run.name,
+            "token": driven.token,
+            "root": str(store.root),
+            "resume": resumed,
+        }
+        with session(address, dashboard=True) as ends:
+            # The log of a run in an object store lags, so it does not tell whether workers still start.
+            return _train(work, driven, workers, capacity.kind(), ends and not isinstance(driven, StoredRun))
 
 
 def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, leaves: bool) -> Path:
