@@ -61,7 +61,8 @@ def pull(remote: ObjectPath, run: Path) -> None:
             for path in (run / "checkpoints").glob("step-*"):
                 if path.name in differing or path.name not in whole:
                     shutil.rmtree(path)
-            _pull_logs(remote, run, names)
+            shutil.rmtree(run / "logs", ignore_errors=True)
+            RemoteLog(remote, run).update(names)
             (run / MANIFEST).unlink(missing_ok=True)
         for name in differing:
             _pull_checkpoint(remote, run, names, name)
@@ -85,7 +86,7 @@ class Mirror:
     def __init__(self, remote: ObjectPath, run: Path, token: str) -> None:
         self.remote, self.run, self._token = remote, run, token
         self._logs: dict[str, LogPieces] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `push` calls `push_logs`
 
     def push(self) -> None:
         """Upload complete files, and delete checkpoints from the store that the run has deleted.
@@ -99,7 +100,7 @@ class Mirror:
                 (self.remote / MANIFEST).unlink()
             names = self.remote.sizes()
             here = sorted(path.name for path in (self.run / "checkpoints").glob("step-*"))
-            self._push_logs()  # with the dynamics before the checkpoint that a resumed run starts from
+            self.push_logs()  # with the dynamics before the checkpoint that a resumed run starts from
             push_dynamics(self.remote, self.run)
             for name in here:
                 if not _same(self.remote, self.run, name):
@@ -124,7 +125,9 @@ class Mirror:
     def push_logs(self) -> None:
         """Upload what was appended to the logs."""
         with self._lock:
-            self._push_logs()
+            for path in sorted((self.run / "logs").glob("*")):
+                if path.is_file():
+                    self._logs.setdefault(path.name, LogPieces(self.remote / "logs" / path.name)).put(path)
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -160,16 +163,6 @@ class Mirror:
         (target / STATE).unlink()
         for path in sorted(directory.iterdir(), key=lambda path: path.name == STATE):
             upload(path, target / path.name)
-
-    def _push_logs(self) -> None:
-        for path in sorted((self.run / "logs").glob("*")):
-            if path.is_file():
-                self._logs.setdefault(path.name, LogPieces(self.remote / "logs" / path.name)).put(path)
-
-
-def _pull_logs(remote: ObjectPath, run: Path, names: Iterable[str]) -> None:
-    shutil.rmtree(run / "logs", ignore_errors=True)
-    RemoteLog(remote, run).update(names)
 
 
 def _pull_checkpoint(remote: ObjectPath, run: Path, names: Iterable[str], name: str) -> None:
