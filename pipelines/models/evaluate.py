@@ -105,8 +105,7 @@ def measure(
 ) -> Evaluation:
     """Evaluate a model that is already loaded. The arguments are those of `evaluate`."""
     directory, manifest = Store(root).current("corpora", corpus)
-    available = records_of(manifest, split)
-    total = available if limit is None else min(available, limit)
+    total = records_of(manifest, split, limit)
     task = objective(manifest.task)
     metrics = metric(manifest.task)
     records, inputs = tee(read_records(directory, manifest, split, limit))
@@ -130,8 +129,8 @@ def measure(
     )
 
 
-def records_of(manifest: CorpusManifest, split: Split) -> int:
-    """Return the number of records of a split.
+def records_of(manifest: CorpusManifest, split: Split, limit: int | None = None) -> int:
+    """Return the number of records of a split, or `limit` if it has more.
 
     Raises:
         UserError: it has none.
@@ -140,7 +139,7 @@ def records_of(manifest: CorpusManifest, split: Split) -> int:
     if not kept.get(split):
         there = ", ".join(f"{name} ({n:,})" for name, n in kept.items() if n) or "none"
         raise UserError(f"corpus {manifest.name} has no records of split {split!r}; its splits: {there}")
-    return kept[split]
+    return kept[split] if limit is None else min(kept[split], limit)
 
 
 def read_records(directory: Place, manifest: CorpusManifest, split: Split, limit: int | None) -> Iterator[Record]:

@@ -65,8 +65,7 @@ def fit(
     counts: list[Counts] = [Counter() for _ in GRID]
     records = 0
     for folder, manifest in sources:
-        available = records_of(manifest, split)
-        total = available if limit is None else min(available, limit)
+        total = records_of(manifest, split, limit)
         gold, inputs = tee(read_records(folder, manifest, split, limit))
         predicted = predictor.answer(map(query_of, inputs), lambda _: GRID, overlap)
         for record, found in progress(zip(gold, predicted, strict=True), total, f"{manifest.name}/{split}"):
