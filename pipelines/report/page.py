@@ -48,19 +48,14 @@ def html(root: Place) -> str:
     Raises:
         UserError: the store has no corpus, or can't be read.
     """
-    found, drawn = _read(root)
-    return _template().render(_content(root, found, drawn))
-
-
-def _read(root: Place) -> tuple[dict[str, list[Row]], dict[str, list[Record]]]:
-    """Read the numbers, and the records to show."""
     with connect(root) as connection:
         found = numbers(connection)
         if not found["corpora"]:
             raise UserError(
                 f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it"
             )
-        return found, records(connection, RECORDS)
+        drawn = records(connection, RECORDS)
+    return _template().render(_content(root, found, drawn))
 
 
 def _template() -> Template:
@@ -96,7 +91,7 @@ def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Rec
         "suspects": _grouped(found["suspects"], "corpus"),
         "affinities": matrices(found["affinity"]),
         "mixtures": {
-            name: {"rows": rows, "picture": _drawn([f"{r['corpus']}/{r['split']}" for r in rows], rows)}
+            name: {"rows": rows, "picture": _drawn(rows)}
             for name, rows in _grouped(found["mixtures"], "mixture").items()
         },
         "sections": [
@@ -163,7 +158,8 @@ def _picture(rows: Sequence[Row], name: str) -> Markup:
     return Markup(bars([row[name] for row in rows], series))
 
 
-def _drawn(names: Sequence[str], rows: Sequence[Row]) -> Markup:
+def _drawn(rows: Sequence[Row]) -> Markup:
+    names = [f"{row['corpus']}/{row['split']}" for row in rows]
     return Markup(bars(names, {"draws": [row["draws"] for row in rows]}))
 
 
