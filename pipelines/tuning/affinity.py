@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipelines.store.storage import Place
-from pipelines.store.store import Store, now, write_json
+from pipelines.store.store import now, write_json
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.proxy import Finished, Proxy, explained, run_all
 from pipelines.tuning.setup import Setup
@@ -53,6 +53,7 @@ def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = Non
     leaves = setup.mixture.leaves
     if len(leaves) == 1:
         raise UserError(f"mixture {setup.mixture.name} has one source, to which nothing can be added; add others")
+    names = [leaf.name for leaf in leaves]
     own = {name: next((leaf.name for leaf in leaves if leaf.corpus == name), "") for name in setup.targets}
     if outside := [name for name, leaf in own.items() if not leaf]:
         raise UserError(
@@ -61,19 +62,20 @@ def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = Non
         )
     runs = {
         (frozenset(group), seed): setup.proxy(_equal_mixture(setup, group), seed)
-        for group in [*((leaf.name,) for leaf in leaves), *combinations([leaf.name for leaf in leaves], 2)]
+        for group in [*combinations(names, 1), *combinations(names, 2)]
         if {*own.values()} & {*group}
         for seed in range(seeds)
     }
     finished = run_all([*runs.values()], root, address, "runs")
     rows = [
         {"mixture": setup.mixture.name, "fingerprint": setup.drawn.fingerprint, "steps": setup.recipe.steps, **row}
-        for row in _rows(runs, finished, own, [leaf.name for leaf in leaves], seeds)
+        for row in _rows(runs, finished, own, names, seeds)
     ]
     if not rows:
         raise UserError(f"no corpus has a run alone and one with another source; {explained(finished.died)}")
-    found = _matrix(rows, setup.targets, [leaf.name for leaf in leaves], own, finished.died)
-    _write(found, setup.mixture.name, Store(root.absolute()))
+    found = _matrix(rows, setup.targets, names, own, finished.died)
+    content = {"rows": found.rows, "clusters": found.clusters, "died": list(found.died.values()), "created": now()}
+    write_json(root.absolute() / "affinity" / f"{setup.mixture.name}.json", content)
     return found
 
 
@@ -139,8 +141,3 @@ def _matrix(
     kept = [sources[k] for k in order]
     by_corpus = sorted(range(len(corpora)), key=lambda c: kept.index(own[corpora[c]]))
     return Affinity([corpora[c] for c in by_corpus], kept, change_CK[by_corpus][:, order], named, rows, died)
-
-
-def _write(found: Affinity, name: str, store: Store) -> None:
-    content = {"rows": found.rows, "clusters": found.clusters, "died": list(found.died.values()), "created": now()}
-    write_json(store.root / "affinity" / f"{name}.json", content)
