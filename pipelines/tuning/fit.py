@@ -6,7 +6,6 @@ Shapes: N trials, K sources, C corpora, S candidates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,10 +120,10 @@ def _regressors() -> dict[str, Any]:
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
     ridge = RidgeCV(alphas=np.logspace(-3, 3, 13), alpha_per_target=True)
-    boosted = partial(GradientBoostingRegressor, max_depth=2, subsample=0.8, random_state=0)
+    boosted = GradientBoostingRegressor(max_depth=2, subsample=0.8, random_state=0)
     return {
         "linear": make_pipeline(FunctionTransformer(_with_logarithms), StandardScaler(), ridge),
-        "boosted": MultiOutputRegressor(boosted()),
+        "boosted": MultiOutputRegressor(boosted),
     }
 
 
