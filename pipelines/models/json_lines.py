@@ -33,7 +33,7 @@ def resumable(path: Path, inputs: Mapping[str, Any], *, every: int) -> Iterator[
     resumes after the last complete chunk.
 
     Args:
-        made_of: everything that the lines depend on.
+        inputs: everything that the lines depend on.
         every: rows of a chunk. An incomplete chunk at the end of the part is cut off.
 
     Yields:
