@@ -32,8 +32,8 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,17 +57,17 @@ Key = tuple[str, str]  # path, and location within the file
 
 
 class Result(NamedTuple):
-    """The parts of a draft that are right (in `among`, with second-best candidates), and why others are wrong."""
+    """Why parts of a draft are wrong. `among`: with one of the next candidates, all are right."""
 
     dataset: str
     specs: list[str]
-    right: dict[str, bool]
     among: bool
     causes: dict[str, str]
 
-    def all_right(self, parts: Iterable[str] = PARTS, choices: bool = False) -> bool:
+    def all_right(self, parts: Collection[str] = PARTS, choices: bool = False) -> bool:
         """Tell whether these parts are right, or differ by choice only."""
-        return all(self.right[part] or (choices and self.causes[part].startswith(CHOICE)) for part in parts)
+        wrong = (cause for part, cause in self.causes.items() if part in parts)
+        return all(choices and cause.startswith(CHOICE) for cause in wrong)
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def _case(data: Path, files: frozenset[str], specs: list[DatasetSpec]) -> Result
         made = draft([Path(file) for file in sorted(files)], data=data)
     except UserError as error:
         causes = dict.fromkeys(PARTS, f"no draft: {error}"[:200])
-        return Result(dataset, names, dict.fromkeys(PARTS, False), False, causes)
+        return Result(dataset, names, False, causes)
     theirs = [(spec, dict(_records(spec, data / spec.folder))) for spec in specs]
     compared = [_compared(made, made.best.trial, *both, data) for both in theirs]
     best = min(compared, key=lambda causes: sum(map(bool, causes.values())))
@@ -128,8 +128,7 @@ def _case(data: Path, files: frozenset[str], specs: list[DatasetSpec]) -> Result
         for candidate in (made.candidates[1:4] if any(best.values()) else [])
         for both in theirs
     )
-    causes = {part: cause for part, cause in best.items() if cause}
-    return Result(dataset, names, {part: not best[part] for part in PARTS}, among, causes)
+    return Result(dataset, names, among, {part: cause for part, cause in best.items() if cause})
 
 
 def _compared(
@@ -137,24 +136,20 @@ def _compared(
 ) -> dict[str, str]:
     """Map each part to the reason why it is wrong, or to an empty string."""
     drafted, folder = trial.spec, data / spec.folder
-    same = drafted.format == spec.format or ({drafted.format, spec.format} <= ALIKE and made.kept > 0)
     ours = dict(_records(drafted, folder))
     shared = [key for key in theirs if key in ours]
-    if not same and theirs and len(shared) >= 0.99 * len(theirs):
-        same = True
+    same = drafted.format == spec.format or ({drafted.format, spec.format} <= ALIKE and made.kept > 0)
+    same = same or (len(theirs) > 0 and len(shared) >= 0.99 * len(theirs))
     problems = dict.fromkeys(PARTS, "")
     refused = sum(made.reasons.values())
     if trial is made.best.trial and refused > spec.error_budget * (made.kept + refused):
-        problems["ingests"] = f"refused {refused} of {made.kept + refused}: {_first(made.reasons)}"
+        [(reason, _)] = made.reasons.most_common(1)
+        problems["ingests"] = f"refused {refused} of {made.kept + refused}: {reason}"
     if not same:
         problems["format"] = f"{drafted.format} for {spec.format}"
     problems["splits"] = _splits(drafted, spec, folder)
     problems["text"], problems["labels"] = _content(drafted, spec, ours, theirs, shared)
     return problems
-
-
-def _first(reasons: dict[str, int]) -> str:
-    return max(reasons, key=reasons.__getitem__)
 
 
 def _splits(drafted: DatasetSpec, spec: DatasetSpec, folder: Path) -> str:
@@ -193,9 +188,7 @@ def _records(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Key, Record]]:
         for path in matches(folder, entry.path)[:FILES]:
             piece = Slice(str(folder), path, 0, END, 1, entry.encoding, "0" * 64)
             try:
-                for number, row in enumerate(reader(spec.format).read(piece, options)):
-                    if number >= ROWS:
-                        break
+                for row in islice(reader(spec.format).read(piece, options), ROWS):
                     record = to_record(piece, row) if isinstance(row, RawRow) else row
                     if isinstance(record, Record) and isinstance(row, RawRow):
                         name = str(Path(path).with_suffix("")) if spec.format == "brat" else path
@@ -291,7 +284,7 @@ def _report(results: list[Result], seconds: float) -> None:
     for result in results:
         by_dataset[result.dataset].append(result)
     size = len(by_dataset)
-    cases = {part: _mean(by_dataset, lambda r, part=part: r.right[part]) for part in PARTS}  # type: ignore[misc]
+    cases = {part: _mean(by_dataset, lambda r, part=part: part not in r.causes) for part in PARTS}  # type: ignore[misc]
     right = ("format", "splits", "text", "labels")
     cases["all but ingests"] = _mean(by_dataset, lambda r: r.all_right(right))
     cases["all but ingests, choices aside"] = _mean(by_dataset, lambda r: r.all_right(right, choices=True))
