@@ -48,8 +48,14 @@ def _row(results: Sequence[dict[str, Any]], corpus: str, shots: str, sides: Sequ
 
 
 def curves(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Plot the metric of each corpus against the shots, with one line and its range for each side."""
+    """Plot the metric of each corpus against the shots, with one line and its range for each side.
+
+    Raises:
+        UserError: the file can't be written.
+    """
     from matplotlib.figure import Figure
+
+    from pipelines.report.pictures import save
 
     sides, corpora, counts = (
         list(dict.fromkeys(str(result[name]) for result in results)) for name in ("name", "corpus", "shots")
@@ -73,4 +79,4 @@ def curves(results: Sequence[dict[str, Any]], path: Path) -> None:
         axis.tick_params(labelsize=8)
     axes.flat[0].legend(fontsize=8)
     figure.supxlabel("shots of each category", fontsize=9)
-    figure.savefig(path)
+    save(figure, path)

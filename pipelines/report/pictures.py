@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,6 +16,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from rich.cells import cell_len
 
 from pipelines.report.visible import fitted
+from ubert.schema.errors import UserError
 
 # Okabe and Ito's colours, which colour-blind people can distinguish.
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#999999"
@@ -155,6 +157,18 @@ def _svg(
         )
         draw(axes)
         return _inline(figure)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the file's suffix.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:  # ValueError: the suffix is not a known format
+        raise UserError(f"{path}: cannot be written: {error}; choose another file with --out") from None
 
 
 def _inline(figure: Figure) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.report.pictures import BLUE, GREY, ORANGE
+from pipelines.report.pictures import BLUE, GREY, ORANGE, save
 from pipelines.tuning.affinity import Affinity
-from ubert.schema.errors import UserError
 
 
 def heat_map(found: Affinity, path: Path) -> None:
@@ -35,7 +34,4 @@ def heat_map(found: Affinity, path: Path) -> None:
     axes.set_yticks(range(rows), labels=found.corpora, fontsize=8)
     axes.set_xlabel("source that is added", fontsize=8)
     axes.set_title("change of the validation loss", fontsize=9)
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:  # ValueError: the suffix is not a known format
-        raise UserError(f"{path}: cannot be written: {error}; choose another file with --out") from None
+    save(figure, path)

@@ -209,6 +209,12 @@ def test_the_table_has_mean_spread_and_lead(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "curves.svg").read_text()
 
 
+@pytest.mark.parametrize("name", ["no/folder.svg", "curves.nothing"])
+def test_curves_that_cannot_be_written_are_an_error_of_the_user(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}: cannot be written: .*; choose another file with --out"):
+        curves(results(), tmp_path / name)
+
+
 def test_the_table_has_all_corpora_of_one_number_of_shots_and_then_the_means() -> None:
     values = {
         ("ours", "a", 1): 0.5, ("ours", "b", 1): 0.75, ("ours", "a", 5): 0.6, ("ours", "b", 5): 0.8,
