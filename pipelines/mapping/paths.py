@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from pipelines.mapping.refused import RefusedError, missing, short
+from pipelines.mapping.refused import RefusedError, child, missing, short
 
 PATH = r"^/?(\.|[^.\[\]{}?/]+|\{\w+\})(\?|\[\]|\.(?=[^.])|[^.\[\]{}?/]+|\{\w+\})*$"
 _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
@@ -99,15 +99,6 @@ def _keys(node: Any, path: str) -> list[tuple[str, Any]]:
     if isinstance(node, list):
         return [(str(i), item) for i, item in enumerate(node)]
     raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected an object or a list")
-
-
-def child(node: Any, key: str) -> Any:
-    """Return the value of a key of an object or at a position of a list, or None if there is none."""
-    if isinstance(node, dict):
-        return node.get(key)
-    if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
-        return node[int(key)]
-    return None
 
 
 def value(path: str) -> Callable[[Scope], Any]:

@@ -32,14 +32,21 @@ def short(value: Any) -> str:
     return shortened(value)
 
 
+def child(node: Any, key: str) -> Any:
+    """Return the value of a key of an object or at a position of a list, or None if there is none."""
+    if isinstance(node, dict):
+        return node.get(key)
+    if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
+        return node[int(key)]
+    return None
+
+
 def missing(path: str, start: Any, keys: list[str]) -> RefusedError:
     """Make the error of a row in which `keys` lead to nothing from `start`. It tells how far they lead,
     and which fields are there."""
     node = start
     for number, key in enumerate(keys):
-        below = node.get(key) if isinstance(node, dict) else None
-        if isinstance(node, list) and key.isascii() and key.isdigit() and int(key) < len(node):
-            below = node[int(key)]
+        below = child(node, key)
         if below is not None:
             node = below
             continue

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from pipelines.mapping.paths import Step, child, steps
-from pipelines.mapping.refused import as_json, short
+from pipelines.mapping.paths import Step, steps
+from pipelines.mapping.refused import as_json, child, short
 from pipelines.sources import FormatOptions, RawRow, Slice
 from pipelines.sources.parsing.text import Repeated
 from ubert.schema.errors import UserError
