@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from pipelines.mapping.refused import RefusedError, child, missing, short
 
-PATH = r"^/?(\.|[^.\[\]{}?/]+|\{\w+\})(\?|\[\]|\.(?=[^.])|[^.\[\]{}?/]+|\{\w+\})*$"
 _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
 
 
