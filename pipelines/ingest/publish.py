@@ -43,12 +43,7 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
             which is a bug of a reader.
     """
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
-
-    @explained(directory)
-    def published() -> CorpusManifest:
-        return _published(store, plan, directory, strict)
-
-    return persistent(published)
+    return persistent(lambda: explained(directory)(_published)(store, plan, directory, strict))
 
 
 def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
