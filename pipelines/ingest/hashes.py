@@ -142,7 +142,7 @@ class Hashes:
         self.take(self.drain())
         self.pieces.seek(0)
         with self.pieces, atomic(self.place) as path, path.open("wb") as file:
-            for line in chain([msgspec.json.encode(_code())], _encoded(self.known)):
+            for line in chain([msgspec.json.encode(code_hash(__name__))], _encoded(self.known)):
                 file.write(line + b"\n")
             shutil.copyfileobj(self.pieces, file)
 
@@ -263,17 +263,13 @@ def _encoded(files: dict[str, Hashed]) -> Iterator[bytes]:
         yield msgspec.json.encode(piece)
 
 
-def _code() -> str:
-    return code_hash("pipelines.ingest.hashes")
-
-
 def _read(place: Place | None) -> dict[str, Hashed]:
     """Read the hashes that the same version of the code wrote, if there are any."""
     if place is None:
         return {}
     try:
         code, *pieces = place.read_text("utf-8").rstrip("\n").split("\n")
-        if msgspec.json.decode(code) != _code():
+        if msgspec.json.decode(code) != code_hash(__name__):
             return {}
         known: dict[str, Hashed] = {}
         for piece in pieces:
