@@ -28,7 +28,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -242,7 +242,8 @@ def atomic(path: Place) -> Iterator[Path]:
             temporary.replace(path)
             to_disk(path.parent)
         except BaseException:
-            _discard(temporary)
+            with suppress(OSError):  # what can't be removed now, `working_on` of the next run removes
+                temporary.unlink(missing_ok=True)
             raise
 
 
@@ -287,14 +288,6 @@ def link(old: Place, new: Place) -> None:
 def _clean(home: Path) -> None:
     for temporary in home.glob(f"*/{TEMPORARY}*"):
         remove(temporary)
-
-
-def _discard(temporary: Path) -> None:
-    """Remove a partial file. If that fails, `working_on` of the next run removes it."""
-    try:
-        temporary.unlink(missing_ok=True)
-    except OSError:
-        return
 
 
 @contextmanager
