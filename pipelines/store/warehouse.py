@@ -233,14 +233,12 @@ def sql(
     Raises:
         UserError: the statement is wrong, is not one SELECT, reaches outside the store, or takes too long.
     """
-    return persistent(lambda: _sql(root, statement, corpora, seconds, attempted))
 
+    def rows() -> pa.Table:
+        with connect(root, corpora, attempted=attempted) as connection, explained(connection, "SQL", seconds):
+            return selected(connection, statement, "SQL").to_arrow_table()
 
-def _sql(
-    root: Place, statement: str, corpora: Collection[str] | None, seconds: float, attempted: bool
-) -> pa.Table:
-    with connect(root, corpora, attempted=attempted) as connection, explained(connection, "SQL", seconds):
-        return selected(connection, statement, "SQL").to_arrow_table()
+    return persistent(rows)
 
 
 def selected(connection: duckdb.DuckDBPyConnection, statement: str, what: str) -> duckdb.DuckDBPyRelation:
