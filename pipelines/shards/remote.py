@@ -19,6 +19,7 @@ from typing import BinaryIO
 import pyarrow as pa
 from blake3 import blake3
 
+from pipelines.shards.unit import checksum
 from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
 from pipelines.store.storage import ObjectPath, Place, upload
 from pipelines.store.store import read_json, write_json
@@ -124,9 +125,7 @@ class RemoteShards:
             with tempfile.TemporaryDirectory(prefix="ubert-") as folder:
                 paths = [Path(folder) / name for name in names]
                 make(paths)
-                hashes = {
-                    path.name: blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest() for path in paths
-                }
+                hashes = {path.name: checksum(path) for path in paths}
                 for path in paths:
                     upload(path, self.directory / path.name)
         except OSError as error:
