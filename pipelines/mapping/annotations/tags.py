@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.specs.mapping import Scheme
 
@@ -55,12 +57,11 @@ def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
 
 def _runs(labels: list[str]) -> list[tuple[int, int, str]]:
     found = []
-    start = 0
-    for i in range(1, len(labels) + 1):
-        if i == len(labels) or labels[i] != labels[start]:
-            if labels[start] != "O":
-                found.append((start, i, labels[start]))
-            start = i
+    end = 0
+    for label, run in groupby(labels):
+        start, end = end, end + len(list(run))
+        if label != "O":
+            found.append((start, end, label))
     return found
 
 
