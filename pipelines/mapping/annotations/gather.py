@@ -23,15 +23,11 @@ def gatherer(task: Task, given: Mapping) -> Gather:
     """Return a function that gathers the annotations that a spec maps."""
     ignored = set(given.ignore_labels)
     parts = [
-        *([] if given.standoff is None else [standoff(given.standoff, task, given)]),
+        *([standoff(given.standoff, task, given)] if given.standoff else []),
         *(tagged_mentions(path, given.scheme, given.offsets, ignored) for path in given.tags or []),
         *(_mentions(n, entry, given.offsets, ignored) for n, entry in enumerate(given.spans or [])),
         *(_relations(entry, given.offsets, ignored) for entry in [*(given.relations or []), *(given.links or [])]),
-        *(
-            []
-            if given.token_relations is None
-            else [token_relations(given.token_relations, given.offsets, ignored)]
-        ),
+        *([token_relations(given.token_relations, given.offsets, ignored)] if given.token_relations else []),
         *(_events(entry, given.offsets, ignored) for entry in given.events or []),
     ]
 
