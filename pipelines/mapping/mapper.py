@@ -125,8 +125,7 @@ def _shape(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Shape:
 def _label(spec: DatasetSpec, index: Index) -> Shape:
     """Fill a text or a pair with one or several labels. Several are a list, or a string with separators."""
     known = index("label", places(spec.categories.all(), "label", spec.categories.label))
-    text, pair = whole_text_field(spec.map), _pair(spec)
-    label, separator = value(spec.map.label or "."), spec.map.label_separator
+    texts, label, separator = _texts(spec), value(spec.map.label or "."), spec.map.label_separator
     ignored, candidates = set(spec.map.ignore_labels), candidates_field(spec)
     keyed = spec.map.candidate_keys is not None or isinstance(spec.map.candidates, dict)
 
@@ -137,9 +136,7 @@ def _label(spec: DatasetSpec, index: Index) -> Shape:
         labels = given if isinstance(given, list) else [given]
         if ignored:
             labels = [each for each in labels if as_label(each) not in ignored]
-        record.text = text(scope)
-        if pair is not None:
-            record.pair = pair(scope)
+        texts(scope, record)
         if candidates is None:
             found = [category_of(each, known) for each in labels]
         else:
@@ -154,7 +151,7 @@ def _label(spec: DatasetSpec, index: Index) -> Shape:
 
 def _flagged(spec: DatasetSpec) -> Shape:
     """Fill a text or a pair with the row's candidates. A flag for each candidate tells whether it is a label."""
-    text, pair, candidates = whole_text_field(spec.map), _pair(spec), candidates_field(spec)
+    texts, candidates = _texts(spec), candidates_field(spec)
     if candidates is None or spec.map.candidate_flags is None:
         raise ValueError("expected `candidates` and `candidate_flags`")
     flags = list_field(spec.map.candidate_flags)
@@ -164,9 +161,7 @@ def _flagged(spec: DatasetSpec) -> Shape:
         if len(given) != len(own) or not all(flag in (0, 1) for flag in given):
             detail = f"{spec.map.candidate_flags!r} is {short(given)}, expected 0 or 1 for each of {len(own)}"
             raise RefusedError("wrong type", detail)
-        record.text = text(scope)
-        if pair is not None:
-            record.pair = pair(scope)
+        texts(scope, record)
         record.labels = [i for i, flag in enumerate(given) if flag]
         record.categories = tuple(Category(name, "label") for _, name in own)
         return NONE
@@ -176,7 +171,7 @@ def _flagged(spec: DatasetSpec) -> Shape:
 
 def _value(spec: DatasetSpec) -> Shape:
     """Fill a text or a pair with a number."""
-    text, pair, get = whole_text_field(spec.map), _pair(spec), value(spec.map.value or ".")
+    texts, get = _texts(spec), value(spec.map.value or ".")
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         given = get(scope)
@@ -186,9 +181,7 @@ def _value(spec: DatasetSpec) -> Shape:
             record.value = float(given)
         except (TypeError, ValueError, OverflowError):
             raise RefusedError("not a number", f"{spec.map.value!r} is {short(given)}") from None
-        record.text = text(scope)
-        if pair is not None:
-            record.pair = pair(scope)
+        texts(scope, record)
         return NONE
 
     return fill
@@ -211,12 +204,14 @@ def _target(spec: DatasetSpec) -> Shape:
     return fill
 
 
-def _text(spec: DatasetSpec) -> Shape:
-    """Fill a text without annotations. `annotated` fills an unlabelled text with mentions."""
-    text = whole_text_field(spec.map)
+def _texts(spec: DatasetSpec) -> Shape:
+    """Fill a text or a pair without annotations. `annotated` fills an unlabelled text with mentions."""
+    text, pair = whole_text_field(spec.map), _pair(spec)
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         record.text = text(scope)
+        if pair is not None:
+            record.pair = pair(scope)
         return NONE
 
     return fill
@@ -295,5 +290,5 @@ _SHAPES: dict[Task, Callable[[DatasetSpec], Shape]] = {
     "regression": _value,
     "qa": _answers,
     "seq2seq": _target,
-    "text": _text,
+    "text": _texts,
 }
