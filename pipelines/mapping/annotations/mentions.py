@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from pipelines.mapping.body import Body
-from pipelines.mapping.fields import Field, as_label, is_words, whole_field
+from pipelines.mapping.fields import Field, Value, as_label, is_words, whole_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.record import Mismatch
@@ -58,10 +58,11 @@ def given_field(
 ) -> Callable[[Scope, Body, str, int, str | None, str | None], Given]:
     """Return a function that reads a mention from a scope, given the text and the mention's kind, number,
     id and label."""
-    words = _words_field(mention.words)
-    start, end = _number(mention.start, offsets.absent_start), _number(mention.end)
-    fragments, indices = _pairs_field(mention.fragments), _runs_field(mention.indices)
-    sentence, linked = _number(mention.sentence), _kb_id_field(mention.kb_id)
+    words = _if_given(mention.words, _words_field)
+    start = _if_given(mention.start, lambda path: _start_field(path, offsets.absent_start))
+    end, sentence = _if_given(mention.end, whole_field), _if_given(mention.sentence, whole_field)
+    fragments, indices = _if_given(mention.fragments, _pairs_field), _if_given(mention.indices, _runs_field)
+    linked = _if_given(mention.kb_id, _kb_id_field)
     beyond = 1 if offsets.end == "inclusive" else 0
 
     def given(scope: Scope, body: Body, kind: str, number: int, identity: str | None, label: str | None) -> Given:
@@ -87,10 +88,12 @@ def given_field(
     return given
 
 
-def _words_field(path: str | None) -> Field[str] | None:
+def _if_given(path: str | None, field: Callable[[str], Field[Value]]) -> Field[Value] | None:
+    return None if path is None else field(path)
+
+
+def _words_field(path: str) -> Field[str]:
     """Return a function that gets the words of a mention; a list of words is joined by spaces."""
-    if path is None:
-        return None
     get = value(path)
 
     def words(scope: Scope) -> str:
@@ -104,11 +107,9 @@ def _words_field(path: str | None) -> Field[str] | None:
     return words
 
 
-def _kb_id_field(path: str | None) -> Field[str | None] | None:
+def _kb_id_field(path: str) -> Field[str | None]:
     """Return a function that gets an id in a knowledge base, or None if there is none. Several ids are
     joined by `|`, as in PubTator."""
-    if path is None:
-        return None
     get = value(path)
 
     def kb_id(scope: Scope) -> str | None:
@@ -119,9 +120,7 @@ def _kb_id_field(path: str | None) -> Field[str | None] | None:
     return kb_id
 
 
-def _number(path: str | None, absent: int | None = None) -> Field[int] | None:
-    if path is None:
-        return None
+def _start_field(path: str, absent: int | None) -> Field[int]:
     whole, get = whole_field(path), value(path)
     if absent is None:
         return whole
@@ -136,9 +135,7 @@ def _number(path: str | None, absent: int | None = None) -> Field[int] | None:
     return number
 
 
-def _pairs_field(path: str | None) -> Field[Fragments] | None:
-    if path is None:
-        return None
+def _pairs_field(path: str) -> Field[Fragments]:
     get = value(path)
 
     def pairs(scope: Scope) -> Fragments:
@@ -155,11 +152,9 @@ def _is_pair(given: Any) -> bool:
     return isinstance(given, list) and len(given) == 2 and type(given[0]) is type(given[1]) is int
 
 
-def _runs_field(path: str | None) -> Field[Fragments] | None:
+def _runs_field(path: str) -> Field[Fragments]:
     """Return a function that converts a list of token indices to runs of successive tokens. Indices are
     always inclusive, whatever the spec's `offsets.end`."""
-    if path is None:
-        return None
     get = value(path)
 
     def runs(scope: Scope) -> Fragments:
