@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import NamedTuple
 
 import duckdb
@@ -88,7 +89,9 @@ def held_out(
     texts = Texts(held)
     rows = []
     total = sum(count for _, count in matching.values())
-    for record_id, corpus, split, text, pair in progress(_records(connection, matching), total, "held out"):
+    queries = (connection.sql(f"SELECT {_COLUMNS}\n{source}") for source, _ in matching.values())
+    records = chain.from_iterable(map(_rows, queries))
+    for record_id, corpus, split, text, pair in progress(records, total, "held out"):
         if match := texts.find(text, pair):
             rows.append((mixture.name, record_id, corpus, split, *match[:3], "held out", match.kind))
     columns = zip(*rows, strict=True) if rows else ((),) * len(DROPPED)
@@ -100,7 +103,7 @@ class Texts:
 
     def __init__(self, held: duckdb.DuckDBPyConnection) -> None:
         self.records: list[tuple[str, str, str, str]] = []  # record_id, corpus, split, normal form
-        sets: list[set[str]] = []
+        self.sets: list[set[str]] = []
         seen: set[str] = set()
         for record_id, corpus, split, text, pair in _rows(held.sql(f"SELECT {_COLUMNS} FROM records")):
             for each in _compared(text, pair):
@@ -108,11 +111,10 @@ class Texts:
                 if normal not in seen:
                     seen.add(normal)
                     self.records.append((record_id, corpus, split, normal))
-                    sets.append(shingles(each, None))
-        self.frequency = Counter(shingle for of_text in sets for shingle in of_text)
-        self.sets = sets
+                    self.sets.append(shingles(each, None))
+        self.frequency = Counter(shingle for of_text in self.sets for shingle in of_text)
         self.index: dict[str, list[int]] = defaultdict(list)
-        for number, of_text in enumerate(sets):
+        for number, of_text in enumerate(self.sets):
             for shingle in self._prefix(of_text):
                 self.index[shingle].append(number)
 
@@ -139,13 +141,6 @@ class Texts:
 
 
 _COLUMNS = "record_id, corpus::VARCHAR AS corpus, split::VARCHAR AS split, text, pair"
-
-
-def _records(
-    connection: duckdb.DuckDBPyConnection, matching: Mapping[str, tuple[str, int]]
-) -> Iterator[tuple[str, str, str, str, str | None]]:
-    for records, _ in matching.values():
-        yield from _rows(connection.sql(f"SELECT {_COLUMNS}\n{records}"))
 
 
 def _rows(relation: duckdb.DuckDBPyRelation) -> Iterator[tuple[str, str, str, str, str | None]]:
