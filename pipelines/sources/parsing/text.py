@@ -20,7 +20,7 @@ def lines(piece: Slice) -> Iterator[str | Reject]:
     """Yield the lines of a slice without LF or CRLF. A line that cannot be decoded is replaced by a reject."""
     start, line = piece.start, piece.line
     for block in piece.blocks():
-        data = _unmarked(block) if start == 0 else block
+        data = block.removeprefix(codecs.BOM_UTF8) if start == 0 else block
         try:
             found: Sequence[str | Reject] = data.decode(piece.encoding).replace("\r\n", "\n").split("\n")
         except UnicodeDecodeError:
@@ -36,7 +36,7 @@ def text(piece: Slice) -> str:
         UserError: a byte is not valid in the encoding; the message has its place in the file and its line.
     """
     whole = piece.read_bytes()
-    data = _unmarked(whole) if piece.start == 0 else whole
+    data = whole.removeprefix(codecs.BOM_UTF8) if piece.start == 0 else whole
     try:
         return data.decode(piece.encoding)
     except UnicodeDecodeError as error:
@@ -84,10 +84,6 @@ def json_problem(error: ValueError | RecursionError) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     return "the values are nested too deeply to be read" if isinstance(error, RecursionError) else str(error)
-
-
-def _unmarked(data: bytes) -> bytes:
-    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def _line_by_line(piece: Slice, data: bytes, start: int, first: int) -> list[str | Reject]:
