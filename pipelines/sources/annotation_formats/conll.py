@@ -98,13 +98,12 @@ def _marked(piece: Slice, options: Options, begins: str) -> Iterator[RawRow | Re
 def _row(
     piece: Slice, options: Options, first: int, sentence: Lines, marker: str | None = None
 ) -> RawRow | Reject:
-    fields_of = _tabbed if options.separator == "tab" else _words
     width = len(options.columns)
     rows = []
     for line in sentence:
         if isinstance(line, Reject):
             return Reject(piece.path, first, line.reason, f"line {line.line}: {line.detail}", raw(sentence))
-        fields = fields_of(line)
+        fields = line.split("\t") if options.separator == "tab" else _words(line)
         if len(fields) != width:
             detail = f"expected {width} columns, got {len(fields)} in {line!r}"
             return Reject(piece.path, first, "wrong column count", detail, raw(sentence))
@@ -114,10 +113,6 @@ def _row(
     if marker is not None:
         content["marker"] = marker
     return RawRow(first, f"{piece.path}:{first}", content)
-
-
-def _tabbed(line: str) -> list[str]:
-    return line.split("\t")
 
 
 def _words(line: str) -> list[str]:
