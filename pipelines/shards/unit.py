@@ -127,7 +127,7 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = tokens = 0
     for batch in batches:
-        size = _tokens(batch)
+        size = sum(len(batch.column(name).flatten()) for name in _IDS)
         if waiting and (rows + len(batch) > BATCH_ROWS or tokens + size > BATCH_TOKENS):
             yield from _one(waiting)
             waiting, rows, tokens = [], 0, 0
@@ -140,10 +140,6 @@ def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     filled = [batch for batch in batches if len(batch)]
     table = pa.Table.from_batches(filled).unify_dictionaries() if filled else None
     return [] if table is None else table.combine_chunks().to_batches()
-
-
-def _tokens(batch: pa.RecordBatch) -> int:
-    return sum(len(batch.column(name).flatten()) for name in _IDS)
 
 
 def summed(summary: pa.RecordBatch) -> int:
