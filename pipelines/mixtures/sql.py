@@ -167,8 +167,8 @@ def _among(edges: Edges, stratum: Stratum, place: int) -> str:
     return f"{_upto(edges[stratum.category, place])}::INTEGER" if place else "0"
 
 
-def literal(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+def literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 # The distinct names of the categories that are annotated in a record.
