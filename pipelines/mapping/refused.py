@@ -8,6 +8,7 @@ from typing import Any
 
 from ubert.schema.yaml_file import shortened
 
+short = shortened
 MOST_FIELDS = 20  # maximum number of a row's fields to list in the message about a missing one
 
 
@@ -25,11 +26,6 @@ def as_json(value: Any, *, sort_keys: bool = False) -> str:
         return json.dumps(value, sort_keys=sort_keys)
     except RecursionError:
         return reprlib.repr(value)
-
-
-def short(value: Any) -> str:
-    """Shorten a value for a message: a string in quotes, any other value as JSON."""
-    return shortened(value)
 
 
 def child(node: Any, key: str) -> Any:
