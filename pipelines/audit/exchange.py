@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines.progress import progress
 from pipelines.store.storage import ObjectPath, Place, parquet, parquet_file, remove
-from pipelines.store.store import TEMPORARY, atomic
+from pipelines.store.store import TEMPORARY, parquet_writer
 from pipelines.store.warehouse import SPILLING
 from pipelines.tasks import completed
 from ubert.schema.errors import UserError
@@ -181,7 +180,7 @@ def collect(
 def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Place) -> int:
     """Write batches to a Parquet file, atomically, each as a row group. Return the number of rows."""
     count = 0
-    with atomic(file) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet_writer(file, schema) as writer:
         for batch in batches:
             writer.write_table(pa.Table.from_batches([batch]).cast(schema))
             count += len(batch)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pipelines.ingest.missing_categories import to_paste, total
 from pipelines.ingest.units import Group, Plan, Unit
 from pipelines.store.storage import Place, arrow, explained, parquet, persistent
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, now, parquet_writer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
@@ -98,7 +98,7 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str], warnings: dict[Split
 
 
 def _written(files: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
-    with atomic(place) as path, pq.ParquetWriter(path, FILE_SCHEMA, compression="zstd") as writer:
+    with parquet_writer(place, FILE_SCHEMA) as writer:
         for batch in files:
             writer.write_batch(batch)
             yield batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from operator import attrgetter
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
 from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options
 from pipelines.store.storage import Place
-from pipelines.store.store import atomic
+from pipelines.store.store import parquet_writer
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
@@ -74,7 +74,10 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
 
         def writer(name: str, schema: pa.Schema) -> pq.ParquetWriter:
             if name not in opened:
-                opened[name] = files.enter_context(_written(directory / name, schema))
+                file = parquet_writer(
+                    directory / name, schema, use_dictionary=_DICTIONARIES, write_statistics=_STATISTICS
+                )
+                opened[name] = files.enter_context(file)
             return opened[name]
 
         part = writer(unit.part, RECORD_SCHEMA)  # entered first, so closed last
@@ -97,18 +100,6 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
             {COUNTS: json.dumps(counts), NOTICES: json.dumps(noticed), LACKING: json.dumps(lacking)}
         )
     return kept_of.total() + rejected_of.total()
-
-
-@contextmanager
-def _written(place: Place, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Open a Parquet writer for a file that is written atomically."""
-    with (
-        atomic(place) as path,
-        pq.ParquetWriter(
-            path, schema, compression="zstd", use_dictionary=_DICTIONARIES, write_statistics=_STATISTICS
-        ) as writer,
-    ):
-        yield writer
 
 
 def _rows(

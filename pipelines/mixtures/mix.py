@@ -7,7 +7,7 @@ computes the number of draws from the remaining records (`shares.py`). Last, eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from pipelines.mixtures.where import check
 from pipelines.progress import progress
 from pipelines.store.sandbox import sandbox
 from pipelines.store.storage import Place, persistent
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, atomic, now, parquet_writer
 from pipelines.store.warehouse import connect, explained
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES, POLICIES, meets
@@ -189,11 +189,7 @@ def _members(
     connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Sequence[Planned], path: Place | None
 ) -> dict[str, dict[str, Any]]:
     """Draw from each source, and write the members if a path is given. Return the manifest's fields by leaf."""
-    with ExitStack() as stack:
-        file = None
-        if path is not None:
-            temporary = stack.enter_context(atomic(path))
-            file = stack.enter_context(pq.ParquetWriter(temporary, MEMBERS, compression="zstd"))
+    with nullcontext() if path is None else parquet_writer(path, MEMBERS) as file:
         steps = progress(planned, len(planned), "draw")
         return {one.leaf.name: draw(connection, mixture, one, file) for one in steps}
 

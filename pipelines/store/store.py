@@ -32,7 +32,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, remove, upload
 from ubert.schema.disk import to_disk
@@ -51,6 +51,10 @@ from ubert.schema.manifest import (
     read_manifest,
 )
 from ubert.schema.names import checked_name
+
+if TYPE_CHECKING:  # imported late, so that commands that read nothing start fast
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 Kind = Literal["corpora", "mixtures", "shards", "audits"]
 
@@ -245,6 +249,15 @@ def atomic(path: Place) -> Iterator[Path]:
             with suppress(OSError):  # what can't be removed now, `working_on` of the next run removes
                 temporary.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def parquet_writer(file: Place, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
+    """Open a Parquet file that is written atomically (see `atomic`). `options` are of Arrow's writer."""
+    import pyarrow.parquet as pq
+
+    with atomic(file) as path, pq.ParquetWriter(path, schema, compression="zstd", **options) as writer:
+        yield writer
 
 
 @contextmanager
