@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from threading import Timer
@@ -38,52 +39,39 @@ SECONDS = 600.0  # a longer query is interrupted
 MEMORY = "50%"  # limit of a query's memory, as a share of the machine's
 SPILLING = "1GiB"  # memory limit of a connection that may spill to disk
 
-_WORD, _COUNT = pa.string(), pa.int64()
+
+def _columns(kind: pa.DataType, *names: str) -> dict[str, pa.DataType]:
+    return dict.fromkeys(names, kind)
+
+
+_words, _counts, _floats = (partial(_columns, kind) for kind in (pa.string(), pa.int64(), pa.float64()))
 _TABLES = {
     "corpora": pa.schema(
-        {
-            **dict.fromkeys(
-                ("corpus", "split", "task", "language", "licence", "licence_class", "fingerprint"), _WORD
-            ),
-            **dict.fromkeys(("source_records", "kept", "rejected"), _COUNT),
-        }
+        _words("corpus", "split", "task", "language", "licence", "licence_class", "fingerprint")
+        | _counts("source_records", "kept", "rejected")
     ),
     "mixtures": pa.schema(
-        {
-            **dict.fromkeys(("mixture", "fingerprint", "corpus", "split"), _WORD),
-            **dict.fromkeys(
-                (
-                    *("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "dropped_suspects"),
-                    *("records", "draws"),
-                ),
-                _COUNT,
-            ),
-            "epochs": pa.float64(),
-            **dict.fromkeys(("characters", "tokens"), _COUNT),
-        }
+        _words("mixture", "fingerprint", "corpus", "split")
+        | _counts("available", "dropped_leaks", "dropped_duplicates", "dropped_held_out", "dropped_suspects")
+        | _counts("records", "draws")
+        | _floats("epochs")
+        | _counts("characters", "tokens")
     ),
-    "audits": pa.schema({**dict.fromkeys(("audit", "fingerprint", "counted"), _WORD), "number": _COUNT}),
+    "audits": pa.schema(_words("audit", "fingerprint", "counted") | _counts("number")),
     "probes": pa.schema(
-        {
-            **dict.fromkeys(("name", "weights", "corpus", "version", "task", "test", "shots"), _WORD),
-            **dict.fromkeys(("seed", "records", "steps", "measured"), _COUNT),
-            "metric": _WORD,
-            **dict.fromkeys(("value", "seconds"), pa.float64()),
-            "created": _WORD,
-        }
+        _words("name", "weights", "corpus", "version", "task", "test", "shots")
+        | _counts("seed", "records", "steps", "measured")
+        | _words("metric")
+        | _floats("value", "seconds")
+        | _words("created")
     ),
     "affinity": pa.schema(
-        {
-            **dict.fromkeys(("mixture", "fingerprint", "corpus", "added"), _WORD),
-            **dict.fromkeys(("cluster", "steps", "seed"), _COUNT),
-            **dict.fromkeys(("loss_alone", "loss_with", "change"), pa.float64()),
-        }
+        _words("mixture", "fingerprint", "corpus", "added")
+        | _counts("cluster", "steps", "seed")
+        | _floats("loss_alone", "loss_with", "change")
     ),
     "shards": pa.schema(
-        {
-            **dict.fromkeys(("mixture", "fingerprint", "encoder", "path"), _WORD),
-            **dict.fromkeys(("max_tokens", "rows", "tokens"), _COUNT),
-        }
+        _words("mixture", "fingerprint", "encoder", "path") | _counts("max_tokens", "rows", "tokens")
     ),
 }
 
