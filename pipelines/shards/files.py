@@ -111,10 +111,9 @@ def write(
 
 def described(path: Path, name: str) -> ShardFile:
     """Return the manifest's entry for an Arrow file of that name."""
-    file = pa.ipc.open_file(pa.memory_map(str(path)))
-    batches = [file.get_batch(i) for i in range(file.num_record_batches)]
-    tokens = sum(len(batch.column("ids").flatten()) for batch in batches if "ids" in batch.schema.names)
-    return ShardFile(path=name, rows=sum(map(len, batches)), tokens=tokens, blake3=checksum(path))
+    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    tokens = len(pc.list_flatten(table["ids"])) if "ids" in table.column_names else 0
+    return ShardFile(path=name, rows=len(table), tokens=tokens, blake3=checksum(path))
 
 
 def _lost_by_drawn(unit: Unit) -> pa.Table:

@@ -107,10 +107,8 @@ def _summarise(shard: Path, summary: Place) -> None:
 
 def listed(unit: Unit, summary: pa.ipc.RecordBatchFileReader) -> ShardFile:
     """Return the manifest's entry for the shard of a unit."""
-    batches = [summary.get_batch(i) for i in range(summary.num_record_batches)]
-    tokens = sum(map(summed, batches))
-    hashed = summary.schema.metadata[_CHECKSUM].decode()
-    return ShardFile(path=unit.shard.name, rows=sum(map(len, batches)), tokens=tokens, blake3=hashed)
+    table, hashed = summary.read_all(), summary.schema.metadata[_CHECKSUM].decode()
+    return ShardFile(path=unit.shard.name, rows=len(table), tokens=summed(table), blake3=hashed)
 
 
 def checksum(path: Place) -> str:
@@ -142,5 +140,5 @@ def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return [] if table is None else table.combine_chunks().to_batches()
 
 
-def summed(summary: pa.RecordBatch) -> int:
+def summed(summary: pa.RecordBatch | pa.Table) -> int:
     return int(pc.sum(summary.column("tokens")).as_py() or 0)
