@@ -42,10 +42,10 @@ def steps(path: str) -> tuple[Step, ...]:
     """Split a path, without its leading `/`, into steps."""
     if path in ("", "."):
         return ()
-    found = []
-    for match in _STEP.finditer(path):
-        found.append(Step(match["key"] or "", bool(match["items"]), match["name"] or "", bool(match["optional"])))
-    return tuple(found)
+    return tuple(
+        Step(match["key"] or "", bool(match["items"]), match["name"] or "", bool(match["optional"]))
+        for match in _STEP.finditer(path)
+    )
 
 
 def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
