@@ -169,18 +169,11 @@ def _aligned(
 
 def _total(parts: Sequence[Alignment]) -> Alignment:
     """Sum the alignments of one corpus."""
-    lost: Counter[str] = Counter()
-    lost_links: Counter[str] = Counter()
-    for part in parts:
-        lost.update(part.lost)
-        lost_links.update(part.lost_links)
-    counts = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
-    return Alignment(
-        corpus=parts[0].corpus,
-        **counts,
-        lost=dict(sorted(lost.items())),
-        lost_links=dict(sorted(lost_links.items())),
-    )
+    sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in COUNTED}
+    for name in ("lost", "lost_links"):
+        reasons = sum((Counter(getattr(part, name)) for part in parts), Counter[str]())
+        sums[name] = dict(sorted(reasons.items()))
+    return Alignment(corpus=parts[0].corpus, **sums)
 
 
 def _categories(numbers: Numbers, tokenizer: Tokenizer) -> pa.RecordBatch:
