@@ -6,6 +6,7 @@ Rates are quantised once, and all later steps use fractions, so that floating-po
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
@@ -121,9 +122,9 @@ def _shares(mixture: Mixture, pools: Pools, group: Group, weights: Mapping[str, 
     """
     numbers = {source.name: _number(source, pools) for source in mixture.sources}
     named = {source.name: group(mixture, source) for source in mixture.sources}
-    groups: dict[str, int] = {}
+    groups = Counter[str]()
     for source in mixture.sources:
-        groups[named[source.name]] = groups.get(named[source.name], 0) + numbers[source.name]
+        groups[named[source.name]] += numbers[source.name]
     rates = {
         source.name: Fraction(weights.get(source.name, weights.get(source.corpus, source.weight)))
         * _rate(mixture, groups[named[source.name]])

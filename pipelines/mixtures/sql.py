@@ -101,7 +101,7 @@ def inside_sql(mixture: Mixture, leaf: MixtureSource, ranges: str, cap: Edge | N
 def copies_sql(strata: Sequence[Stratum], edges: Edges) -> list[str]:
     """Return for each phase the SQL of a record's number of copies. All records of a stratum have the same number,
     and the first ones have one more; the copies of earlier phases are subtracted."""
-    upto = [dict(enumerate(accumulate(stratum.draws, initial=0))) for stratum in strata]
+    upto = [list(accumulate(stratum.draws, initial=0)) for stratum in strata]
 
     def one(stratum: Stratum, before: int, upto: int) -> str:
         every = upto // stratum.records - before // stratum.records
