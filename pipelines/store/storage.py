@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ubert.schema.errors import UserError
+from ubert.schema.manifest import Folder
 
 if TYPE_CHECKING:  # imported late, so that commands that read nothing start fast
     import pyarrow as pa
@@ -36,24 +37,12 @@ BLOCK = 1 << 24  # bytes of one request
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 
 
-class Place(Protocol):
+class Place(Folder, Protocol):
     """The methods that `Path` and `ObjectPath` share. Use `glob` and `exists` only for files, not for folders."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def parent(self) -> Self: ...
-
-    def __truediv__(self, name: str, /) -> Self: ...
 
     def absolute(self) -> Self: ...
 
     def exists(self) -> bool: ...
-
-    def read_text(self, encoding: str) -> str: ...
-
-    def glob(self, pattern: str, /) -> Iterator[Self]: ...
 
 
 @dataclass(frozen=True, slots=True)
