@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.ingest.missing_categories import to_paste, total
 from pipelines.ingest.units import Group, Plan, Unit
-from pipelines.store.storage import Place, arrow, explained, parquet, persistent
+from pipelines.store.storage import Place, explained, parquet, parquet_file, persistent
 from pipelines.store.store import Store, now, parquet_writer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest
@@ -123,8 +122,8 @@ def _files(
 
 
 def _metadata(part: Place) -> dict[bytes, bytes]:
-    path, filesystem = arrow(part)
-    return pq.read_metadata(path, filesystem=filesystem).metadata  # type: ignore[no-any-return]
+    with parquet_file(part) as file:
+        return file.metadata.metadata  # type: ignore[no-any-return]
 
 
 def _of_group(

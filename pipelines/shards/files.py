@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipelines.shards.rows import LOST_SCHEMA, lists
 from pipelines.shards.unit import Unit, checksum, listed, summed
-from pipelines.store.storage import Place, arrow, explained
+from pipelines.store.storage import Place, explained, parquet
 from pipelines.store.store import atomic, on_this_disk
 from ubert.encoder.ragged import Ids
 from ubert.inference.questions import INSTRUCTIONS
@@ -117,9 +117,8 @@ def described(path: Path, name: str) -> ShardFile:
 
 
 def _lost_by_drawn(unit: Unit) -> pa.Table:
-    path, filesystem = arrow(unit.lost)
     with explained(unit.lost):
-        lost = pq.read_table(path, filesystem=filesystem, schema=LOST_SCHEMA)
+        lost = parquet([unit.lost], LOST_SCHEMA).to_table()
     return lost.filter(pa.array(unit.drawn[lost.column("record").to_numpy()]))
 
 
