@@ -256,30 +256,18 @@ class Recipe(Described):
         return not self.objectives.keys().isdisjoint(("unilm", "seq2seq"))
 
     @model_validator(mode="after")
-    def _one_length(self) -> Recipe:
+    def _fits_together(self) -> Recipe:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("expected exactly one of `steps` and `epochs`")
-        return self
-
-    @model_validator(mode="after")
-    def _blocks(self) -> Recipe:
         if self.shuffle_blocks > 1 and self.batches == "cycle":
             raise ValueError(
                 "shuffle_blocks can't be combined with batches: cycle, where each corpus has its own epochs over "
                 "all shards; leave it out, or set batches: mixed"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Recipe:
         if self.ancestor and self.continue_from:
             raise ValueError(
                 "expected one of `from` (weights alone) and `continue_from` (optimizer and step, too)"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_head(self) -> Recipe:
         if self.points and "structure" in self.objectives:
             raise ValueError(
                 "objectives: structure and spexbert are two models of the same records; choose one, or train a "
@@ -289,50 +277,26 @@ class Recipe(Described):
             raise ValueError(
                 "layout and loss configure the structure table, which spexbert does not have; leave them out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _targets(self) -> Recipe:
         if (self.pseudo_masks or self.copies) and "seq2seq" not in self.objectives:
             raise ValueError(
                 "pseudo_masks and copies apply only to seq2seq; leave them out, or add it to `objectives`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _masked(self) -> Recipe:
         if idle := self.masking.idle(self.objectives):
             raise ValueError(
                 f"masking: {', '.join(idle)} has no effect, because spanbert is not among the objectives "
                 f"{', '.join(self.objectives)} (unilm reads only `texts`); leave it out, or add spanbert to "
                 "`objectives`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _frozen(self) -> Recipe:
         if self.lora and self.freeze_layers:
             raise ValueError("freeze_layers has no effect with lora, which trains no layer; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _recorded(self) -> Recipe:
         if self.dynamics and "structure" not in self.objectives:
             raise ValueError(
                 "dynamics are kept for structure tables only; leave it out, or add structure to `objectives`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _stable(self) -> Recipe:
         if self.schedule == "wsd" and self.warmup + self.decay > 1:
             raise ValueError(
                 f"warmup {self.warmup:g} and decay {self.decay:g} add up to more than 1; lower one of them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _measured(self) -> Recipe:
         if self.evaluate_every and not self.evaluate:
             raise ValueError("evaluate_every needs splits to `evaluate`")
         if self.keep_best and not self.evaluate_every:
