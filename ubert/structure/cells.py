@@ -152,18 +152,7 @@ def _gold_cells(batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def above(scores: Scores, threshold: float = 0.0, most: int | None = None) -> Cells:
-    """Find the span tables' valid cells with a score above `threshold`, at most the `most` best of each table."""
-    return _find(scores, threshold, most)
-
-
-@torch.no_grad()
-def top(scores: Scores, most: int = 1) -> Cells:
-    """Find the `most` best valid cells of each span table, or all of a smaller one. Ties go to the first cell."""
-    return _find(scores, float("-inf"), most)
-
-
-def _find(scores: Scores, threshold: float, most: int | None) -> Cells:
-    """Find cells above the threshold, at most `most` of each table, ordered by table, row and column.
+    """Find the span tables' valid cells with a score above `threshold`, at most the `most` best of each table.
 
     With `most`, at most that many cells of each table stay in memory between two tiles.
     """
@@ -179,6 +168,11 @@ def _find(scores: Scores, threshold: float, most: int | None) -> Cells:
         found += [part._replace(table=scores.table_S[group.table + part.table]) for part in kept]
     cells = _joined(found)
     return _ordered(cells, (cells.end, cells.start, cells.table))
+
+
+def top(scores: Scores, most: int = 1) -> Cells:
+    """Find the `most` best valid cells of each span table, or all of a smaller one. Ties go to the first cell."""
+    return above(scores, float("-inf"), most)
 
 
 def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
