@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ubert.evaluation.annotations import Annotation, Mention, annotated, nearest, predicted, representatives
-from ubert.inference.windows import Window, around, whole, windows
+from ubert.inference.windows import Window, cover, whole
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align
 from ubert.objectives import Cells, Prediction, Query, Scored, Targets, objective, passes
 from ubert.objectives.links import components
@@ -125,10 +125,6 @@ def total(records: Iterable[Record], tokenizer: Tokenizer) -> Counter[str]:
     return counts
 
 
-def _views(tokens: int, place: tuple[int, int] | None) -> list[Window]:
-    return windows(tokens, WINDOW, WINDOW // 4) if place is None else [around(tokens, WINDOW, place)]
-
-
 def _perfect(query: Query, targets: Targets, encoding: Encoding) -> Scored:
     """Return the scores of a model that makes no error in any window of the text.
 
@@ -137,7 +133,7 @@ def _perfect(query: Query, targets: Targets, encoding: Encoding) -> Scored:
     """
     parts = []
     cells = targets.gold_cells
-    for window in _views(len(encoding.ids), query.around):
+    for window in cover(len(encoding.ids), WINDOW, query.around):
         places = cells[:, 1:]
         inside = cells[((places >= window.start) & (places < window.stop)).all(axis=1)]
         anchor = np.full(len(query.categories), -SURE, np.float32)
@@ -329,7 +325,7 @@ class _Known:
         """Return whether one window contains all that the annotation joins."""
         if annotation.kind == "argument":
             trigger, filler = (self.places[mention] for mention in annotation.mentions)
-            [window] = _views(self.tokens, (trigger.first, trigger.last))
+            [window] = cover(self.tokens, WINDOW, (trigger.first, trigger.last))
             return _inside(window, trigger) and _inside(window, filler)
         if annotation.kind == "relation":
             ends = (self.clusters.get(mention, [mention]) for mention in annotation.mentions)
@@ -339,7 +335,7 @@ class _Known:
         return self._together(*annotation.mentions)
 
     def _together(self, *mentions: Mention) -> bool:
-        views = _views(self.tokens, None)
+        views = cover(self.tokens, WINDOW)
         return any(all(_inside(window, self.places[mention]) for mention in mentions) for window in views)
 
 

@@ -24,7 +24,7 @@ from ubert.inference.questions import INSTRUCTIONS, check_texts, listed, questio
 from ubert.inference.results import Result, Results
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
-from ubert.inference.windows import Window, around, pair_room, whole, windows
+from ubert.inference.windows import Window, cover, pair_room, whole
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
@@ -325,11 +325,6 @@ class Predictor:
         text_most, pair_most = self._room(
             query, len(text), len(pair), len(instruction), list(map(len, categories))
         )
-        cover = (
-            windows(len(text), text_most, text_most // 4)
-            if query.around is None
-            else [around(len(text), text_most, query.around)]
-        )
         return [
             (
                 at,
@@ -343,8 +338,8 @@ class Predictor:
                     gold_cells=NO_CELLS,
                 ),
             )
-            for at in cover
-            for beside in windows(len(pair), pair_most, pair_most // 4)
+            for at in cover(len(text), text_most, query.around)
+            for beside in cover(len(pair), pair_most)
         ]
 
     def _room(

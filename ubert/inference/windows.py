@@ -64,6 +64,11 @@ def around(tokens: int, most: int, place: tuple[int, int]) -> Window:
     return Window(start, stop, start, stop)
 
 
+def cover(tokens: int, most: int, place: tuple[int, int] | None = None) -> list[Window]:
+    """Cover a text by windows that overlap by a quarter, or take only the window around a place."""
+    return windows(tokens, most, most // 4) if place is None else [around(tokens, most, place)]
+
+
 def target_room(most: int) -> int:
     """Return the tokens reserved for a target, out of `most` for source and target; a longer one takes more."""
     return most // TARGET_SHARE
