@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import astuple
 
 from ubert.schema.record import (
     ARGUMENT,
@@ -70,16 +71,8 @@ def records_to_batch(records: Sequence[Record]) -> pa.RecordBatch:
 
 def rejects_to_batch(rejects: Sequence[Reject], corpus: str, split: str) -> pa.RecordBatch:
     """Build one record batch of `REJECT_SCHEMA`."""
-    columns = [
-        _words([corpus] * len(rejects)),
-        _words([split] * len(rejects)),
-        *(
-            _evidence([getattr(r, name) for r in rejects], REJECT_SCHEMA.field(name).type)
-            for name in ("path", "line", "reason", "detail")
-        ),
-        _evidence([_beginning(r.raw) for r in rejects], pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=REJECT_SCHEMA)
+    rows = [(r.path, r.line, r.reason, r.detail, _beginning(r.raw)) for r in rejects]
+    return _evidence_batch(rows, corpus, split, REJECT_SCHEMA)
 
 
 def _beginning(raw: str) -> str:
@@ -89,16 +82,15 @@ def _beginning(raw: str) -> str:
 
 def mismatches_to_batch(misplaced: Sequence[Misplaced], corpus: str, split: str) -> pa.RecordBatch:
     """Build one record batch of `MISMATCH_SCHEMA`."""
-    columns = [
-        _words([corpus] * len(misplaced)),
-        _words([split] * len(misplaced)),
-        *(
-            _evidence([getattr(m, name) for m in misplaced], MISMATCH_SCHEMA.field(name).type)
-            for name in ("path", "line", "locator")
-        ),
-        *(_evidence([getattr(m.mismatch, f.name) for m in misplaced], f.type) for f in list(MISMATCH_SCHEMA)[5:]),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=MISMATCH_SCHEMA)
+    rows = [(m.path, m.line, m.locator, *astuple(m.mismatch)) for m in misplaced]
+    return _evidence_batch(rows, corpus, split, MISMATCH_SCHEMA)
+
+
+def _evidence_batch(rows: Sequence[tuple[Any, ...]], corpus: str, split: str, schema: pa.Schema) -> pa.RecordBatch:
+    """Build a batch of rows that have the columns of a schema after corpus and split."""
+    same = [_words([name] * len(rows)) for name in (corpus, split)]
+    columns = [_evidence([row[i] for row in rows], field.type) for i, field in enumerate(list(schema)[2:])]
+    return pa.RecordBatch.from_arrays([*same, *columns], schema=schema)
 
 
 def _evidence(values: list[Any], kind: pa.DataType) -> pa.Array:
