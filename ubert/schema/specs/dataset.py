@@ -186,25 +186,18 @@ class Categories(Described):
 
     def all(self) -> tuple[Category, ...]:
         """Labels, entities, relations, events, the roles event by event, then values, each once."""
+        roles = [(role, event.name) for event in self.event.values() for role in event.roles.values()]
         if self.fillers is not None:
-            named = ((role, event.name) for event in self.event.values() for role in event.roles.values())
-            return tuple(dict.fromkeys(self.filler(role, event) for role, event in named))
-        return tuple(
-            dict.fromkeys(
-                (
-                    *(Category(name, "label") for name in self.label.values()),
-                    *(Category(name, "entity") for name in self.entity.values()),
-                    *(self.of_relation(relation) for relation in self.relation),
-                    *(Category(event.name, "event") for event in self.event.values()),
-                    *(
-                        Category(role, "role", event=event.name)
-                        for event in self.event.values()
-                        for role in event.roles.values()
-                    ),
-                    *(Category(f"{value:g}", "value") for value in self.value),
-                )
-            )
+            return tuple(dict.fromkeys(self.filler(role, event) for role, event in roles))
+        every = (
+            *(Category(name, "label") for name in self.label.values()),
+            *(Category(name, "entity") for name in self.entity.values()),
+            *(self.of_relation(relation) for relation in self.relation),
+            *(Category(event.name, "event") for event in self.event.values()),
+            *(Category(role, "role", event=event) for role, event in roles),
+            *(Category(f"{value:g}", "value") for value in self.value),
         )
+        return tuple(dict.fromkeys(every))
 
     @model_validator(mode="after")
     def _relations_join_entities(self) -> Categories:
