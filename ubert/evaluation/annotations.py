@@ -19,6 +19,7 @@ from ubert.objectives.tasks.coref import MENTION
 from ubert.objectives.tasks.ner import discontinuous
 from ubert.objectives.tasks.regression import buckets
 from ubert.objectives.tasks.relation import UNTYPED
+from ubert.schema.checks import filler
 from ubert.schema.record import Record
 
 Kind = Literal["label", "value", "mention", "relation", "trigger", "argument", "cluster"]
@@ -100,10 +101,9 @@ def _annotated(record: Record) -> Iterator[Annotation]:
         trigger = _mention(record, event.trigger, name)
         yield Annotation("trigger", name, (trigger,))
         for argument in event.arguments:
-            filler = argument.span if argument.event is None else record.events[argument.event].trigger
-            if filler is not None:
+            if (span := filler(record, argument)) is not None:
                 role = names[argument.role]
-                yield Annotation("argument", role, (trigger, _mention(record, filler, role)))
+                yield Annotation("argument", role, (trigger, _mention(record, span, role)))
 
 
 def _mentions(record: Record) -> Iterator[Annotation]:

@@ -17,6 +17,7 @@ from ubert.inference.windows import Window, cover, whole
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align
 from ubert.objectives import Cells, Prediction, Query, Scored, Targets, objective, passes
 from ubert.objectives.links import components
+from ubert.schema.checks import filler
 from ubert.schema.record import Record
 from ubert.structure.batch import Region
 
@@ -85,10 +86,7 @@ def _untrained(record: Record) -> Counter[str]:
         counts[NO_TARGET] = sum(span.category is None or span.side != "text" for span in record.spans)
     used: set[int | None] = set()
     for event in record.events:
-        fillers = [
-            argument.span if argument.event is None else record.events[argument.event].trigger
-            for argument in event.arguments
-        ]
+        fillers = [filler(record, argument) for argument in event.arguments]
         if event.trigger is None:
             counts[NO_TARGET] += 1 + len(fillers)
         else:
@@ -324,9 +322,9 @@ class _Known:
     def _held(self, annotation: Annotation) -> bool:
         """Return whether one window contains all that the annotation joins."""
         if annotation.kind == "argument":
-            trigger, filler = (self.places[mention] for mention in annotation.mentions)
+            trigger, argument = (self.places[mention] for mention in annotation.mentions)
             [window] = cover(self.tokens, WINDOW, (trigger.first, trigger.last))
-            return _inside(window, trigger) and _inside(window, filler)
+            return _inside(window, trigger) and _inside(window, argument)
         if annotation.kind == "relation":
             ends = (self.clusters.get(mention, [mention]) for mention in annotation.mentions)
             return any(self._together(head, tail) for head, tail in product(*ends))

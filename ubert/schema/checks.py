@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ubert.schema.record import Category, Record, Span
+from ubert.schema.record import Argument, Category, Record, Span
 
 LARGEST_VALUE = (2 - 2**-23) * 2.0**127  # largest 32-bit float; values are stored as float32
 
@@ -101,3 +101,8 @@ def covered(record: Record, span: Span) -> str:
     """Return the text of a span."""
     text = record.text if span.side == "text" else record.pair or ""
     return text[span.start : span.end]
+
+
+def filler(record: Record, argument: Argument) -> int | None:
+    """Return the span of an argument: its own, or the trigger of the event that is the argument."""
+    return argument.span if argument.event is None else record.events[argument.event].trigger

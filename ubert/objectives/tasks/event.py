@@ -28,7 +28,8 @@ from ubert.objectives import (
     Targets,
 )
 from ubert.objectives.common import Gold, choose, in_order, part, spans, tokens_of
-from ubert.schema.record import Argument, Event, Record
+from ubert.schema.checks import filler
+from ubert.schema.record import Event, Record
 
 NO_EVENT = "no event with a trigger has it"
 CONTEXT = (0, 1, 2, 4, 8, 16)  # tokens of context on each side of a trigger, tried in order
@@ -50,7 +51,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
             gold.mention((table[record.categories[event.category]], first, last), trigger, int(found.fit[trigger]))
         else:
             gold.lost.append(Lost("no token", trigger))
-    used = {i for event, trigger in events for i in (trigger, *(_filler(record, a) for a in event.arguments))}
+    used = {i for event, trigger in events for i in (trigger, *(filler(record, a) for a in event.arguments))}
     gold.lost += [Lost(NO_EVENT, i) for i in range(len(record.spans)) if i not in used]
     return gold.targets()
 
@@ -153,23 +154,18 @@ def _arguments(record: Record, found: TokenSpans, events: Sequence[Event]) -> Ta
     table = {role: i for i, role in enumerate(_roles(record.categories, name))}
     for event in events:
         for argument in event.arguments:
-            trigger, filler = event.trigger or 0, _filler(record, argument)
-            if filler is None:
+            trigger, span = event.trigger or 0, filler(record, argument)
+            if span is None:
                 gold.links.append(Link(trigger, trigger, []))
                 continue
             cells = []
-            if found.first[filler] <= found.last[filler]:
-                cell = (table[record.categories[argument.role]], int(found.first[filler]), int(found.last[filler]))
-                cells = [(gold.mention(cell, filler, int(found.fit[filler])),) * 2]
+            if found.first[span] <= found.last[span]:
+                cell = (table[record.categories[argument.role]], int(found.first[span]), int(found.last[span]))
+                cells = [(gold.mention(cell, span, int(found.fit[span])),) * 2]
             else:
-                gold.lost.append(Lost("no token", filler))
-            gold.links.append(Link(trigger, filler, cells))
+                gold.lost.append(Lost("no token", span))
+            gold.links.append(Link(trigger, span, cells))
     return gold.targets()
-
-
-def _filler(record: Record, argument: Argument) -> int | None:
-    """Return the span of an argument: its own, or the trigger of the event that is the argument."""
-    return argument.span if argument.event is None else record.events[argument.event].trigger
 
 
 OBJECTIVE = Objective(
