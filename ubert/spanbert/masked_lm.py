@@ -22,6 +22,7 @@ from ubert.encoder.movable import Movable
 from ubert.encoder.ragged import Ids
 from ubert.spanbert.masking import BOUNDARY_TARGETS, Masked
 from ubert.structure.batch import Special
+from ubert.structure.structure_table import at_least_float32
 
 PLACE_SIZE = 200  # width of the embedding of a token's position in its span (section 4.2)
 
@@ -120,17 +121,13 @@ class MaskedHead(nn.Module):
         own = self.from_own(rows[batch.position_M], words_VE)
         before_S, after_S, place_S = batch.boundary_S3.unbind(1)
         beside = self.from_boundary(rows[before_S], rows[after_S], place_S, words_VE)
+        # a softmax over a vocabulary has too many terms for sums in bf16
         return torch.stack(
             [
-                functional.cross_entropy(_wide(own), batch.target_M, reduction="sum"),
-                functional.cross_entropy(_wide(beside), batch.boundary_target_S, reduction="sum"),
+                functional.cross_entropy(at_least_float32(own), batch.target_M, reduction="sum"),
+                functional.cross_entropy(at_least_float32(beside), batch.boundary_target_S, reduction="sum"),
             ]
         )
-
-
-def _wide(logits: Tensor) -> Tensor:
-    """Convert to fp32 or wider: a softmax over a vocabulary has too many terms for sums in bf16."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _layer(inner: int, outer: int) -> nn.Sequential:
