@@ -60,24 +60,23 @@ def masked_batch(texts: Sequence[Masked], special: Special) -> MaskedBatch:
     ids_BL[np.arange(len(texts)), length_B - 1] = special.sep
     first_B = np.arange(len(texts)) * width + 1  # the first token of each text
 
+    def joined(parts: Sequence[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate(parts).astype(np.int64))
+
     def moved(places: list[Ids]) -> Tensor:
         """Convert positions in texts to positions in the batch."""
-        return torch.from_numpy(
-            np.concatenate([at + b for at, b in zip(places, first_B, strict=True)]).astype(np.int64)
-        )
+        return joined([at + b for at, b in zip(places, first_B, strict=True)])
 
     sides = [moved([text.boundary[:, side] for text in texts]) for side in (0, 1)]
-    place = torch.from_numpy(np.concatenate([text.boundary[:, 2] for text in texts]).astype(np.int64))
+    place = joined([text.boundary[:, 2] for text in texts])
     return MaskedBatch(
         ids_BL=torch.from_numpy(ids_BL),
         mask_BL=torch.from_numpy(mask_BL),
         types_BL=torch.zeros(mask_BL.shape, dtype=torch.int64),
         position_M=moved([text.positions for text in texts]),
-        target_M=torch.from_numpy(np.concatenate([text.targets for text in texts]).astype(np.int64)),
+        target_M=joined([text.targets for text in texts]),
         boundary_S3=torch.stack([*sides, place], dim=1),
-        boundary_target_S=torch.from_numpy(
-            np.concatenate([text.boundary_targets for text in texts]).astype(np.int64)
-        ),
+        boundary_target_S=joined([text.boundary_targets for text in texts]),
         tokens=int(length_B.sum()),
     )
 
