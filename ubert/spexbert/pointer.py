@@ -136,9 +136,8 @@ def padded(items: Sequence[Pointed], special: Special, examples: int) -> Pointer
     Args:
         examples: how many texts the sequences come from.
     """
-    length_B, source_B = (
-        np.array(column) for column in ([len(item.ids) for item in items], [i.source for i in items])
-    )
+    length_B = np.array([len(item.ids) for item in items])
+    source_B = np.array([item.source for item in items])
     position_L = np.arange(length_B.max())
     mask_BL = position_L < length_B[:, None]
     ids_BL = np.full(mask_BL.shape, special.pad, np.int64)
@@ -151,7 +150,7 @@ def padded(items: Sequence[Pointed], special: Special, examples: int) -> Pointer
         source_B=torch.from_numpy(source_B),
         gold_B2=torch.tensor([item.gold for item in items]),
         examples=examples,
-        tokens=sum(len(item.ids) for item in items),
+        tokens=int(length_B.sum()),
     )
 
 
