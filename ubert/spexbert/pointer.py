@@ -1,7 +1,8 @@
 """SpEx-BERT (section 3): the answer is a span of a source, and two vectors score where it starts and ends.
 
-one text      [CLS] c_1, c_2, ... c_k [SEP] t [SEP] text [SEP] two texts     [CLS] text c_1, c_2, ... c_k
-[SEP] t [SEP] pair [SEP] a question    [CLS] text unanswerable [SEP] t [SEP] question [SEP] (pair [SEP])
+    one text      [CLS] c_1, c_2, ... c_k [SEP] t [SEP] text [SEP]
+    two texts     [CLS] text c_1, c_2, ... c_k [SEP] t [SEP] pair [SEP]
+    a question    [CLS] text unanswerable [SEP] t [SEP] question [SEP] (pair [SEP])
 
 The source reaches to the first [SEP] (segment 0). The auxiliary text follows (segment 1); it starts with the
 instruction t. Table 1 of the paper has no t, as one model of the paper seldom has two tasks with the same
