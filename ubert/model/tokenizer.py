@@ -258,11 +258,11 @@ def _from_encoder(encoder: str, path: str) -> Tokenizer:
             f"encoder {encoder!r} has no fast tokenizer (tokenizer.json), which character offsets need"
         )
     backend = tokenizers.Tokenizer.from_str(source.backend_tokenizer.to_str())
-    cls = _first(source.cls_token_id, source.bos_token_id)
-    sep = _first(source.sep_token_id, source.eos_token_id)
+    cls = source.bos_token_id if source.cls_token_id is None else source.cls_token_id
+    sep = source.eos_token_id if source.sep_token_id is None else source.sep_token_id
     if cls is None or sep is None:
         raise UserError(f"the tokenizer of encoder {encoder!r} has no [CLS] or [SEP] token (or <s> and </s>)")
-    pad = source.pad_token_id if source.pad_token_id is not None else sep  # masked, so any id will do
+    pad = sep if source.pad_token_id is None else source.pad_token_id  # masked, so any id will do
     types = getattr(config, "type_vocab_size", 0) > 1
     return Tokenizer(backend, Special(cls, sep, pad, _marker(backend), types))
 
@@ -274,7 +274,3 @@ def _marker(backend: tokenizers.Tokenizer) -> int:
         return int(known)
     backend.add_special_tokens([tokenizers.AddedToken(ADDED_MARKER, special=True)])
     return int(backend.get_vocab_size(with_added_tokens=True)) - 1
-
-
-def _first(*ids: int | None) -> int | None:
-    return next((i for i in ids if i is not None), None)
