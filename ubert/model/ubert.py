@@ -82,7 +82,9 @@ class UbertModel(PreTrainedModel):
         self.shape = Shape(**(config.shape or {}))
         if encoder is None:
             encoder = AutoModel.from_config(config.encoder, trust_remote_code=False)
-        self.encoder: Any = _without_pooler(encoder)
+        self.encoder: Any = encoder
+        if getattr(self.encoder, "pooler", None) is not None:
+            self.encoder.pooler = None  # its weights would get no gradient
         unpadded.prepare(self.encoder)
         keep_half(self.encoder)
         width = self.encoder.config.hidden_size
@@ -372,13 +374,6 @@ def _loaded(encoder: str) -> Any:
             "model.safetensors (a pytorch_model.bin is a pickle, and is not read: if you trust it, save model and "
             "tokenizer anew, by `save_pretrained` of AutoModel and AutoTokenizer, and give that folder)"
         ) from None
-
-
-def _without_pooler(encoder: Any) -> Any:
-    """Remove the encoder's pooler, whose weights would get no gradient."""
-    if getattr(encoder, "pooler", None) is not None:
-        encoder.pooler = None
-    return encoder
 
 
 @contextmanager
