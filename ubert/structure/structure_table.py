@@ -59,9 +59,6 @@ class StructureTable(nn.Module):
         self.U = nn.Parameter(torch.zeros(size + 1, size + 1))
         self.anchor_bias = nn.Parameter(torch.zeros(1))  # FSDP takes no scalars
         self.conditioning = nn.Linear(width, 3 * size) if conditioned else None
-        self._initialise(size)
-
-    def _initialise(self, size: int) -> None:
         nn.init.normal_(self.U[:-1, :-1], std=4 / size)
         self.start_at(INITIAL_BIAS)
         if self.conditioning is not None:
