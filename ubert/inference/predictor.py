@@ -27,7 +27,7 @@ from ubert.inference.thresholds import read_thresholds
 from ubert.inference.windows import Window, cover, pair_room, whole
 from ubert.model.tokenizer import Encoding, Tokenizer, load_tokenizer
 from ubert.model.ubert import UbertModel
-from ubert.objectives import Decode, Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
+from ubert.objectives import Overlaps, Prediction, Query, Scored, WrittenPrediction, objective
 from ubert.objectives.spexbert import decoder
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
@@ -224,7 +224,10 @@ class Predictor:
     def _answer(
         self, chunk: list[Query], logits: list[list[float]], overlap: Overlaps
     ) -> Iterator[list[list[Prediction]]]:
-        decode = {task: self._decode(task) for task in {query.task for query in chunk}}
+        decode = {
+            task: objective(task).decode if self._phrases is None else decoder(task)
+            for task in {query.task for query in chunk}
+        }
         encoded = self._encode(chunk)
         scored = self._scored(chunk, encoded, min(map(min, logits)))
         found, followups = [], []
@@ -304,10 +307,6 @@ class Predictor:
         )
         self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
         return scored
-
-    def _decode(self, task: str) -> Decode:
-        """Return the function that decodes a task's scores."""
-        return decoder(task) if self._phrases is not None else objective(task).decode
 
     def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
         """Tokenise every distinct string of a chunk once."""
