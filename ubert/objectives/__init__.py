@@ -175,10 +175,6 @@ class SecondPass(NamedTuple):
     join: Callable[[Query, Sequence[Prediction], Sequence[Sequence[Prediction]]], list[Prediction]]
 
 
-def _unchanged(categories: Categories) -> Categories:
-    return categories
-
-
 @dataclass(slots=True, frozen=True)
 class Objective:
     """A task.
@@ -191,7 +187,7 @@ class Objective:
     kind: Kind
     targets: Callable[[Record, Encoding], Targets]
     decode: Decode
-    tables: Callable[[Categories], Categories] = _unchanged
+    tables: Callable[[Categories], Categories] = lambda categories: categories
     second: SecondPass | None = None
     blocks: bool = False
     generates: bool = False
