@@ -75,7 +75,8 @@ def pretraining(text: Ids, second: Ids, symbols: Symbols, *key: int, chosen: Dir
         parts = [text, second]
     else:
         parts = np.split(text, [1 + int(next(draws(*key, _CUT)) * (len(text) - 1))])
-    ids, source = _sequence(parts, symbols)
+    ids = _separated([parts[0], *(part for part in parts[1:] if len(part))], symbols)
+    source = len(parts[0]) + 2
     within = np.ones(len(ids), np.bool_)
     within[[0, source - 1, -1]] = False  # [CLS] and [SEP] are never hidden
     return _cloze(ids, source, chosen, hide(np.flatnonzero(within), HIDDEN, *key), symbols, *key)
@@ -118,9 +119,7 @@ def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
 
 def source_of(instruction: Ids, pair: Ids, text: Ids, special: Special | Symbols) -> Ids:
     """Build the source of a target: [CLS] instruction [SEP] (pair [SEP]) text [SEP]."""
-    sep = np.array([special.sep], np.int32)
-    parts = [instruction, pair, text] if len(pair) else [instruction, text]
-    return np.concatenate([np.array([special.cls], np.int32), *(each for part in parts for each in (part, sep))])
+    return _separated([instruction, pair, text] if len(pair) else [instruction, text], special)
 
 
 def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
@@ -145,13 +144,11 @@ def hide(candidates: Ids | Longs, share: float, *key: int) -> Ids:
     return np.array(sorted(hidden), np.int32)
 
 
-def _sequence(parts: list[Ids], symbols: Symbols) -> tuple[Ids, int]:
-    """Build [CLS] part [SEP] (part [SEP]). Also return the length up to and including the first [SEP]."""
-    sep = np.array([symbols.sep], np.int32)
-    pieces = [np.array([symbols.cls], np.int32), parts[0], sep]
-    for part in parts[1:]:
-        pieces += [part, sep] if len(part) else []
-    return np.concatenate(pieces).astype(np.int32), len(parts[0]) + 2
+def _separated(parts: list[Ids], special: Special | Symbols) -> Ids:
+    """Build [CLS] part [SEP] (part [SEP])..."""
+    sep = np.array([special.sep], np.int32)
+    pieces = [np.array([special.cls], np.int32), *(each for part in parts for each in (part, sep))]
+    return np.concatenate(pieces).astype(np.int32)
 
 
 def _cloze(ids: Ids, source: int, chosen: Direction, hidden: Ids, symbols: Symbols, *key: int) -> Cloze:
