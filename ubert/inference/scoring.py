@@ -83,7 +83,6 @@ def batches(
 
     The longest come first, so that running out of memory shows at once.
     """
-    most = model.most_tokens
     every = [
         piece
         for index, example in enumerate(examples)
@@ -93,7 +92,7 @@ def batches(
             model.shape.layout,
             special,
             most_categories=most_categories(model.shape.categories_per_piece, len(example.categories)),
-            most_tokens=most,
+            most_tokens=model.most_tokens,
         )
     ]
     every.sort(key=len, reverse=True)
