@@ -18,7 +18,6 @@ import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
 from ubert.loader.ahead import by_processes, by_thread
-from ubert.loader.clozes import clozes
 from ubert.loader.masked_texts import masked_texts
 from ubert.loader.objective_schedule import ObjectiveSchedule
 from ubert.loader.plan import CLOZES, MASKS, Plan
@@ -33,8 +32,8 @@ from ubert.spexbert import pointer
 from ubert.spexbert.pointer import NOWHERE, Phrases, Pointed, PointerBatch
 from ubert.structure.batch import Batch, Sequences, Special, padded
 from ubert.unilm import cloze
-from ubert.unilm.cloze import ClozeBatch
-from ubert.unilm.sequences import SMOOTHING
+from ubert.unilm.cloze import Cloze, ClozeBatch
+from ubert.unilm.sequences import SMOOTHING, Symbols, generation, pretraining, pseudo_masked, source_of
 
 AnyBatch = Batch | PointerBatch | MaskedBatch | ClozeBatch
 
@@ -214,10 +213,27 @@ class Loader:
         """Yield micro-batches of this rank's rows of a pack, as clozes."""
         assert self.words is not None
         key = *self.plans[objective].key, self.plans[objective].epoch(own_step), CLOZES
-        items = list(clozes(self.shards, row_R, copy_R, self.words, self.special, objective, self.recipe, *key))
+        symbols = Symbols(self.special.cls, self.special.sep, self.words.mask, len(self.words.starts_V))
+        items = list(self._hidden(objective, row_R, copy_R, symbols, *key))
         smoothing = SMOOTHING if objective == "seq2seq" else 0.0
         for start, stop in cuts([len(item.ids) for item in items], [1] * len(items), self.recipe.tokens_per_step):
             yield cloze.padded(items[start:stop], self.special.pad, smoothing)
+
+    def _hidden(
+        self, objective: Trained, row_R: Longs, copy_R: Longs, symbols: Symbols, *key: int
+    ) -> Iterator[Cloze]:
+        """Hide words of rows, in ascending order: of the target for seq2seq, of the text for unilm."""
+        rows = self.shards.rows(row_R)
+        columns = zip(rows.prompt.tolist(), rows.text, rows.pair, rows.target, copy_R.tolist(), strict=True)
+        for prompt, text, pair, target, copy in columns:
+            if objective == "unilm":
+                yield pretraining(text, pair, symbols, *key, copy)
+                continue
+            source = source_of(self.shards.prompt(prompt).instruction, pair, text, self.special)
+            if self.recipe.pseudo_masks:
+                yield pseudo_masked(source, target, symbols)
+            else:
+                yield generation(source, target, symbols, *key, copy)
 
 
 def cuts(lengths: Sequence[int], counts: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
