@@ -37,14 +37,6 @@ class Source(NamedTuple):
     spans: list[tuple[int, int]]
 
 
-class Copy(NamedTuple):
-    """`words` generated words from `first` on that equal the source's words from `at` on."""
-
-    first: int
-    words: int
-    at: int
-
-
 def detokenize(written: Sequence[Ids], tokenizer: Tokenizer, starts_V: Flags, source: str) -> list[str]:
     """Turn generated tokens into texts.
 
@@ -84,8 +76,9 @@ def _words(starts: Flags) -> list[tuple[int, int]]:
     return list(pairwise(begins)) if len(starts) else []
 
 
-def _copies(words: Sequence[bytes], source: Sequence[bytes]) -> Iterator[Copy]:
-    """Yield the longest match in the source from each word on, greedily from left to right."""
+def _copies(words: Sequence[bytes], source: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Yield the longest match in the source from each word on, greedily from left to right: its first word, its
+    number of words, and the word of the source where it begins."""
     places: dict[bytes, list[int]] = defaultdict(list)
     for at, word in enumerate(source):
         places[word].append(at)
@@ -94,7 +87,7 @@ def _copies(words: Sequence[bytes], source: Sequence[bytes]) -> Iterator[Copy]:
         rows = [(_row(words, first, source, at), -at) for at in places[words[first]]]
         longest, at = max(rows, default=(0, 0))
         if longest:
-            yield Copy(first, longest, -at)
+            yield first, longest, -at
         first += max(longest, 1)
 
 
