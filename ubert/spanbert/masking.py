@@ -111,7 +111,7 @@ def spans(
             first, last = entities[int(draw() * len(entities))]
             stop = last + 1
         else:
-            length = span_length(draw(), masking.lengths) if masking.scheme == "span" else 1
+            length = 1 + bisect_right(_cumulative(masking.lengths), draw()) if masking.scheme == "span" else 1
             anchor = int(draw() * (len(anchors) - 1))
             first, stop = anchors[anchor], anchors[anchor + 1]
             if all(is_masked[first:stop]):
@@ -126,11 +126,6 @@ def spans(
                 stop = i + 1
                 break
         yield first, stop
-
-
-def span_length(draw: float, lengths: str) -> int:
-    """Return the number of words of a span, for a uniform number in [0, 1)."""
-    return bisect_right(_cumulative(lengths), draw) + 1
 
 
 @cache
