@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ubert.model.tokenizer import Encoding, Fit
+from ubert.model.tokenizer import Encoding
 from ubert.objectives import Objective, Overlaps, Prediction, Query, Scored, Targets
 from ubert.objectives.common import Gold, tokens_of
 from ubert.schema.errors import UserError
@@ -13,7 +13,7 @@ def targets(record: Record, encoding: Encoding) -> Targets:
     """Return the cells of the spans that the corpus marks, from which the masking scheme `entity` draws."""
     gold = Gold()
     for i, (first, last, fit) in enumerate(zip(*tokens_of(record, encoding), strict=True)):
-        if fit != Fit.LOST and first <= last:
+        if first <= last:
             gold.mention((0, int(first), int(last)), i, int(fit))
     return gold.targets()
 
