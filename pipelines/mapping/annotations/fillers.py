@@ -13,7 +13,8 @@ from pipelines.mapping.census import Index
 from pipelines.mapping.notices import NO_FILLER
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
-from ubert.schema.record import Argument, Event, Mismatch, Record, Span
+from ubert.schema.checks import filler
+from ubert.schema.record import Mismatch, Record, Span
 from ubert.schema.specs.dataset import DatasetSpec
 
 
@@ -42,19 +43,15 @@ def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[
         for event in record.events:
             noticed[NO_FILLER] += not event.arguments
             for argument in event.arguments:
-                filler = _span(argument, record.events)
-                noticed[NO_FILLER] += filler is None
-                for span in () if filler is None else _whole(record, filler):
+                first = filler(record, argument)
+                noticed[NO_FILLER] += first is None
+                for span in () if first is None else _whole(record, first):
                     named = replace(span, category=entity[argument.role])
                     found.setdefault((named.start, named.end, entity[argument.role]), named)
         record.spans, record.events = list(found.values()), []
         return mismatches
 
     return fill
-
-
-def _span(argument: Argument, events: list[Event]) -> int | None:
-    return argument.span if argument.event is None else events[argument.event].trigger
 
 
 def _whole(record: Record, first: int) -> list[Span]:
