@@ -69,9 +69,11 @@ def mapper(
     def to_record(piece: Slice, row: RawRow) -> Record | Reject:
         source = Source(piece.path, row.line, piece.sha)
         record = Record(prefix + row.locator, *shared, "", source, None, categories)
+        scope = Scope(row.content, row.content, {})
         try:
-            content = clean(row.content)
-            scope = Scope(content, content, {})
+            if spec.map.clean:
+                content = clean(row.content)
+                scope = Scope(content, content, {})
             if when is not None:
                 when(scope)  # refuses a row that lacks the fields of `when`
             mismatches = fill(scope, record)
