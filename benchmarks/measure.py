@@ -54,9 +54,9 @@ def report(
         more: more of the unit is better.
         digits: round both sides to so many digits; default: not at all.
     """
-    ratio = theirs and round(ours / theirs if more else theirs / ours, 3)
+    ratio = None if theirs is None else round(ours / theirs if more else theirs / ours, 3)
     if digits is not None:
-        ours, theirs = round(ours, digits), theirs and round(theirs, digits)
+        ours, theirs = round(ours, digits), None if theirs is None else round(theirs, digits)
     line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": ratio}
     print(json.dumps({**line, "unit": unit, "n": n}), flush=True)
 
