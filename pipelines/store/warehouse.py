@@ -281,6 +281,8 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except OSError as error:  # the files of a view can't be read
         raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:
+        if "bad_alloc" in str(error):  # an allocation that DuckDB does not count failed
+            raise UserError(f"{what}: out of memory; select less, or sample") from None
         views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, "
         views += ", ".join([*_TABLES, *_EVIDENCE, "dynamics", "cartography"])
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None

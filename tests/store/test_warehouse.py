@@ -261,6 +261,15 @@ def test_a_query_out_of_memory_is_a_sentence(root: Path) -> None:
         connection.execute("SELECT list(range) FROM range(100000000)").fetchall()
 
 
+def test_an_allocation_that_duckdb_does_not_count_is_out_of_memory_too(root: Path) -> None:
+    with (
+        connect(root) as connection,
+        pytest.raises(UserError, match=r"^SQL: out of memory; select less, or sample$"),
+        explained(connection, "SQL"),
+    ):
+        raise duckdb.Error("Invalid Error: std::bad_alloc")
+
+
 def test_some_corpora_alone_can_be_seen(root: Path) -> None:
     put_corpus(root, "other", corpus("other", 3))
     everything = sql(root, "SELECT DISTINCT corpus FROM records ORDER BY corpus")
