@@ -18,7 +18,7 @@ help:
 	@echo "make test-gpu     the tests of what runs on a GPU, on a machine with one"
 	@echo "make fuzz         readers and mappings against mutated sources, SECONDS=600"
 	@echo "make mutation     small changes to the code, which its tests should notice, MUTANTS=200"
-	@echo "make chaos        kills, full disks and failing object stores, MINUTES=20"
+	@echo "make chaos        kills, jumps of the clock, full disks and failing object stores, MINUTES=20"
 	@echo "make check        formatting, lint, types, tests: what CI runs"
 	@echo "make datasets     ingest every dataset in DATA, and write docs/datasets.md"
 	@echo "make docs         build the documentation pages in build/docs"

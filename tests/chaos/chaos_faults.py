@@ -1,4 +1,4 @@
-"""Faults to inject into a running `ubert` command: into its processes, its disk or its object store."""
+"""Faults to inject into a running `ubert` command: into its processes, clock, disk or object store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from chaos_clock import COMPILER, set_clock
 from object_store import ObjectStore
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 STOPPED = (1.0, 45.0)  # seconds
 OUTAGE = (1.0, 20.0)  # seconds
+HOUR, DAY = 3600, 86_400  # seconds
+JUMPS = (HOUR, -HOUR, 2 * DAY, -2 * DAY, 400 * DAY, -400 * DAY)  # to before the store was made, too
+BETWEEN = (0.2, 5.0)  # seconds between two jumps
 ANSWERS = ("500", "503", "drop", "hang", "500 in words", "403")
 
 
@@ -30,12 +34,14 @@ class Scene:
 
     Attributes:
         process: the running command.
+        clock: file with the offset of the clock that its processes see.
         disk: small disk of the trial, if it has one.
         objects: object store that holds the trial's store, if it does.
     """
 
     rng: random.Random
     process: subprocess.Popen[bytes]
+    clock: Path
     disk: Path | None
     objects: ObjectStore | None
 
@@ -116,6 +122,16 @@ def _signalled(target: str, *signals: signal.Signals) -> Callable[[Scene], bool]
     return fault
 
 
+def clock_jumps(scene: Scene) -> bool:
+    """Let the wall clock jump forward and back several times; it keeps the last time until the command ends."""
+    for seconds in scene.rng.sample(JUMPS, scene.rng.randint(2, len(JUMPS))):
+        set_clock(scene.clock, seconds)
+        until = time.monotonic() + scene.rng.uniform(*BETWEEN)
+        while time.monotonic() < until and scene.process.poll() is None:
+            time.sleep(0.05)
+    return True
+
+
 def fill_disk(scene: Scene) -> bool:
     """Fill the trial's small disk, or limit the file size of its processes if the disk could not be mounted."""
     if scene.disk is not None:
@@ -148,6 +164,7 @@ FAULTS: dict[str, Callable[[Scene], bool]] = {  # each returns whether it hit a 
     **{f"SIGSTOP of {name}": _signalled(key, signal.SIGSTOP, signal.SIGCONT) for key, name in (
         ("worker", "a worker"), ("raylet", "the raylet"), ("driver", "the driver"))},
     "SIGINT to the driver": _signalled("driver", signal.SIGINT),
+    **({"clock jumps": clock_jumps} if COMPILER else {}),
     "disk full": fill_disk,
     "object store fails": objects_fail,
 }  # fmt: skip

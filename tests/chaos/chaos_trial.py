@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos_clock import clocked
 from chaos_faults import FAULTS, SPECIAL, Scene, end_all
 from chaos_ray import Cluster
 from chaos_world import Stage, World, differences, digest
@@ -63,12 +64,12 @@ def variables(folder: Path, endpoint: str) -> dict[str, str]:
     """Return the environment variables of a command, or of Ray, with all files in a folder."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    return environment(home) | ENVIRONMENT | {
+    return environment(home) | ENVIRONMENT | clocked(folder) | {
         "AWS_ENDPOINT_URL": endpoint,
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "RAY_TMPDIR": str(folder),
-        "RAY_gcs_server_port_wait_time_s": "300",
+        "RAY_gcs_server_port_wait_time_s": "60",
         "RAY_worker_niceness": "0",  # default priority: on a busy machine, nicer workers would starve
         "XDG_DATA_HOME": str(folder),
     }  # fmt: skip
@@ -132,6 +133,7 @@ class Trial:
         scene = Scene(
             self.rng,
             process,
+            self.folder / "clock",
             self.folder / "disk" if self.mounted else None,
             self.chaos.objects if self.setting == "objects" else None,
         )
