@@ -136,7 +136,8 @@ def listed(client: JobSubmissionClient) -> pa.Table:
             "command": (job.metadata or {}).get("command", job.entrypoint),
             "status": job.status.value.lower(),
             "began (UTC)": datetime.fromtimestamp((job.start_time or 0) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
-            "minutes": round(((job.end_time or time.time() * 1000) - (job.start_time or 0)) / 60_000, 1),
+            # the cluster's clock may be ahead of this one, or have been set back
+            "minutes": round(max(0, (job.end_time or time.time() * 1000) - (job.start_time or 0)) / 60_000, 1),
         }
         for job in sorted(found, key=lambda job: job.start_time or 0, reverse=True)
     ]

@@ -71,6 +71,13 @@ def test_jobs_are_listed_with_the_newest_first(monkeypatch: pytest.MonkeyPatch) 
     assert jobs.status(cluster(job(status="PENDING")), "films") == "pending"
 
 
+def test_no_job_lasts_less_than_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even if this clock is behind the cluster's, or the cluster's was set back."""
+    monkeypatch.setattr("pipelines.jobs.time.time", lambda: BEGAN / 1000 - 3_600)
+    told = jobs.listed(cluster(job("running"), job("ended", "SUCCEEDED", end_time=BEGAN - 90_000)))
+    assert [row["minutes"] for row in told.to_pylist()] == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("status", "code", "ended"),
     [("SUCCEEDED", 0, 0), ("SUCCEEDED", None, 0), ("FAILED", 2, 2), ("FAILED", -9, 137)],
