@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -111,6 +112,7 @@ def open_predictor(checkpoint: Path, root: Place, precision: Precision) -> Predi
 
     predictor = ubert.load(find_checkpoint(checkpoint, root), precision=precision)
     predictor.predict(["Rain."], task="classification", categories=["weather"])
+    gc.freeze()  # torch and the model stay: without it, the server takes 2 s longer to stop
     return predictor
 
 
