@@ -1,10 +1,11 @@
 """Inject random faults into `ubert` commands: `make chaos MINUTES=20`.
 
-A trial takes the store before a stage (ingest, shard or pretrain), and runs the stage's command up to three times
-under faults at random moments: processes are killed or stopped, the wall clock jumps, the disk fills up,
+A trial takes the store before a stage (ingest, shard or pretrain), and runs the stage's command up to three
+times under faults at random moments: processes are killed or stopped, the wall clock jumps, the disk fills up,
 the object store fails. Then the same command runs without faults, at the true time. It must succeed, and the
 store must equal that of an uninterrupted run: the same files, hashes, counts and losses. A command that a fault
-ends must print its cause in one sentence. The clock jumps only if there is a C compiler (`cc`).
+ends must print its cause in one sentence. The clock jumps only if there is a C compiler (`cc`), and with
+`--cluster` only the driver's.
 
 A trial's faults are determined by its seed: `--seed 7 --trials 1` repeats trial 7. Only the timing of processes
 differs between machines. A failed trial keeps its folder, with the output of each attempt and Ray's logs.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from chaos_clock import COMPILER, set_clock
+from chaos_clock import set_clock
 from object_store import ObjectStore
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process
@@ -34,7 +34,7 @@ class Scene:
 
     Attributes:
         process: the running command.
-        clock: file with the offset of the clock that its processes see.
+        clock: file with the offset of the clock that its processes see; missing if no compiler could build it.
         disk: small disk of the trial, if it has one.
         objects: object store that holds the trial's store, if it does.
     """
@@ -122,13 +122,20 @@ def _signalled(target: str, *signals: signal.Signals) -> Callable[[Scene], bool]
     return fault
 
 
+def _go_on(scene: Scene, seconds: tuple[float, float]) -> None:
+    """Let the command run for a random time, or until it ends."""
+    with suppress(subprocess.TimeoutExpired):
+        scene.process.wait(scene.rng.uniform(*seconds))
+
+
 def clock_jumps(scene: Scene) -> bool:
     """Let the wall clock jump forward and back several times; it keeps the last time until the command ends."""
-    for seconds in scene.rng.sample(JUMPS, scene.rng.randint(2, len(JUMPS))):
+    jumps = scene.rng.sample(JUMPS, scene.rng.randint(2, len(JUMPS)))
+    if not scene.clock.exists():
+        return False
+    for seconds in jumps:
         set_clock(scene.clock, seconds)
-        until = time.monotonic() + scene.rng.uniform(*BETWEEN)
-        while time.monotonic() < until and scene.process.poll() is None:
-            time.sleep(0.05)
+        _go_on(scene, BETWEEN)
     return True
 
 
@@ -151,10 +158,8 @@ def objects_fail(scene: Scene) -> bool:
     assert scene.objects is not None
     share, answers = scene.rng.choice((0.1, 0.5, 1.0)), scene.rng.sample(ANSWERS, scene.rng.randint(1, 3))
     drawn = random.Random(scene.rng.random())
-    until = time.monotonic() + scene.rng.uniform(*OUTAGE)
     with scene.objects.failing(lambda method, path: drawn.choice(answers) if drawn.random() < share else None):
-        while time.monotonic() < until and scene.process.poll() is None:
-            time.sleep(0.05)
+        _go_on(scene, OUTAGE)
     return True
 
 
@@ -164,7 +169,7 @@ FAULTS: dict[str, Callable[[Scene], bool]] = {  # each returns whether it hit a 
     **{f"SIGSTOP of {name}": _signalled(key, signal.SIGSTOP, signal.SIGCONT) for key, name in (
         ("worker", "a worker"), ("raylet", "the raylet"), ("driver", "the driver"))},
     "SIGINT to the driver": _signalled("driver", signal.SIGINT),
-    **({"clock jumps": clock_jumps} if COMPILER else {}),
+    "clock jumps": clock_jumps,
     "disk full": fill_disk,
     "object store fails": objects_fail,
 }  # fmt: skip
