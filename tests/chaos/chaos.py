@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 
-from chaos_faults import FAULTS, adopt
+from chaos_faults import FAULTS, SPECIAL, adopt
 from chaos_ray import Cluster
 from chaos_trial import WAYS, Chaos, Tally, Trial, variables
 from chaos_world import STAGES, Stage, World, digest
@@ -45,8 +45,11 @@ def main() -> None:
     arguments.add_argument("--records", type=int, default=1500, help="of each dataset")
     arguments.add_argument("--steps", type=int, default=40)
     arguments.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    arguments.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), metavar="FAULT")
     arguments.add_argument("--cluster", action="store_true", help="one Ray for all: for a busy machine")
     given = arguments.parse_args()
+    if not set(given.faults) - set(SPECIAL):
+        arguments.error(f"--faults: not every trial has what {', '.join(given.faults)} needs; name another one too")
     adopt()
     tally = Tally()
     with ExitStack() as stack:
@@ -57,7 +60,7 @@ def main() -> None:
         endpoint = f"http://127.0.0.1:{at.getsockname()[1]}"
         cluster = Cluster(folder, variables(folder, endpoint)) if given.cluster else None
         stack.callback(cluster.end if cluster else lambda: None)
-        chaos = Chaos(World(folder), {}, {}, objects, endpoint, cluster)
+        chaos = Chaos(World(folder), given.faults, {}, {}, objects, endpoint, cluster)
         prepare(chaos, given.records, given.steps, max(map(STAGES.index, given.stages)))
         began = time.monotonic()
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the trials early, but still prints the table

@@ -46,9 +46,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Chaos:
-    """A world, the duration and the expected store of each stage, and an object store."""
+    """A world, the faults to draw from, the duration and the expected store of each stage, and an object store."""
 
     world: World
+    faults: list[str]
     seconds: dict[Stage, float]
     expected: dict[Stage, dict[str, str]]
     objects: ObjectStore
@@ -137,8 +138,8 @@ class Trial:
             self.folder / "disk" if self.mounted else None,
             self.chaos.objects if self.setting == "objects" else None,
         )
-        special = [name for name, setting in SPECIAL.items() if setting == self.setting]
-        others = [name for name in FAULTS if name not in SPECIAL]
+        special = [name for name in self.chaos.faults if SPECIAL.get(name) == self.setting]
+        others = [name for name in self.chaos.faults if name not in SPECIAL]
         hit = []
         for _ in range(self.rng.randint(1, MOST_FAULTS)):
             kind = self.rng.choice(special if special and self.rng.random() < 0.6 else others)

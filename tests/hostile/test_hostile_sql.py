@@ -118,7 +118,8 @@ WORDS = ("took longer than 1 seconds", "memory", "Memory", "allocat", "the resul
 
 @pytest.mark.parametrize("statement", SQL["limit"][:3])
 def test_a_call_of_one_function_ends_with_its_time_or_memory(statement: str, root: Path) -> None:
-    assert any(word in ended(filled(statement, root), root) for word in WORDS)
+    said = ended(filled(statement, root), root)
+    assert any(word in said for word in WORDS), said
 
 
 @pytest.mark.slow
