@@ -84,6 +84,9 @@ _EVIDENCE = {
     "dropped": DROPPED,
 }
 
+# In errors of several types, if an allocation fails that DuckDB does not count
+_FAILED_ALLOCATION = ("bad_alloc", "Allocation failure")
+
 _NESTED = {"list", "array", "struct", "tuple", "map", "union"}
 _PLAIN = {
     *("null", "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
@@ -281,7 +284,7 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except OSError as error:  # the files of a view can't be read
         raise UserError(f"{what}: the store fails: {error}; ask again") from None
     except duckdb.Error as error:
-        if "bad_alloc" in str(error):  # an allocation that DuckDB does not count failed
+        if any(text in str(error) for text in _FAILED_ALLOCATION):
             raise UserError(f"{what}: out of memory; select less, or sample") from None
         views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, "
         views += ", ".join([*_TABLES, *_EVIDENCE, "dynamics", "cartography"])
