@@ -49,7 +49,7 @@ def main() -> None:
     arguments.add_argument("--cluster", action="store_true", help="one Ray for all: for a busy machine")
     given = arguments.parse_args()
     if not set(given.faults) - set(SPECIAL):
-        arguments.error(f"--faults: not every trial has what {', '.join(given.faults)} needs; name another one too")
+        arguments.error(f"--faults: not every trial has what {', '.join(given.faults)} needs; add another")
     adopt()
     tally = Tally()
     with ExitStack() as stack:

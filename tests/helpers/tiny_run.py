@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +14,12 @@ import handmade
 import torch
 import yaml
 from handmade import PEOPLE, PLACES, ner, sentiment
+from ray_head import free_ports
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from warm import Command
 
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
@@ -109,25 +109,36 @@ def make_world(root: Path, *, dropout: float = 0.1) -> World:
     return World(root, encoder, make_shards(root, encoder))
 
 
-def start(
-    world: World, recipe: Recipe, *launcher: str, name: str | None = None, largest_file: int | None = None
-) -> subprocess.Popen[str]:
-    """Start `python -m ubert.training`, optionally under a launcher.
+def start(world: World, recipe: Recipe, *, name: str | None = None, largest_file: int | None = None) -> Command:
+    """Start `python -m ubert.training`.
 
     Args:
         largest_file: maximum bytes of a file, to simulate a full disk.
     """
-    path = write_recipe(recipe, world.root / f"{recipe.name}.yaml")
-    arguments = [str(path), "--root", str(world.root), "--name", name or recipe.name]
-    limits = (largest_file, largest_file)
+    return Command("ubert.training", *_arguments(world, recipe, name), largest_file=largest_file)
+
+
+def start_two(world: World, recipe: Recipe) -> list[Command]:
+    """Start `python -m ubert.training` as the two workers that a launcher such as torchrun would start."""
+    arguments, [port] = _arguments(world, recipe, None), free_ports(1)
+    ranks: list[dict[str, str]] = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [Command("ubert.training", *arguments, **group, **rank) for rank in ranks]
+
+
+def launch(world: World, recipe: Recipe, *launcher: str, name: str | None = None) -> subprocess.Popen[str]:
+    """Start `python -m ubert.training` under a launcher, such as `-m torch.distributed.run`."""
     return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "ubert.training", *arguments],
+        [sys.executable, *launcher, "-m", "ubert.training", *_arguments(world, recipe, name)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits) if largest_file else None,
     )
+
+
+def _arguments(world: World, recipe: Recipe, name: str | None) -> list[str]:
+    path = write_recipe(recipe, world.root / f"{recipe.name}.yaml")
+    return [str(path), "--root", str(world.root), "--name", name or recipe.name]
 
 
 @contextmanager

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 
 import psutil
+from warm import Command
 
 HANGS = 600.0  # seconds after which something counts as hanging; long, so that a busy machine doesn't fail tests
 
 
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str] | psutil.Popen | None = None) -> None:
+def wait_for(
+    condition: Callable[[], object], process: subprocess.Popen[str] | psutil.Popen | Command | None = None
+) -> None:
     """Wait until a condition holds; fail if `process`, which should bring it about, ends before."""
     deadline = time.monotonic() + HANGS
     while not condition():

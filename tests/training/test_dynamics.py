@@ -16,7 +16,7 @@ from handmade import make_shards, record, sentiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tiny_run import World, losses, make_encoder, make_recipe, make_world, start
+from tiny_run import World, launch, losses, make_encoder, make_recipe, make_world
 from waiting import HANGS
 
 from pipelines.store.warehouse import sql
@@ -153,7 +153,7 @@ def test_dynamics_that_cannot_be_written_keep_their_checkpoint_from_being_there(
 @pytest.mark.slow
 def test_two_workers_keep_what_one_keeps(world: World, recipe: Recipe, finished: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
-    process = start(world, recipe, *launcher, name="two")
+    process = launch(world, recipe, *launcher, name="two")
     assert process.communicate(timeout=HANGS)[1] is not None and process.returncode == 0
     assert {part.stem.partition("-")[2] for part in (world.run("two") / "dynamics").glob("*")} == {"0", "1"}
     assert_same(world.run("two"), finished)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import World, losses, make_recipe, make_world, start
+from tiny_run import World, launch, losses, make_recipe, make_world
 from waiting import HANGS
 
 from ubert.schema.specs.recipe import Recipe
@@ -68,7 +68,7 @@ def alone(world: World) -> Path:
 def trained(world: World, recipe: Recipe, workers: int) -> Path:
     """By that many processes of torchrun."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    process = start(world, recipe, *command)
+    process = launch(world, recipe, *command)
     _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0, said
     return world.run(recipe.name)

@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_run import World, losses, make_encoder, make_recipe, make_shards, make_world, start, write_recipe
+from tiny_run import (
+    World,
+    losses,
+    make_encoder,
+    make_recipe,
+    make_shards,
+    make_world,
+    start,
+    start_two,
+    write_recipe,
+)
 from waiting import HANGS, wait_for
 
 from ubert.loader.loader import Loader
@@ -130,10 +140,9 @@ def test_two_workers_equal_one(world: World, tmp_path: Path) -> None:
     encoder = make_encoder(tmp_path / "encoder", dropout=0.0)
     make_shards(tmp_path, encoder)
     plain = make_recipe(encoder)
-    for name, processes in (("one", 1), ("two", 2)):
-        named = plain.model_copy(update={"name": name})
-        command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        process = start(world._replace(root=tmp_path), named, *command)
+    there = world._replace(root=tmp_path)
+    alone = start(there, plain.model_copy(update={"name": "one"}))
+    for process in (alone, *start_two(there, plain.model_copy(update={"name": "two"}))):
         _, said = process.communicate(timeout=HANGS)
         assert process.returncode == 0, said
     one, two = tmp_path / "runs/one", tmp_path / "runs/two"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import World, full_disk, losses, make_recipe, make_world, start
+from tiny_run import World, full_disk, launch, losses, make_recipe, make_world, start
 from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
@@ -56,7 +56,7 @@ def test_two_workers_name_the_records_of_the_batch_that_broke(world: World, reci
     wild = recipe.model_copy(
         update={"name": "wild-two", "learning_rate": 1e30, "head_learning_rate": 1e30, "checkpoint_every": 1}
     )
-    _, said = start(world, wild, *TORCHRUN).communicate(timeout=HANGS)
+    _, said = launch(world, wild, *TORCHRUN).communicate(timeout=HANGS)
     sentences = {line for line in said.splitlines() if line.startswith("error: step 2: the loss is")}
     assert len(sentences) == 1, said
 
@@ -194,7 +194,7 @@ def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(
 def test_a_signal_to_one_of_two_workers_stops_both_at_one_step(world: World, recipe: Recipe) -> None:
     longer = recipe.model_copy(update={"name": "both", "steps": 5000, "checkpoint_every": 5000})
     run = world.run("both")
-    process = start(world, longer, *TORCHRUN)
+    process = launch(world, longer, *TORCHRUN)
     wait_for(lambda: bool(log.read(run)[0]), process)
     process.send_signal(signal.SIGTERM)  # torchrun passes it on
     process.communicate(timeout=HANGS)
