@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from handmade import make_shards, ner
 from tiny_checkpoint import ENCODER, liking, write_checkpoint
 from typer.testing import CliRunner
 from waiting import HANGS
+from warm import Command
 from worlds import put_corpus
 
 import ubert
@@ -307,22 +306,11 @@ def test_some_pairs_are_not_enough(root: Path, tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_command_is_one_sentence_and_exit_code_1(root: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pipelines.cli",
-        "evaluate",
-        "tiny",
-        "--corpus",
-        "absent",
-        "--root",
-        str(root),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+    command = Command("pipelines.cli", "evaluate", "tiny", "--corpus", "absent", "--root", str(root))
+    out, err = command.communicate(timeout=HANGS)
+    assert (command.returncode, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
 
 
 def test_peek_shows_a_record_with_its_spans(root: Path) -> None:

@@ -4,7 +4,6 @@ workers nor micro-batches nor stopping change it."""
 from __future__ import annotations
 
 import math
-import multiprocessing
 import re
 import shutil
 from collections import Counter
@@ -25,6 +24,7 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from waiting import HANGS
+from warm import FORKS
 
 from pipelines.models.evaluate import evaluate
 from ubert.encoder import attention
@@ -619,9 +619,8 @@ def test_two_workers_equal_one(
     chosen, shards = recipe(encoder, objectives=shares, steps=6), request.getfixturevalue(of)
     alone, both = tmp_path / "alone", tmp_path / "both"
     loop.train(chosen, shards=shards, run=alone, worker=loop.Worker(progress=False))
-    context = multiprocessing.get_context("spawn")
     store = tmp_path / "rendezvous"
-    workers = [context.Process(target=work, args=(chosen, shards, both, store, rank)) for rank in (0, 1)]
+    workers = [FORKS.Process(target=work, args=(chosen, shards, both, store, rank)) for rank in (0, 1)]
     for worker in workers:
         worker.start()
     for worker in workers:

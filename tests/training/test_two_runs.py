@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from tiny_run import make_encoder, make_recipe, write_recipe
+from waiting import HANGS
+from warm import Command
 
 from ubert.schema.errors import UserError
 from ubert.training import run_directory
 
 
-def pretrain(root: Path) -> subprocess.CompletedProcess[str]:
-    """`ubert pretrain tiny`, as a user starts it."""
+def pretrain(root: Path) -> tuple[int | None, str]:
+    """Run `ubert pretrain tiny`, as a user does; return its exit code and its errors."""
     recipe = write_recipe(make_recipe(make_encoder(root / "encoder")), root / "tiny.yaml")
     (root / "specs/mixtures").mkdir(parents=True)
     mixture = {"name": "tiny", "sources": [{"corpus": "absent"}]}
     (root / "specs/mixtures/tiny.yaml").write_text(yaml.safe_dump(mixture), encoding="utf-8")
-    command = [sys.executable, "-m", "pipelines.cli", "pretrain", str(recipe)]
-    return subprocess.run(
-        [*command, "--root", str(root), "--specs", str(root / "specs")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    folders = ("--root", str(root), "--specs", str(root / "specs"))
+    command = Command("pipelines.cli", "pretrain", str(recipe), *folders)
+    _, said = command.communicate(timeout=HANGS)
+    return command.returncode, said
 
 
 def test_a_second_pretrain_is_refused_before_it_looks_at_anything_else(tmp_path: Path) -> None:
@@ -35,11 +32,11 @@ def test_a_second_pretrain_is_refused_before_it_looks_at_anything_else(tmp_path:
     run = tmp_path / "runs/tiny"
     with run_directory.driving(run):
         (run / run_directory.STOP).touch()
-        second = pretrain(tmp_path)
+        code, said = pretrain(tmp_path)
         assert (run / run_directory.STOP).exists(), "which the first run was asked by"
-    assert second.returncode == 1
-    assert "another process is training this run; wait for it, or train under another name" in second.stderr
-    assert "starting" not in second.stderr
+    assert code == 1
+    assert "another process is training this run; wait for it, or train under another name" in said
+    assert "starting" not in said
 
 
 def test_a_stop_request_of_a_dead_run_is_ignored(tmp_path: Path) -> None:

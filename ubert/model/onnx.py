@@ -9,6 +9,7 @@ end token of the piece. The caller selects the cells of the text.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ def export(model: UbertModel, path: Path) -> None:
     """
     if find_spec("onnxscript") is None:
         raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
+    if not os.access(path.parent, os.W_OK):  # said now, because torch writes only after a minute's work
+        raise UserError(f"{path}: cannot be written (no folder that can be written to); choose another file")
     model.structure_table()  # raises if the model has none
     model.without_adapters()
     pieces, tokens, tables = 2, 8, 3
