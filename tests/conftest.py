@@ -20,6 +20,8 @@ from pipelines.store.storage import ObjectPath
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for tiny models, synchronising threads costs more than it gains
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # for a busy machine; 30 by default
+# Nobody takes the one machine of `local_ray` away. Clusters that tests start don't inherit this.
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; triton reads this when it is first imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else child processes inherit a shell's ignored SIGINT
