@@ -33,7 +33,7 @@ GROUPS = 64  # groups that are spread well, and whose files are still few
 MOST = 512  # partitions or groups; beyond, they get larger
 ROWS = 1 << 13  # rows of a row group, which is the least that a task reads
 HEAD = "128MiB"  # memory limit of the joins that follow the tasks, in the command's own process
-ABANDONED = 86_400.0  # a search that has written nothing for so many seconds was killed
+ABANDONED = 86_400.0  # a search that has written nothing for so many seconds while others did was killed
 _FOLDER = f"{TEMPORARY}exchange-"
 
 

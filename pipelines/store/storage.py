@@ -92,9 +92,11 @@ class ObjectPath:
         return {name: info.size for name, info in self._listed().items()}
 
     def ages(self) -> dict[str, float]:
-        """Return the seconds since all objects below this prefix were written, by name, with one listing."""
-        now = time.time()
-        return {name: now - info.mtime.timestamp() for name, info in self._listed().items()}
+        """Return how many seconds before the newest of them each object below this prefix was written, by name.
+        It takes one listing, and the store's clock alone: that of this machine may be wrong."""
+        written = {name: info.mtime.timestamp() for name, info in self._listed().items()}
+        newest = max(written.values(), default=0.0)
+        return {name: newest - at for name, at in written.items()}
 
     def _listed(self) -> dict[str, FileInfo]:
         from pyarrow.fs import FileSelector
