@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import socket
@@ -26,8 +27,14 @@ if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; triton reads this when it is first imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else child processes inherit a shell's ignored SIGINT
 typer.main.get_command = functools.cache(typer.main.get_command)  # a tenth of a second for each call of the app
+gc.disable()  # until all tests are collected: it would search a million new objects, most of them of imports
 settings.register_profile("untimed", deadline=None)  # a busy machine must not fail tests
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

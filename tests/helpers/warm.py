@@ -35,7 +35,8 @@ class Command:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
-    poll = returncode.fget
+    def poll(self) -> int | None:
+        return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
         assert self._process.pid

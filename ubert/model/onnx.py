@@ -45,7 +45,7 @@ def export(model: UbertModel, path: Path) -> None:
     """
     if find_spec("onnxscript") is None:
         raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
-    if not os.access(path.parent, os.W_OK):  # said now, because torch writes only after a minute's work
+    if not os.access(path.parent, os.W_OK):  # said now, because torch writes it last
         raise UserError(f"{path}: cannot be written (no folder that can be written to); choose another file")
     model.structure_table()  # raises if the model has none
     model.without_adapters()
