@@ -1,8 +1,7 @@
 """What a command does if Ray dies while the command starts or uses it.
 
 If the head is gone, Ray itself ends the process after a minute, with a message of its own. If the raylet
-is gone, Ray lets each task fail, each with another message. If it dies while this process registers with it, Ray
-ends the process at once.
+is gone, Ray lets each task fail, each with another message, or ends the process at once and without a message.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ MESSAGE = (
     "run the same command again (on a cluster, once its head is back)"
 )
 ENDED = (
-    "the command ended while Ray started, most likely because one of Ray's processes died; finished work is kept: "
-    "run the same command again"
+    "the command was ended, most likely because one of Ray's processes died or memory ran out; finished work is "
+    "kept: run the same command again"
 )
 
 _lost = threading.Event()
@@ -46,8 +45,8 @@ def check(within: float = 0.0) -> None:
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """Print an error even if Ray's C++ code ends this process without an exception.
+def told() -> Iterator[None]:
+    """Print an error even if this process ends without an exception, as Ray's C++ code may end it.
 
     A shell waits for a line from this process, and prints the error if the process ends without it.
     """
@@ -92,9 +91,7 @@ def _watch(over: threading.Event, is_dead: Callable[[], bool]) -> None:
         if is_dead():
             _lost.set()
             if not over.wait(UNWIND):
-                console = Console(stderr=True)
-                console.show_cursor()  # a progress bar hides it
-                console.print(f"[red]error:[/red] {MESSAGE}", soft_wrap=True, highlight=False)
+                Console(stderr=True).show_cursor()  # a progress bar hides it
                 os._exit(1)
             return
 

@@ -103,6 +103,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     """
     import ray
     from ray._private import auto_init_hook, worker
+    from ray.exceptions import RaySystemError
 
     if ray.is_initialized():
         yield False
@@ -111,24 +112,26 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     auto_init_hook.enable_auto_connect = False  # otherwise a thread that is left behind starts another Ray
     worker._worker_logs_enabled = False  # otherwise Ray writes of each dead worker to standard output
     at_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        with lost_ray.starting():
+    with lost_ray.told():
+        try:
             if address:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             else:
                 ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
-        raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
-    except Exception as error:
-        if not any(words in str(error) for words in TOO_SLOW):  # Ray raises them as plain exceptions
-            raise
-        raise UserError(
-            "Ray did not start within half a minute, because this machine is busy or one of Ray's processes was "
-            "killed; run the same command again when the machine is less busy"
-        ) from None
-    except SystemExit:  # from Ray's handler of SIGTERM
-        raise KeyboardInterrupt from None
-    with lost_ray.watched(ray.shutdown):
-        if at_sigterm is signal.default_int_handler:  # Ray has set its own
-            signal.signal(signal.SIGTERM, at_sigterm)
-        yield True
+        except ConnectionError as error:
+            raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
+        except RaySystemError as error:
+            raise UserError(f"Ray did not start: {error}; run the same command again") from None
+        except Exception as error:
+            if not any(words in str(error) for words in TOO_SLOW):  # Ray raises them as plain exceptions
+                raise
+            raise UserError(
+                "Ray did not start within half a minute, because this machine is busy or one of Ray's processes "
+                "was killed; run the same command again when the machine is less busy"
+            ) from None
+        except SystemExit:  # from Ray's handler of SIGTERM
+            raise KeyboardInterrupt from None
+        with lost_ray.watched(ray.shutdown):
+            if at_sigterm is signal.default_int_handler:  # Ray has set its own
+                signal.signal(signal.SIGTERM, at_sigterm)
+            yield True

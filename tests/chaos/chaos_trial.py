@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
@@ -113,6 +114,7 @@ class Trial:
             yield
         finally:
             if self.mounted:
+                shutil.copytree(self.store, self.folder / "kept", dirs_exist_ok=True)  # for a trial that fails
                 subprocess.run(["umount", "--lazy", str(self.folder / "disk")], check=True)
 
     @property
@@ -200,4 +202,7 @@ class Trial:
                     path = self.store / info.path.removeprefix(f"{self.key}/")
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(files.open_input_stream(info.path).read())
-        assert not (found := differences(self.chaos.expected[self.stage], digest(self.store))), "; ".join(found)
+        expected, found = self.chaos.expected[self.stage], digest(self.store)
+        for name, digests in (("expected", expected), ("found", found)):
+            (self.folder / f"{name}.json").write_text(json.dumps(digests, indent=1), encoding="utf-8")
+        assert not (others := differences(expected, found)), "; ".join(others)

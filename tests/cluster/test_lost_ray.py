@@ -53,7 +53,7 @@ def test_an_error_of_a_ray_that_lives_is_raised_as_it_is(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("body", "told"), [("pass", False), ("os._exit(0)", True), ("sys.exit(0)", False)])
 def test_only_a_process_that_ends_without_an_exception_is_told_of(body: str, told: bool) -> None:
-    code = f"import os, sys\nfrom pipelines import lost_ray\nwith lost_ray.starting():\n    {body}"
+    code = f"import os, sys\nfrom pipelines import lost_ray\nwith lost_ray.told():\n    {body}"
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, f"error: {lost_ray.ENDED}\n" if told else "")

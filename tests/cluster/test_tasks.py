@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import ray
+from ray.exceptions import RaySystemError
 from ray_head import environment
 from waiting import HANGS, wait_for
 
@@ -189,7 +190,7 @@ def test_a_ray_that_dies_while_the_command_registers_with_it_is_one_sentence(tmp
     )
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("error: the command ended while Ray started") and "run the same command again" in said
+    assert said.startswith("error: the command was ended") and "run the same command again" in said
     assert "Traceback" not in done.stderr
 
 
@@ -256,3 +257,24 @@ def test_a_ray_that_dies_is_one_sentence(name: str, tmp_path: Path) -> None:
 def below(pid: int, name: str) -> list[psutil.Process]:
     """Processes of that name which a process has started."""
     return [process for process in psutil.Process(pid).children(recursive=True) if process.name() == name]
+
+
+def test_a_ray_that_cannot_be_reached_as_it_starts_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise RaySystemError("Failed to connect to GCS.")
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(UserError, match=r"Ray did not start: .*GCS.*run the same command again"), session(None):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_command_that_ends_without_a_word_while_it_uses_ray_is_told_of(tmp_path: Path) -> None:
+    """Ray's C++ code ends a process whose raylet was killed."""
+    code = "import os; from pipelines.tasks import session\nwith session(None): os._exit(1)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
+    )
+    assert done.stderr.splitlines()[-1].startswith("error: the command was ended")
