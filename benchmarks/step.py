@@ -42,7 +42,7 @@ from pipelines.sources import RawRow, Slice, reader
 from pipelines.specs import dataset_spec, file_options, specs_folder
 from ubert.encoder.unpadded import ATTENTION
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
-from ubert.model.ubert import Shape, UbertModel
+from ubert.model.ubert import Shape, UbertModel, set_dropout
 from ubert.objectives import passes
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Layout
@@ -112,7 +112,7 @@ def share_of_peak(name: str, tokenizer: Tokenizer, runs: int, clock: Callable[[]
     records = sentences(name, PEAK_TEXTS)
     model = new_model("joint")
     model.word_vectors.requires_grad_(False)
-    model.drop(0.0)
+    set_dropout(model, 0.0)
     examples, special = [example(record, tokenizer) for record in records], tokenizer.special
     items = [
         piece

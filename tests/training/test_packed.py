@@ -218,7 +218,13 @@ def test_dropout_is_the_recipes(root: Path, encoder: Path, shards: Path) -> None
         if trained(root, encoder, shards, name, dropout=share)
     ]
     assert losses[0] != losses[1]
-    model = ubert.load(root / "runs/dry/checkpoints/step-000004").model
-    model.drop(0.25)
-    shares = {module.p for module in model.encoder.modules() if isinstance(module, torch.nn.Dropout)}
-    assert shares == {0.25}
+
+
+@pytest.mark.parametrize(("layers", "drops"), [(1, True), (2, False)])
+def test_frozen_layers_have_no_dropout(root: Path, encoder: Path, shards: Path, layers: int, drops: bool) -> None:
+    losses = [
+        finished(root / "runs" / name).loss  # type: ignore[union-attr]
+        for name, share in ((f"dry-{layers}", 0.0), (f"wet-{layers}", 0.5))
+        if trained(root, encoder, shards, name, freeze_layers=layers, dropout=share)
+    ]
+    assert (losses[0] != losses[1]) == drops

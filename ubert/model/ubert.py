@@ -142,12 +142,6 @@ class UbertModel(PreTrainedModel):
         logits_BL2: Tensor = self.pointer(hidden_BLD, batch.source_B)
         return logits_BL2
 
-    def drop(self, share: float) -> None:
-        """Set the dropout rate of the encoder's hidden states for training."""
-        for module in self.encoder.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = share
-
     @property
     def word_vectors(self) -> Tensor:
         """The encoder's word embeddings [V, E]."""
@@ -326,6 +320,13 @@ class UbertModel(PreTrainedModel):
         """
         with quietly():
             self.save_pretrained(directory, state_dict=weights)
+
+
+def set_dropout(part: nn.Module, share: float) -> None:
+    """Set the dropout rate of hidden states in a model or a part of it."""
+    for module in part.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
 
 
 def _check_config(directory: Path) -> None:

@@ -22,7 +22,7 @@ from ubert.loader.files import Files, Folder
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
-from ubert.model.ubert import Shape, UbertConfig, UbertModel
+from ubert.model.ubert import Shape, UbertConfig, UbertModel, set_dropout
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import parallel, run_directory
@@ -132,9 +132,9 @@ def set_up(
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.to(worker.device).train()  # type: ignore[arg-type]
-    _freeze(model, recipe)
     if recipe.dropout is not None:
-        model.drop(recipe.dropout)
+        set_dropout(model.encoder, recipe.dropout)
+    _freeze(model, recipe)
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
             layer.compile(dynamic=True)  # one graph with variable sizes, shared by the layers
@@ -248,6 +248,10 @@ def _freeze(model: UbertModel, recipe: Recipe) -> None:
     model.encoder.requires_grad_(False)
     for layer in layers[recipe.freeze_layers :]:
         layer.requires_grad_(True)
+    for part in model.encoder.modules():
+        weights = list(part.parameters())
+        if weights and not any(weight.requires_grad for weight in weights):
+            set_dropout(part, 0.0)  # it can't overfit, and on a processor its masks take a tenth of a step
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:

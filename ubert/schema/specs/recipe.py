@@ -182,8 +182,8 @@ class Recipe(Described):
     freeze_words: bool = False
     """Don't train the word embeddings. A step is faster, and a checkpoint can leave them out."""
     freeze_layers: int = Field(default=0, ge=0)
-    """Don't train this many of the encoder's lowest layers. A step is faster, and these layers keep what they know
-    about words and sentences."""
+    """Don't train this many of the encoder's lowest layers. A step is faster, and these layers, which have
+    no dropout, keep what they know about words and sentences."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """The learning rate of each layer of the encoder as a share of that of the layer above it. Below 1, low layers
     keep more of what they know (ULMFiT, section 3.2)."""
