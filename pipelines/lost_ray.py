@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -21,14 +22,15 @@ from ubert.schema.errors import UserError
 
 EVERY = 0.5  # seconds between checks of Ray
 HEAD_IS_AWAY = 45.0  # seconds that a cluster's head may be unreachable; Ray waits for a minute
+LONGEST_START = 600  # seconds; Ray may wait for ever if the clock jumps while its first workers start
 UNWIND = 20.0  # seconds until a process that doesn't end by itself is ended
 MESSAGE = (
     "Ray died: its head or this machine's raylet is gone, perhaps because memory ran out; finished work is kept: "
     "run the same command again (on a cluster, once its head is back)"
 )
 ENDED = (
-    "the command was ended, most likely because one of Ray's processes died or memory ran out; finished work is "
-    "kept: run the same command again"
+    "the command was ended, most likely because one of Ray's processes died or hung, or memory ran out; finished "
+    "work is kept: run the same command again"
 )
 
 _lost = threading.Event()
@@ -56,6 +58,17 @@ def told() -> Iterator[None]:
             yield
         finally:
             shell.communicate(b"\n")
+
+
+@contextmanager
+def starting(seconds: int = LONGEST_START) -> Iterator[None]:
+    """End this process if what it does takes longer. The kernel does that, because Ray's C++ code lets no other
+    thread run."""
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 @contextmanager

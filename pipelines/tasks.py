@@ -114,10 +114,11 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     at_sigterm = signal.getsignal(signal.SIGTERM)
     with lost_ray.told():
         try:
-            if address:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            else:
-                ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
+            with lost_ray.starting():
+                if address:
+                    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                else:
+                    ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError as error:
             raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
         except RaySystemError as error:

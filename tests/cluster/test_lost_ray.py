@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -57,3 +58,16 @@ def test_only_a_process_that_ends_without_an_exception_is_told_of(body: str, tol
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, f"error: {lost_ray.ENDED}\n" if told else "")
+
+
+def test_a_start_that_takes_too_long_is_ended_and_told() -> None:
+    code = (
+        "import threading\nfrom pipelines import lost_ray\nwith lost_ray.told():\n"
+        "    with lost_ray.starting():\n        pass\n"
+        "    with lost_ray.starting(seconds=1):\n        threading.Event().wait()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGALRM, f"error: {lost_ray.ENDED}\n")
