@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import signal
 
+from pipelines import waiting
+
 NEW_OBJECTS = 50_000  # between two searches for garbage; imports make a million objects, and almost no garbage
 
 
 def main() -> None:
     """Run the command. During the imports, Ctrl-C ends it at once: an exception would come with a traceback."""
+    waiting.set_variables()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     at_interrupt = signal.getsignal(signal.SIGINT)
     if at_interrupt is signal.default_int_handler:  # else it is ignored: the command runs in the background

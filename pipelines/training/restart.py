@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines import lost_ray
+from pipelines import lost_ray, waiting
 from pipelines.store.store import now
 from pipelines.training.capacity import POLL, Kind
 from pipelines.training.driven_run import DrivenRun
@@ -60,8 +60,7 @@ def fit(
             # with a name it has seen, Ray Train would resume the state that it stored
             name=f"{run.name}-{fingerprint(work, now())}",
             storage_path=str(run / "ray"),
-            # if other jobs share the CPU, threads that spin while they wait make a step ten times slower
-            worker_runtime_env={"env_vars": {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}},
+            worker_runtime_env={"env_vars": waiting.given()},
             logging_config=LoggingConfig(log_level="ERROR"),
             # otherwise Ray retries for ever, with as many workers, when machines are taken away or are busy
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
