@@ -13,10 +13,10 @@ VARIABLES = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}  # the seco
 
 
 def set_variables() -> None:
-    """Set the environment variables that the user has not set. OpenMP reads them once, when torch is imported."""
-    os.environ |= given()
+    """Set the environment variables, unless the user has. OpenMP reads them once, when torch is imported."""
+    os.environ |= variables()
 
 
-def given() -> dict[str, str]:
-    """Return the variables with the user's values where there are any."""
-    return {name: os.environ.get(name, value) for name, value in VARIABLES.items()}
+def variables() -> dict[str, str]:
+    """Return those variables that the user has set, or else all of ours: the first would override the second."""
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ} or VARIABLES

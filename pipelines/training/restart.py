@@ -60,7 +60,7 @@ def fit(
             # with a name it has seen, Ray Train would resume the state that it stored
             name=f"{run.name}-{fingerprint(work, now())}",
             storage_path=str(run / "ray"),
-            worker_runtime_env={"env_vars": waiting.given()},
+            worker_runtime_env={"env_vars": waiting.variables()},
             logging_config=LoggingConfig(log_level="ERROR"),
             # otherwise Ray retries for ever, with as many workers, when machines are taken away or are busy
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
