@@ -58,18 +58,15 @@ def test_the_same_text_asked_the_same_is_a_duplicate(tmp_path: Path) -> None:
     assert (manifest.counts["records"], manifest.counts["texts"], manifest.counts["exact"]) == (3, 2, 1)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_a_text_of_which_something_else_is_asked_is_no_duplicate(tmp_path: Path) -> None:
+    questions: list[dict[str, Any]] = [
+        {},
         {"task": "ner", "labels": [], "categories": PLACES},
         {"categories": [*PARITY, Category("prime", "label")]},
         {"categories": [Category("even", "label"), Category("uneven", "label")]},
         {"pair": "And a second text."},
-    ],
-)
-def test_a_text_of_which_something_else_is_asked_is_no_duplicate(other: dict[str, Any], tmp_path: Path) -> None:
-    put_corpus(tmp_path, "a", [record("a", 1, "The cat sat.")])
-    put_corpus(tmp_path, "b", [record("b", 1, "The cat sat.", **other)])
+    ]
+    put_corpus(tmp_path, "a", [record("a", n, "The cat sat.", **asked) for n, asked in enumerate(questions)])
     duplicates(root=tmp_path)
     assert found(tmp_path) == []
 
@@ -270,68 +267,73 @@ RIVER = "The Vltava flows through Prague."
 SPANS = [Span(4, 10, 1), Span(25, 31, 0)]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "differs"),
-    [
-        ({"labels": [0]}, {"labels": [1]}, "labels"),
-        ({"task": "regression", "labels": [], "categories": (), "value": 1.0}, {"value": 2.0}, "value"),
-        ({"task": "seq2seq", "labels": [], "categories": (), "target": "x"}, {"target": "y"}, "target"),
-        ({"task": "ner", "labels": [], "categories": PLACES, "spans": SPANS}, {"spans": SPANS[:1]}, "spans"),
-        (
-            {"task": "ner", "labels": [], "categories": PLACES, "spans": SPANS},
-            {"spans": [Span(4, 10, 0), SPANS[1]]},
-            "spans",
-        ),
-        (
-            {"task": "ner", "labels": [], "categories": PLACES, "spans": SPANS},
-            {"spans": [Span(0, 10, 1), SPANS[1]]},
-            "spans",
-        ),
-        (
-            {
-                "task": "relation",
-                "labels": [],
-                "categories": PLACES,
-                "spans": SPANS,
-                "relations": [Relation(0, 1, 2)],
-            },
-            {"relations": [Relation(1, 0, 2)]},
-            "relations",
-        ),
-        (
-            {
-                "task": "event",
-                "labels": [],
-                "categories": PLACES,
-                "spans": SPANS,
-                "events": [Event(0, 0, [Argument(1, span=1)])],
-            },
-            {"events": [Event(0, 0, [])]},
-            "events",
-        ),
-        (
-            {
-                "task": "relation",
-                "labels": [],
-                "categories": PLACES,
-                "spans": SPANS,
-                "relations": [Relation(0, 1, 2)],
-            },
-            {"spans": SPANS[:1], "relations": []},
-            "spans, relations",
-        ),
-    ],
-)
-def test_the_same_text_with_other_annotations_is_a_contradiction(
-    one: dict[str, Any], other: dict[str, Any], differs: str, tmp_path: Path
-) -> None:
-    put_corpus(tmp_path, "a", [record("a", 1, RIVER, **one), record("a", 2, RIVER, **one)])
-    put_corpus(tmp_path, "b", [record("b", 1, RIVER, **{**one, **other})])
+CONTRADICTIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"labels": [0]}, {"labels": [1]}, "labels"),
+    ({"task": "regression", "labels": [], "categories": (), "value": 1.0}, {"value": 2.0}, "value"),
+    ({"task": "seq2seq", "labels": [], "categories": (), "target": "x"}, {"target": "y"}, "target"),
+    ({"task": "ner", "labels": [], "categories": PLACES, "spans": SPANS}, {"spans": SPANS[:1]}, "spans"),
+    (
+        {"task": "ner", "labels": [], "categories": PLACES, "spans": SPANS},
+        {"spans": [Span(4, 10, 0), SPANS[1]]},
+        "spans",
+    ),
+    (
+        {"task": "ner", "labels": [], "categories": PLACES, "spans": SPANS},
+        {"spans": [Span(0, 10, 1), SPANS[1]]},
+        "spans",
+    ),
+    (
+        {
+            "task": "relation",
+            "labels": [],
+            "categories": PLACES,
+            "spans": SPANS,
+            "relations": [Relation(0, 1, 2)],
+        },
+        {"relations": [Relation(1, 0, 2)]},
+        "relations",
+    ),
+    (
+        {
+            "task": "event",
+            "labels": [],
+            "categories": PLACES,
+            "spans": SPANS,
+            "events": [Event(0, 0, [Argument(1, span=1)])],
+        },
+        {"events": [Event(0, 0, [])]},
+        "events",
+    ),
+    (
+        {
+            "task": "relation",
+            "labels": [],
+            "categories": PLACES,
+            "spans": SPANS,
+            "relations": [Relation(0, 1, 2)],
+        },
+        {"spans": SPANS[:1], "relations": []},
+        "spans, relations",
+    ),
+]
+
+
+def test_the_same_text_with_other_annotations_is_a_contradiction(tmp_path: Path) -> None:
+    here, there = [], []
+    for n, (one, other, _) in enumerate(CONTRADICTIONS):
+        text = " ".join([RIVER, *sentence(random.Random(n))])
+        here += [record("a", 2 * n, text, **one), record("a", 2 * n + 1, text, **one)]
+        there.append(record("b", n, text, **{**one, **other}))
+    put_corpus(tmp_path, "a", here)
+    put_corpus(tmp_path, "b", there)
     manifest = duplicates(root=tmp_path)
-    [row] = found(tmp_path, "contradictions")
-    assert (row["record_id"], row["keeper_id"], row["differs"]) == ("b/train/1", "a/train/1", differs)
-    assert json.loads(row["annotation"]) != json.loads(row["keeper_annotation"])
-    assert manifest.counts["contradictions"] == 1
+    rows = {row["record_id"]: row for row in found(tmp_path, "contradictions")}
+    assert {name: (row["keeper_id"], row["differs"]) for name, row in rows.items()} == {
+        f"b/train/{n}": (f"a/train/{2 * n}", differs) for n, (_, _, differs) in enumerate(CONTRADICTIONS)
+    }
+    for row in rows.values():
+        assert json.loads(row["annotation"]) != json.loads(row["keeper_annotation"])
+    assert manifest.counts["contradictions"] == len(CONTRADICTIONS)
 
 
 def test_case_space_and_order_make_no_contradiction(tmp_path: Path) -> None:

@@ -120,25 +120,6 @@ def test_what_a_worker_refuses_is_one_sentence(recipe: Recipe, root: Path) -> No
     assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
 
 
-def test_a_stopped_run_goes_on(recipe: Recipe, root: Path, run: Path) -> None:
-    """The file `stop`, which Ctrl-C makes too, is there before the second step's end."""
-    stopped = recipe.model_copy(update={"name": "stopped", "steps": 3000})
-    directory = root / "runs/stopped"
-    threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
-    with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
-        pretrained(stopped, root)
-    reached = len(losses(directory))
-    assert 0 < reached < 3000 and run_directory.finished(directory) is None
-    longer = stopped.model_copy(update={"steps": reached + 2})
-    assert pretrained(longer, root, resume="stopped").name == f"step-{reached + 2:06}"
-    assert len(losses(directory)) == reached + 2
-
-
-def touch_when_trained(directory: Path) -> None:
-    wait_for(lambda: log.read(directory)[0])
-    (directory / run_directory.STOP).touch()
-
-
 @pytest.mark.slow
 def test_a_stop_before_the_first_step_leaves_no_worker_in_a_ray_that_lives_on(
     recipe: Recipe, root: Path, run: Path

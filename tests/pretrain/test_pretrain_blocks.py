@@ -89,7 +89,7 @@ def test_blocks_train_as_from_a_folder_cold_warm_and_resumed(
         object_store.put((run / "stop").key, b"")
 
     threading.Thread(target=stop, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
         trained(warm, remote, tmp_path / "specs", bound, workers=2)
     trained(warm, remote, tmp_path / "specs", bound, workers=2)
     assert found(remote, warm, tmp_path / "pulled") == pytest.approx(expected, abs=1e-5)
