@@ -90,8 +90,8 @@ class Query:
     def region(self) -> Region:
         """The union of the tables' regions."""
         found = Region(0)
-        for category in self.categories:
-            found |= REGIONS[category.kind]
+        for kind in {category.kind for category in self.categories}:
+            found |= REGIONS[kind]
         return found
 
 
