@@ -1,4 +1,4 @@
-"""A recipe under Ray Train: the same loop, and what goes wrong in a worker is one sentence here."""
+"""A recipe under Ray Train: the same loop as in one process. What cannot be trained is refused."""
 
 from __future__ import annotations
 
@@ -111,13 +111,6 @@ def test_before_and_after_are_measured_and_kept(recipe: Recipe, root: Path, run:
     for one in (*comparison["before"], *comparison["after"]):
         assert (one["corpus"], one["split"], one["records"]) == ("people", "train", 40)
         assert 0 <= one["metrics"]["span_f1"] <= 1
-
-
-def test_what_a_worker_refuses_is_one_sentence(recipe: Recipe, root: Path) -> None:
-    wild = recipe.model_copy(update={"name": "wild", "learning_rate": 1e30, "head_learning_rate": 1e30})
-    with pytest.raises(UserError, match=r"^step 2: the loss is (nan|inf), on the records \S+") as caught:
-        pretrained(wild, root, workers=2)
-    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
 
 
 @pytest.mark.slow
