@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 from pipelines import lost_ray
@@ -91,7 +92,7 @@ def explained(error: Any) -> UserError:
 @contextmanager
 def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     """Start or join Ray, and shut it down afterwards. A session that is already running is used and left running.
-    A local Ray gets a dashboard only on request, because it takes seconds to start.
+    A local Ray gets a dashboard only on request, because it takes seconds to start. SIGTERM then acts as Ctrl-C.
 
     Yields:
         Whether tasks and actors end with this session.
@@ -128,6 +129,6 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
         except SystemExit:  # from Ray's handler of SIGTERM
             raise KeyboardInterrupt from None
         with lost_ray.watched(ray.shutdown):
-            if at_sigterm is signal.default_int_handler:  # Ray has set its own
-                signal.signal(signal.SIGTERM, at_sigterm)
+            if at_sigterm in (signal.SIG_DFL, signal.default_int_handler) and current_thread() is main_thread():
+                signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own prints a stack of C++
             yield True

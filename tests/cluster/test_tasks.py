@@ -254,6 +254,33 @@ def test_a_ray_that_dies_is_one_sentence(name: str, tmp_path: Path) -> None:
     assert not any(one.is_running() for one in ray)
 
 
+WAITING = """
+import sys, time
+from pathlib import Path
+from pipelines.tasks import completed
+
+def wait(path):
+    Path(path).touch()
+    time.sleep(600)
+
+try:
+    list(completed(wait, [(sys.argv[1],)]))
+except KeyboardInterrupt:
+    print("as Ctrl-C")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_sigterm_acts_as_ctrl_c(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAITING, str(tmp_path / "waits")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(tmp_path), stdout=pipe, stderr=pipe, text=True) as running:
+        wait_for((tmp_path / "waits").exists, running)
+        running.terminate()
+        assert (*running.communicate(timeout=HANGS), running.returncode) == ("as Ctrl-C\n", "", 0)
+
+
 def below(pid: int, name: str) -> list[psutil.Process]:
     """Processes of that name which a process has started."""
     return [process for process in psutil.Process(pid).children(recursive=True) if process.name() == name]
