@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ubert.schema.errors import UserError
-from ubert.schema.specs.dataset import NAME
+from ubert.schema.names import NAME
 from ubert.schema.yaml_file import read_yaml, shortened
 
 # What an entry of `also` states: the rest is of the rows, which it shares with its spec.

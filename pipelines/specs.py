@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from pipelines.sources import formats, reader
 from pipelines.spec_files import OF_TASK, find, names, read_dataset, read_mixture, same_rows
 from ubert.schema.errors import UserError
-from ubert.schema.specs.dataset import NAME, DatasetSpec, Files
+from ubert.schema.names import NAME
+from ubert.schema.specs.dataset import DatasetSpec, Files
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import Strict, explain, read_yaml

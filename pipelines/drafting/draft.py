@@ -20,8 +20,9 @@ from pipelines.drafting.tasks.maps import guesses
 from pipelines.drafting.trial import Rows, Trial, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError
+from ubert.schema.names import NAME
 from ubert.schema.record import Record
-from ubert.schema.specs.dataset import NAME, Categories
+from ubert.schema.specs.dataset import Categories
 
 SAMPLE = 400  # rows to test guesses on
 LOOKED_AT = 4_000  # rows of each file that these are drawn from

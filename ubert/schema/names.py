@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ubert.schema.errors import UserError
-from ubert.schema.specs.dataset import NAME
 
+NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 LONGEST = 200  # characters; file systems allow 255 bytes
 
 

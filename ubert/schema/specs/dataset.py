@@ -15,13 +15,13 @@ from pydantic import (
 )
 
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
+from ubert.schema.names import NAME
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.specs.fetch import Fetches
 from ubert.schema.specs.mapping import Mapping
 from ubert.schema.specs.rules import NameRules
 from ubert.schema.yaml_file import Described, InsidePath
 
-NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 HASH = r"^[0-9a-f]{64}$"
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
+from ubert.schema.names import NAME
 from ubert.schema.record import Split
-from ubert.schema.specs.dataset import NAME
 from ubert.schema.yaml_file import Described
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator, model_validator
 
+from ubert.schema.names import NAME
 from ubert.schema.record import Split
-from ubert.schema.specs.dataset import NAME
 from ubert.schema.yaml_file import Described
 
 Layout = Literal["joint", "stacked"]
