@@ -356,7 +356,7 @@ def test_case_space_and_order_make_no_contradiction(tmp_path: Path) -> None:
 texts_ = st.lists(st.sampled_from([*WORDS[:6], "東", "京", "!", "É"]), min_size=1, max_size=8).map(" ".join)
 
 
-@settings(max_examples=10)
+@settings(max_examples=15)
 @given(texts=st.lists(texts_, min_size=1, max_size=12), copies=st.integers(1, 3), seed=st.randoms())
 def test_of_repeated_texts_one_each_is_kept(
     texts: list[str], copies: int, seed: random.Random, tmp_path_factory: pytest.TempPathFactory

@@ -59,7 +59,7 @@ def audited(root: Path) -> dict[str, Any]:
     return {**found, "manifests": [one.model_dump(exclude={"created"}) for one in manifests]}
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1_000_000))
 def test_partitions_and_groups_make_no_difference(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("store")

@@ -1,4 +1,4 @@
-"""A recipe under Ray Train: the same loop as in one process. What cannot be trained is refused."""
+"""A recipe under Ray Train: the same loop, and what goes wrong in a worker is one sentence here."""
 
 from __future__ import annotations
 
@@ -111,6 +111,32 @@ def test_before_and_after_are_measured_and_kept(recipe: Recipe, root: Path, run:
     for one in (*comparison["before"], *comparison["after"]):
         assert (one["corpus"], one["split"], one["records"]) == ("people", "train", 40)
         assert 0 <= one["metrics"]["span_f1"] <= 1
+
+
+def test_what_a_worker_refuses_is_one_sentence(recipe: Recipe, root: Path) -> None:
+    wild = recipe.model_copy(update={"name": "wild", "learning_rate": 1e30, "head_learning_rate": 1e30})
+    with pytest.raises(UserError, match=r"^step 2: the loss is (nan|inf), on the records \S+") as caught:
+        pretrained(wild, root, workers=2)
+    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_a_stopped_run_goes_on(recipe: Recipe, root: Path, run: Path) -> None:
+    """The file `stop`, which Ctrl-C makes too, is there before the second step's end."""
+    stopped = recipe.model_copy(update={"name": "stopped", "steps": 3000})
+    directory = root / "runs/stopped"
+    threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
+        pretrained(stopped, root)
+    reached = len(losses(directory))
+    assert 0 < reached < 3000 and run_directory.finished(directory) is None
+    longer = stopped.model_copy(update={"steps": reached + 2})
+    assert pretrained(longer, root, resume="stopped").name == f"step-{reached + 2:06}"
+    assert len(losses(directory)) == reached + 2
+
+
+def touch_when_trained(directory: Path) -> None:
+    wait_for(lambda: log.read(directory)[0])
+    (directory / run_directory.STOP).touch()
 
 
 @pytest.mark.slow

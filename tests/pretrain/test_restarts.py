@@ -61,14 +61,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pretrain(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Train with attempts that take the place of Ray Train's, on four processors of which some are free."""
 
-    def pretrained(recipe: Recipe, attempt: Attempt, workers: int = 1, free: int = 4, **more: str) -> Path:
+    def pretrained(recipe: Recipe, attempt: Attempt, workers: int = 1, free: int = 4) -> Path:
         monkeypatch.setattr(job.restart, "fit", attempt)
         monkeypatch.setattr(job, "session", lambda *given, **named: nullcontext())
         monkeypatch.setattr(job.capacity, "kind", lambda: "CPU")
         monkeypatch.setattr(job.capacity, "total", lambda kind: 4)
         monkeypatch.setattr(job.capacity, "wait_until_free", lambda kind, wanted: free)
         monkeypatch.setattr(job.capacity, "wait_for_nodes", lambda stop_requested: None)
-        return job.pretrain(recipe, root=place / "store", specs=place / "specs", workers=workers, **more)
+        return job.pretrain(recipe, root=place / "store", specs=place / "specs", workers=workers)
 
     return pretrained
 
@@ -99,20 +99,6 @@ def test_a_run_that_gets_on_survives_any_number_of_deaths(place: Path, pretrain:
     last = pretrain(make_recipe(place / "encoder", name="lasting"), fit)
     assert last == place / "store/runs/lasting/checkpoints/step-000008"
     assert len(losses(last.parents[1])) == 8
-
-
-def test_a_run_that_was_stopped_continues_for_longer(place: Path, pretrain: Callable[..., Path]) -> None:
-    def fit(work: dict[str, Any], driven: DrivenRun, *others: object) -> bool:
-        if not work["resume"]:
-            (driven.run / run_directory.STOP).touch()
-        work_on(work, QUIET, lambda: False)
-        return False
-
-    with pytest.raises(KeyboardInterrupt, match="step-000001 is written, and the same command continues"):
-        pretrain(make_recipe(place / "encoder", name="stopped"), fit)
-    assert run_directory.finished(place / "store/runs/stopped") is None
-    last = pretrain(make_recipe(place / "encoder", name="stopped", steps=9), fit, resume="stopped")
-    assert last.name == "step-000009" and len(losses(last.parents[1])) == 9
 
 
 @pytest.mark.parametrize(("free", "now", "grows"), [(1, 1, [False, True, True]), (9, 3, [False, False, False])])

@@ -46,7 +46,7 @@ def compare(seed: int, pieces: Pieces, conditioned: bool, kind: Loss, times: flo
             assert want is None or not want.any()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), pieces_strategy, st.booleans(), st.sampled_from(["bce", "zlpr"]))
 def test_loss_and_gradients_equal_the_dense_form(seed: int, pieces: Pieces, conditioned: bool, kind: Loss) -> None:
     compare(seed, pieces, conditioned, kind)
