@@ -168,7 +168,16 @@ def test_special_tokens_beyond_the_vocabulary_are_damage(beyond: int, tmp_path: 
 
 
 def test_hash_tells_tokenizers_apart(byte_level: Path) -> None:
-    assert load_tokenizer(str(byte_level)).hash != MINILM.hash == load_tokenizer(ENCODER).hash
+    again = load_tokenizer(encoder_path(ENCODER))
+    assert again is not MINILM and load_tokenizer(str(byte_level)).hash != MINILM.hash == again.hash
+
+
+def test_a_tokenizer_that_has_changed_is_loaded_anew(tmp_path: Path) -> None:
+    MINILM.save(tmp_path)
+    before = load_tokenizer(str(tmp_path))
+    special = MINILM.special._replace(marker=MINILM.special.sep)
+    (tmp_path / "special.json").write_text(json.dumps(special._asdict()))
+    assert load_tokenizer(str(tmp_path)).special == special != before.special
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -152,11 +153,17 @@ def load_tokenizer(encoder: str) -> Tokenizer:
     Raises:
         UserError: there is no such encoder, or its tokenizer has no fast version or lacks special tokens.
     """
-    path = encoder_path(encoder)
-    saved = Path(path) / SPECIAL_FILE
-    if saved.is_file():
-        return _saved(saved.parent)
-    return _from_encoder(encoder, path)
+    path = Path(encoder_path(encoder))
+    files = sorted(
+        (file.name, state.st_size, state.st_mtime_ns) for file in path.glob("*") for state in [file.lstat()]
+    )
+    return _loaded(encoder, path, tuple(files))
+
+
+@lru_cache(maxsize=4)  # a command asks several times, and loading takes 0.1 s
+def _loaded(encoder: str, path: Path, files: tuple[tuple[str, int, int], ...]) -> Tokenizer:
+    """Load a tokenizer. With other `files`, it has changed since the last time."""
+    return _saved(path) if (path / SPECIAL_FILE).is_file() else _from_encoder(encoder, str(path))
 
 
 def _saved(folder: Path) -> Tokenizer:
