@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ from ubert.training.logs import log
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 REVIEWS = "reviews/train/accuracy"
+MOST, COMPARED = 3000, 8  # steps
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +53,37 @@ def pretrained(recipe: Recipe, root: Path, workers: int = 1, resume: str | None 
 
 @pytest.fixture(scope="module")
 def run(recipe: Recipe, root: Path, local_ray: None) -> Path:
-    """The finished run of two workers."""
-    directory = pretrained(recipe, root, workers=2)
-    assert directory == root / "runs/tiny/checkpoints/step-000008"
-    return directory.parents[1]
+    """A finished run. The file `stop`, which Ctrl-C makes too, stopped its two workers, and one went on."""
+    directory = root / "runs/tiny"
+    threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
+        pretrained(recipe.model_copy(update={"steps": MOST}), root, workers=2)
+    reached = len(losses(directory))
+    assert COMPARED <= reached < MOST and run_directory.finished(directory) is None
+    longer = recipe.model_copy(update={"steps": reached + 2})
+    assert pretrained(longer, root, resume="tiny") == directory / f"checkpoints/step-{reached + 2:06}"
+    assert len(losses(directory)) == reached + 2
+    return directory
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Recipe, run: Path) -> Recipe:
+    """The recipe of the finished run."""
+    return recipe.model_copy(update={"steps": len(losses(run))})
+
+
+def touch_when_trained(directory: Path) -> None:
+    wait_for(lambda: len(log.read(directory)[0]) >= COMPARED)
+    (directory / run_directory.STOP).touch()
 
 
 def test_two_workers_of_ray_equal_one_process(recipe: Recipe, root: Path, run: Path) -> None:
     shards = next(root.glob("shards/tiny/*/manifest.json")).parent
-    alone = root / "runs/alone"
-    loop.train(recipe, shards=shards, run=alone, worker=loop.Worker(progress=False))
-    assert losses(run) == pytest.approx(losses(alone), abs=1e-4)
+    alone, same = root / "runs/alone", recipe.model_copy(update={"steps": MOST})
+    leaving = partial(next, iter([False] * (COMPARED - 1) + [True]))
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(same, shards=shards, run=alone, worker=loop.Worker(progress=False), leaving=leaving)
+    assert losses(run)[:COMPARED] == pytest.approx(losses(alone), abs=1e-4)
 
 
 @pytest.mark.slow
@@ -97,16 +119,16 @@ def test_a_second_run_of_the_name_is_refused(recipe: Recipe, root: Path) -> None
 
 
 def test_a_finished_run_is_left_as_it_is(
-    recipe: Recipe, root: Path, run: Path, capsys: pytest.CaptureFixture[str]
+    finished: Recipe, root: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (run / "manifest.json").stat()
-    assert pretrained(recipe, root) == run / "checkpoints/step-000008"
+    assert pretrained(finished, root) == run / f"checkpoints/step-{finished.steps:06}"
     assert (run / "manifest.json").stat() == before
     assert "starting" not in capsys.readouterr().err, "no worker has to start for that"
 
 
-def test_before_and_after_are_measured_and_kept(recipe: Recipe, root: Path, run: Path) -> None:
-    comparison = compare(recipe, run, root=root)
+def test_before_and_after_are_measured_and_kept(finished: Recipe, root: Path, run: Path) -> None:
+    comparison = compare(finished, run, root=root)
     assert json.loads((run / "evaluation.json").read_text(encoding="utf-8")) == comparison
     for one in (*comparison["before"], *comparison["after"]):
         assert (one["corpus"], one["split"], one["records"]) == ("people", "train", 40)
@@ -118,25 +140,6 @@ def test_what_a_worker_refuses_is_one_sentence(recipe: Recipe, root: Path) -> No
     with pytest.raises(UserError, match=r"^step 2: the loss is (nan|inf), on the records \S+") as caught:
         pretrained(wild, root, workers=2)
     assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
-
-
-def test_a_stopped_run_goes_on(recipe: Recipe, root: Path, run: Path) -> None:
-    """The file `stop`, which Ctrl-C makes too, is there before the second step's end."""
-    stopped = recipe.model_copy(update={"name": "stopped", "steps": 3000})
-    directory = root / "runs/stopped"
-    threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
-    with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
-        pretrained(stopped, root)
-    reached = len(losses(directory))
-    assert 0 < reached < 3000 and run_directory.finished(directory) is None
-    longer = stopped.model_copy(update={"steps": reached + 2})
-    assert pretrained(longer, root, resume="stopped").name == f"step-{reached + 2:06}"
-    assert len(losses(directory)) == reached + 2
-
-
-def touch_when_trained(directory: Path) -> None:
-    wait_for(lambda: log.read(directory)[0])
-    (directory / run_directory.STOP).touch()
 
 
 @pytest.mark.slow
@@ -195,9 +198,9 @@ def test_what_cannot_be_measured_later_is_refused_before_training(recipe: Recipe
         pretrained(other, root)
 
 
-def test_a_run_that_does_not_fit_is_refused_before_ray(recipe: Recipe, root: Path, run: Path) -> None:
+def test_a_run_that_does_not_fit_is_refused_before_ray(finished: Recipe, root: Path, run: Path) -> None:
     with pytest.raises(UserError, match="seed 0 -> 7"):
-        pretrained(recipe.model_copy(update={"seed": 7}), root)
+        pretrained(finished.model_copy(update={"seed": 7}), root)
     with pytest.raises(UserError, match="no checkpoint to resume from"):
-        pretrained(recipe, root, resume="unheard-of")
-    assert checkpoint.latest(run) == run / "checkpoints/step-000008"
+        pretrained(finished, root, resume="unheard-of")
+    assert checkpoint.latest(run) == run / f"checkpoints/step-{finished.steps:06}"
