@@ -74,6 +74,8 @@ def test_tables_too_wide_for_the_kernels_are_summed_in_tiles(width: int, kernels
 
 
 COMPILE = """
+import sys
+
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from ubert.structure import triton_cells
@@ -84,7 +86,7 @@ for half in (True, False):
     types = {"blocks": "i32", "width": "i32", **PLACES, "key": "*bf16" if half else "*fp32"}
     for kernel in (triton_cells._table_sums, triton_cells._row_gradients, triton_cells._column_gradients):
         columns = size.few_columns if kernel is triton_cells._column_gradients else size.columns
-        for softplus in (True, False):
+        for softplus in (True, False) if "all" in sys.argv else (half,):
             fixed = {"WIDTH": 128, "SOFTPLUS": softplus, "HEIGHT": size.rows, "COLUMNS": columns}
             names = kernel.arg_names
             signature = {name: "constexpr" if name in fixed else types.get(name, "*fp32") for name in names}
@@ -95,17 +97,19 @@ for half in (True, False):
 """
 
 
-def compiling(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def compiling(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program whose kernels are compiled, not interpreted."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(folder)}
     return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True, check=False
     )
 
 
-def test_the_kernels_compile_for_a_gpu_and_multiply_on_its_tensor_cores(tmp_path: Path) -> None:
-    ran = compiling(COMPILE, tmp_path)
-    assert ran.stdout.split() == ["True"] * 12, ran.stderr
+@pytest.mark.parametrize("combinations", [6, pytest.param(12, marks=pytest.mark.slow)])
+def test_the_kernels_compile_for_a_gpu_and_multiply_on_its_tensor_cores(combinations: int, tmp_path: Path) -> None:
+    """Three kernels, of both precisions and both losses: each of these once, or all combinations."""
+    ran = compiling(COMPILE, tmp_path, *["all"] * (combinations == 12))
+    assert ran.stdout.split() == ["True"] * combinations, ran.stderr
 
 
 SPECIALISED = """
