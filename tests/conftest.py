@@ -23,6 +23,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # for tiny models, synchronising 
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # for a busy machine; 30 by default
 # Nobody takes the one machine of `local_ray` away. Clusters that tests start don't inherit this.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+# Ray's helpers look at its logs and processes for a dashboard that no test opens.
+os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "0")
+os.environ.setdefault("LOG_NAME_UPDATE_INTERVAL_S", "60")
+os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels without a GPU; triton reads this when it is first imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else child processes inherit a shell's ignored SIGINT

