@@ -138,11 +138,13 @@ def main() -> None:
         runs,
         more=True,
     )
-    latency(joint, tokenizer, 3 if given.quick else 9, clock)
-    narrow = UbertModel.new(
-        encoder_path(ENCODER), Shape("joint", categories_per_piece=16), vocabulary=tokenizer.vocabulary, seed=0
-    )
-    latency(narrow, tokenizer, 3 if given.quick else 9, clock)
+    for shape in (
+        Shape("joint"),
+        Shape("joint", categories_per_piece=16),
+        Shape("joint", categories_per_piece=64, max_tokens=512),
+    ):
+        model = UbertModel.new(encoder_path(ENCODER), shape, vocabulary=tokenizer.vocabulary, seed=0)
+        latency(model, tokenizer, 3 if given.quick else 9, clock)
 
 
 def gliner(tokenizer: Tokenizer, n: int, runs: int, clock: Callable[[], float]) -> None:
@@ -210,7 +212,8 @@ def latency(model: UbertModel, tokenizer: Tokenizer, runs: int, clock: Callable[
         )
         tokens = len(tokenizer.encode([text])[0].ids)
         piece = most_categories(model.shape.categories_per_piece, len(TYPES))
-        case = f"latency, {len(TYPES)} categories / {few}, {tokens} tokens, {piece} categories a piece"
+        read = f"{piece} categories a piece, windows of {model.shape.max_tokens} tokens"
+        case = f"latency, {len(TYPES)} categories / {few}, {tokens} tokens, {read}"
         report("predict", case, many * 1e3, less * 1e3, "ms", runs)
 
 
