@@ -61,20 +61,23 @@ def in_ubert() -> list[Path]:
     return [path for path in FILES if path.is_relative_to(REPO / "ubert")]
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_imports_go_one_way(path: Path) -> None:
-    here = module_name(path)
+def test_imports_go_one_way() -> None:
     backwards = [
-        name
+        f"{relative(path)} imports {name}"
+        for path in FILES
         for name in imports(tree(path))
-        if name.split(".")[0] in ("ubert", "pipelines") and layer(name) > layer(here)
+        if name.split(".")[0] in ("ubert", "pipelines") and layer(name) > layer(module_name(path))
     ]
-    assert not backwards, f"{here} imports {backwards}, which come after it in schema <- ... <- pipelines"
+    assert not backwards, "what comes after it in schema <- ... <- pipelines"
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_no_relative_imports(path: Path) -> None:
-    assert not [item for item in ast.walk(tree(path)) if isinstance(item, ast.ImportFrom) and item.level]
+def test_no_relative_imports() -> None:
+    assert not [
+        f"{relative(path)}:{item.lineno}"
+        for path in FILES
+        for item in ast.walk(tree(path))
+        if isinstance(item, ast.ImportFrom) and item.level
+    ]
 
 
 def test_the_schema_has_no_torch() -> None:
@@ -82,17 +85,15 @@ def test_the_schema_has_no_torch() -> None:
         assert not {"torch", "transformers"} & {name.split(".")[0] for name in imports(tree(path))}, path
 
 
-@pytest.mark.parametrize("path", in_ubert(), ids=relative)
-def test_the_library_has_no_cluster_no_database_and_no_network(path: Path) -> None:
-    used = {name.split(".")[0] for name in imports(tree(path))}
-    assert not used & {"ray", "duckdb"}, "ray and duckdb belong to pipelines"
-    assert not used & NETWORK, "the library reads what it is given; transformers alone may fetch an encoder"
+def test_the_library_has_no_cluster_no_database_and_no_network() -> None:
+    """Ray and DuckDB belong to pipelines. The library reads what it is given; transformers alone may fetch."""
+    used = {(relative(path), name.split(".")[0]) for path in in_ubert() for name in imports(tree(path))}
+    assert not [(path, package) for path, package in used if package in {"ray", "duckdb", *NETWORK}]
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_files_are_short(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= 400, f"{lines} lines: asking to be two files"
+def test_files_are_short() -> None:
+    lines = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {path: n for path, n in lines.items() if n > 400} == {}, "they ask to be two files"
 
 
 def unsafe(path: Path) -> Iterator[str]:
@@ -114,9 +115,8 @@ def unsafe(path: Path) -> Iterator[str]:
                 yield f"line {item.lineno}: {keyword.arg}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_no_data_becomes_code(path: Path) -> None:
-    assert not list(unsafe(path))
+def test_no_data_becomes_code() -> None:
+    assert not [f"{relative(path)}: {found}" for path in FILES for found in unsafe(path)]
 
 
 @pytest.mark.parametrize(
