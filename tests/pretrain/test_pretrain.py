@@ -53,7 +53,7 @@ def pretrained(recipe: Recipe, root: Path, workers: int = 1, resume: str | None 
 
 @pytest.fixture(scope="module")
 def run(recipe: Recipe, root: Path, local_ray: None) -> Path:
-    """A finished run. The file `stop`, which Ctrl-C makes too, stopped its two workers, and one went on."""
+    """A finished run of two workers. The file `stop`, which Ctrl-C makes too, stopped it on the way."""
     directory = root / "runs/tiny"
     threading.Thread(target=touch_when_trained, args=(directory,), daemon=True).start()
     with pytest.raises(KeyboardInterrupt, match="the same command continues from there"):
@@ -61,7 +61,7 @@ def run(recipe: Recipe, root: Path, local_ray: None) -> Path:
     reached = len(losses(directory))
     assert COMPARED <= reached < MOST and run_directory.finished(directory) is None
     longer = recipe.model_copy(update={"steps": reached + 2})
-    assert pretrained(longer, root, resume="tiny") == directory / f"checkpoints/step-{reached + 2:06}"
+    assert pretrained(longer, root, workers=2, resume="tiny") == directory / f"checkpoints/step-{reached + 2:06}"
     assert len(losses(directory)) == reached + 2
     return directory
 

@@ -153,17 +153,18 @@ def load_tokenizer(encoder: str) -> Tokenizer:
     Raises:
         UserError: there is no such encoder, or its tokenizer has no fast version or lacks special tokens.
     """
-    path = Path(encoder_path(encoder))
+    path = encoder_path(encoder)
     files = sorted(
-        (file.name, state.st_size, state.st_mtime_ns) for file in path.glob("*") for state in [file.lstat()]
+        (file.name, state.st_size, state.st_mtime_ns) for file in Path(path).glob("*") for state in [file.lstat()]
     )
     return _loaded(encoder, path, tuple(files))
 
 
 @lru_cache(maxsize=4)  # a command asks several times, and loading takes 0.1 s
-def _loaded(encoder: str, path: Path, files: tuple[tuple[str, int, int], ...]) -> Tokenizer:
+def _loaded(encoder: str, path: str, files: tuple[tuple[str, int, int], ...]) -> Tokenizer:
     """Load a tokenizer. With other `files`, it has changed since the last time."""
-    return _saved(path) if (path / SPECIAL_FILE).is_file() else _from_encoder(encoder, str(path))
+    folder = Path(path)
+    return _saved(folder) if (folder / SPECIAL_FILE).is_file() else _from_encoder(encoder, path)
 
 
 def _saved(folder: Path) -> Tokenizer:
