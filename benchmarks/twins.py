@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import ubert
 from pipelines.models.evaluate import measure, read_records
 from pipelines.probe.cell import RATES, TOKENS
-from pipelines.probe.probe import MINILM, NOT_PROBED
+from pipelines.probe.probe import MINILM
+from pipelines.probe.shots import NOT_PROBED
 from pipelines.progress import progress
 from pipelines.store.store import Store
 from pipelines.tasks import completed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Wide, app, say
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
 from pipelines.report.render import show
 
 if TYPE_CHECKING:
@@ -22,8 +22,18 @@ def probe(
     seeds: Annotated[int, typer.Option(min=1, help="Draw the shots this many times.")] = 3,
     against: Annotated[str, typer.Option(help="Compare with this run or encoder; minilm for short.")] = "minilm",
     limit: Annotated[int, typer.Option(min=1, help="Measure this many records of each corpus.")] = 500,
+    replay: Annotated[
+        str, typer.Option(help="Measure what is forgotten of this mixture, without and with a share of it.")
+    ] = "",
+    share: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Replay this share of the training records.")
+    ] = 0.2,
+    keep: Annotated[
+        str, typer.Option(help="Measure these corpora of it; default: all with an unseen split.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Draw the metric by shots into this .svg or .png.")] = None,
     root: Root = STORE,
+    specs: Specs = None,
     address: Address = None,
     as_json: Json = False,
     wide: Wide = False,
@@ -32,30 +42,42 @@ def probe(
 
     It fine-tunes each run, and --against, on a few records per category, and measures it on records that it never
     saw. All use the same shots, steps and learning rates. The store keeps finished runs (view `probes`), so that
-    the same command continues after a stop. --json prints each of them.
+    the same command continues after a stop. --json prints each of them. --replay also measures what checkpoints
+    forget of a mixture that they know, without and with a share of its records.
 
     Example: ubert probe universal-small --corpora trec,wnut17 --shots 0,5,50 --out transfer.svg
     """
     import pyarrow as pa
 
     from pipelines.probe.probe import probe as job
-    from pipelines.probe.report import curves
+    from pipelines.probe.report import curves, forgotten
     from pipelines.probe.report import table as rows
+    from pipelines.specs import mixture, specs_folder
 
     names = list(dict.fromkeys([*runs, *([against] if against else [])]))
     results = job(
         names,
-        [name.strip() for name in corpora.split(",")],
+        _names(corpora),
         shots=[_shots(word.strip()) for word in shots.split(",")],
         seeds=seeds,
         limit=limit,
         root=root,
         address=address,
+        replay=mixture(replay, specs_folder(specs)) if replay else None,
+        share=share,
+        keep=_names(keep) if keep else None,
     )
-    show(pa.Table.from_pylist(results) if as_json else rows(results), as_json=as_json, wide=wide)
+    plain = [one for one in results if not one.get("replay")]
+    show(pa.Table.from_pylist(results) if as_json else rows(plain), as_json=as_json, wide=wide)
+    if replay and not as_json:
+        show(forgotten(results), as_json=as_json, wide=wide)
     if out:
-        curves(results, out)
+        curves(plain, out)
         say(f"wrote {out}", as_json=as_json)
+
+
+def _names(words: str) -> list[str]:
+    return [name.strip() for name in words.split(",")]
 
 
 def _shots(word: str) -> Shots:

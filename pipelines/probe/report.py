@@ -47,6 +47,42 @@ def _row(results: Sequence[dict[str, Any]], corpus: str, shots: str, sides: Sequ
     return {**row, "ahead": f"{row['gain']:+.3f}"}
 
 
+def forgotten(results: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return what fine-tuning on each corpus changes there and on the corpora of a replayed mixture.
+
+    The metric before, after, and after with replay is averaged over seeds. The last row of each corpus and number
+    of shots has the mean of the mixture's corpora.
+    """
+    rows = []
+    kept = [one for one in results if one.get("kept")]
+    for name, tuned, shots in dict.fromkeys((one["name"], one["corpus"], one["shots"]) for one in kept):
+        if shots == 0:
+            continue
+        of_side = [one for one in kept if (one["name"], one["corpus"]) == (name, tuned)]
+        before = [_values(one) for one in of_side if one["shots"] == 0]
+        after = [_values(one) for one in of_side if one["shots"] == shots and not one["replay"]]
+        again = [_values(one) for one in of_side if one["shots"] == shots and one["replay"]]
+        sides = {"before": before, "after": after, "with replay": again}
+        first = {"run": name, "trained on": tuned, "shots": str(shots)}
+        means = {side: {of: mean(one[of] for one in cells) for of in before[0]} for side, cells in sides.items()}
+        for of in before[0]:
+            rows.append(
+                {**first, "measured on": of[0], "metric": of[1], **{side: means[side][of] for side in sides}}
+            )
+        of_kept = {side: mean(list(means[side].values())[1:]) for side in sides}
+        rows.append({**first, "measured on": "(mean of the mixture)", "metric": "", **of_kept})
+    return pa.Table.from_pylist([{key: _shown(value) for key, value in row.items()} for row in rows])
+
+
+def _values(cell: dict[str, Any]) -> dict[tuple[str, str], float]:
+    """Return the values of a cell by corpus and metric, first that of the corpus it was trained on."""
+    return {(one["corpus"], one["metric"]): one["value"] for one in [cell, *cell["kept"]]}
+
+
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.3f}"
+
+
 def curves(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Plot the metric of each corpus against the shots, with one line and its range for each side.
 

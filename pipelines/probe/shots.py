@@ -12,6 +12,7 @@ from ubert.schema.keys import keys
 from ubert.schema.record import Record
 
 NONE = ""  # the category of a record that has none
+NOT_PROBED = frozenset({"seq2seq", "text"})  # tasks without categories to draw shots of
 
 
 def drawn(records: Sequence[Record], shots: int, seed: int) -> list[Record]:

@@ -63,7 +63,9 @@ _TABLES = {
         | _counts("seed", "records", "steps", "measured")
         | _words("metric")
         | _floats("value", "seconds")
-        | _words("created")
+        | _words("created", "replay")
+        | _floats("share")
+        | {"kept": pa.list_(pa.struct(_words("corpus", "split", "metric") | _floats("value")))}
     ),
     "affinity": pa.schema(
         _words("mixture", "fingerprint", "corpus", "added")
@@ -337,7 +339,8 @@ def _probe_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield the cells of probes. `shots` becomes text, because it is a number or `all`."""
     for path in sorted((store.root / "probes").glob("*.json"), key=str):
         cell = read_json(path)
-        yield {**cell, "shots": str(cell["shots"])}
+        replay = cell.get("replay") or {}
+        yield {**cell, "shots": str(cell["shots"]), "replay": replay.get("mixture"), "share": replay.get("share")}
 
 
 def _affinity_rows(store: Store) -> Iterator[dict[str, Any]]:

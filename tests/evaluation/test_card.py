@@ -15,9 +15,9 @@ from pipelines.cli.commands import app
 from pipelines.mixtures.mix import mix
 from pipelines.models.card import model_card
 from pipelines.probe import cell as cells
-from pipelines.probe.cell import Cell, run_cell
+from pipelines.probe.cell import Cell, place_of, run_cell
 from pipelines.probe.probe import splits, start
-from pipelines.store.store import Store
+from pipelines.store.store import Store, read_json, write_json
 from pipelines.training.short_run import shards_of
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
@@ -70,6 +70,9 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     manifest = Store(root).current("corpora", "reviews")[1]
     first = Cell(*start("run", Store(root)), "reviews", manifest.fingerprint, *splits(manifest), 2, 0, 20)
     values = [run_cell(cell, root)["value"] for cell in (first, first._replace(seed=1))]
+    place = place_of(Store(root), first)
+    replayed = {**read_json(place), "value": 7.0, "replay": {"mixture": "known", "share": 0.2}}
+    write_json(place.with_name("replayed.json"), replayed)  # type: ignore[union-attr]
     card = model_card(root / "runs" / "run", "shop", root)
     assert ["reviews", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
     for shots in ("all", 10):
