@@ -22,15 +22,11 @@ def probe(
     seeds: Annotated[int, typer.Option(min=1, help="Draw the shots this many times.")] = 3,
     against: Annotated[str, typer.Option(help="Compare with this run or encoder; minilm for short.")] = "minilm",
     limit: Annotated[int, typer.Option(min=1, help="Measure this many records of each corpus.")] = 500,
-    replay: Annotated[
-        str, typer.Option(help="Measure what is forgotten of this mixture, without and with a share of it.")
-    ] = "",
+    replay: Annotated[str, typer.Option(help="Measure forgetting of this mixture, without and with replay.")] = "",
     share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Replay this share of the training records.")
     ] = 0.2,
-    keep: Annotated[
-        str, typer.Option(help="Measure these corpora of it; default: all with an unseen split.")
-    ] = "",
+    keep: Annotated[str, typer.Option(help="Measure these of its corpora; default: all possible.")] = "",
     out: Annotated[Path | None, typer.Option(help="Draw the metric by shots into this .svg or .png.")] = None,
     root: Root = STORE,
     specs: Specs = None,
