@@ -24,7 +24,7 @@ from pipelines.store.store import Store, now, read_json, write_json
 from pipelines.training.short_run import ALONE, MAX_TOKENS, shards_of, train, use_threads_of_task
 from ubert.evaluation import MAIN
 from ubert.inference.predictor import Predictor
-from ubert.model.tokenizer import encoder_path, load_tokenizer
+from ubert.model.tokenizer import SPECIAL_FILE, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.manifest import MANIFEST, fingerprint
 from ubert.schema.record import Record, Split
@@ -146,7 +146,7 @@ def steps_of(shots: Shots, tokens: int) -> int:
 
 def is_checkpoint(source: str) -> bool:
     """Return whether this is a checkpoint's folder, not an encoder."""
-    return (Path(source) / "special.json").is_file()
+    return (Path(source) / SPECIAL_FILE).is_file()
 
 
 def _untuned(cell: Cell) -> Predictor:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import xxhash
 
-from pipelines.probe.shots import NOT_PROBED
+from pipelines.probe.shots import NOT_PROBED, shuffled
 from pipelines.store.storage import parquet, parquet_file
 from pipelines.store.store import Store
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
-from ubert.schema.keys import keys
 from ubert.schema.manifest import MixtureManifest
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
 
@@ -76,9 +73,7 @@ def replayed(replay: Replayed, beside: int, without: str, seed: int, store: Stor
     members = parquet_file(store.directory("mixtures", replay.mixture, replay.version) / "members.parquet")
     table = members.read(["record_id", "corpus"]).group_by(["record_id", "corpus"]).aggregate([])
     table = table.filter(pc.not_equal(table["corpus"], without))
-    identifiers = table["record_id"].to_pylist()
-    order = np.argsort(keys([xxhash.xxh3_64_intdigest(one.encode()) for one in identifiers], seed))
-    chosen = table.take(order[:count])
+    chosen = table.take(shuffled(table["record_id"].to_pylist(), seed)[:count])
     records: list[Record] = []
     for corpus in sorted(set(chosen["corpus"].to_pylist())):
         wanted = chosen.filter(pc.equal(chosen["corpus"], corpus))["record_id"].combine_chunks()

@@ -20,15 +20,21 @@ def drawn(records: Sequence[Record], shots: int, seed: int) -> list[Record]:
 
     A record counts for all of its categories. Records without a category count as a category of their own.
     """
-    order = np.argsort(keys([xxhash.xxh3_64_intdigest(record.record_id.encode()) for record in records], seed))
+    order = shuffled([record.record_id for record in records], seed)
     taken: Counter[str] = Counter()
     chosen = []
-    for i in order.tolist():
+    for i in order:
         names = categories_of(records[i])
         if any(taken[name] < shots for name in names):
             taken.update(names)
             chosen.append(records[i])
     return chosen
+
+
+def shuffled(identifiers: Sequence[str], seed: int) -> list[int]:
+    """Return the indices of records in the pseudo-random order of a seed."""
+    numbers = [xxhash.xxh3_64_intdigest(identifier.encode()) for identifier in identifiers]
+    return [int(i) for i in np.argsort(keys(numbers, seed))]
 
 
 def categories_of(record: Record) -> set[str]:
