@@ -109,25 +109,25 @@ def trials_of(given: argparse.Namespace, root: Path) -> list[Trial]:
     start = given.start if ":" in given.start else str(ubert.checkpoint(given.start))
     measured = {corpus for group in GROUPS.values() for corpus, _, _ in group}
     fitted = tuple(name for name in thresholds.measurable(base, "validation", root)["ner"] if name not in measured)
+    mixtures = {name: mixed(base, VARIANTS[name]) for name in given.variants}
     shards = {}
-    for name in given.variants:
-        mixture = mixed(base, VARIANTS[name])
+    for name, mixture in {mixture.name: mixture for mixture in mixtures.values()}.items():
         mix(mixture, root=root)
         shard(
-            mixture.name,
+            name,
             encoder=recipe.encoder,
             max_tokens=recipe.max_tokens,
             root=root,
             paraphrases=specs.paraphrases(given.specs),
         )
-        shards[name] = Store(root).current("shards", mixture.name)[0]
+        shards[name] = Store(root).current("shards", name)[0]
     trials = []
     for seed in given.seeds:
         for name in given.variants:
             changes = {"encoder": start, **RECIPE, **VARIANTS[name].recipe}
             changes["steps"] = given.steps * TOKENS // changes["tokens_per_batch"]
             short_recipe = short(recipe, name="experiment", seed=seed, **changes)
-            trials.append(Trial(name, seed, short_recipe, shards[name], fitted, root))
+            trials.append(Trial(name, seed, short_recipe, shards[mixtures[name].name], fitted, root))
     return trials
 
 
