@@ -15,6 +15,7 @@ from ubert.schema.yaml_file import read_yaml, shortened
 
 # What an entry of `also` states: the rest is of the rows, which it shares with its spec.
 OF_TASK = ("description", "task", "language", "instruction", "error_budget", "twins", "map", "categories")
+MOST_LISTED = 20  # names in an error message
 _ALSO = re.compile(r"^also\s*:", re.MULTILINE)
 
 
@@ -42,11 +43,15 @@ def find(name: str, folder: Path) -> Path:
     files = _files(folder)
     if name not in files:
         close = difflib.get_close_matches(name, files, n=3)
-        hint = (
-            f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(files)) or 'none'}"
-        )
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {_listed(sorted(files)) or 'none'}"
         raise UserError(f"{folder / f'{name}.yaml'}: no such file; {hint}")
     return files[name]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Join names for an error message, with the number of those left out."""
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _own_files(folder: Path) -> dict[str, Path]:

@@ -64,4 +64,6 @@ def test_texts_of_each_kind_weigh_the_inverse_of_their_mean_loss(losses: ModuleT
     labels = float(text_E[0] + text_E[3])  # two texts of one kind; mentions and relations have one each
     expected = labels / (labels / 2) + 1 + 1
     assert float(weighted.detach()) == pytest.approx(expected, rel=1e-5)
-    assert float(cells.losses(scores, batch)[0].detach()) == pytest.approx(float(text_E.sum()))  # the loss is put back
+    assert float(cells.losses(scores, batch)[0].detach()) == pytest.approx(
+        float(text_E.sum())
+    )  # the loss is put back

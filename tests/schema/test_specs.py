@@ -335,12 +335,13 @@ def test_an_unknown_name_brings_the_nearest_ones(tmp_path: Path) -> None:
         specs_folder(tmp_path / "none")
 
 
-def test_a_name_that_is_like_none_brings_all_and_else_the_three_nearest(tmp_path: Path) -> None:
+def test_a_name_that_is_like_none_brings_the_first_ones_and_else_the_three_nearest(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     for names, asked, hint in (
         ([], "toy", "there are none"),
         (["toys", "films"], "0", "there are films, toys"),
         (["toyb", "toyd", "toyc"], "toya", r"did you mean toy\w or toy\w or toy\w\?"),
+        ([f"c{i:02}" for i in range(23)], "0", "there are c00, .*, c19 and 8 more"),
     ):
         for name in names:
             write(tmp_path, {"name": name}, name=name)
