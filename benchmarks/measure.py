@@ -47,14 +47,16 @@ def report(
     more: bool = False,
     digits: int | None = None,
 ) -> None:
-    """Print one JSON line; its `ratio` is how many times better ours is.
+    """Print one JSON line; its `ratio` is how many times better ours is, null if that is no number.
 
     Args:
         theirs: None if ours is compared with nothing.
         more: more of the unit is better.
         digits: round both sides to so many digits; default: not at all.
     """
-    ratio = None if theirs is None else round(ours / theirs if more else theirs / ours, 3)
+    ratio = None
+    if theirs is not None and (worse := theirs if more else ours):
+        ratio = round((ours if more else theirs) / worse, 3)
     if digits is not None:
         ours, theirs = round(ours, digits), None if theirs is None else round(theirs, digits)
     line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": ratio}
