@@ -56,14 +56,11 @@ def test_texts_of_each_kind_weigh_the_inverse_of_their_mean_loss(losses: ModuleT
     batch = random_batch(7, PIECES)
     head, hidden = make(7, batch, True, torch.float64)
     scores = head(hidden, batch)
-    text_E = torch.zeros(4, dtype=torch.float64).index_add(
-        0, batch.piece_T, cells.losses(scores, batch)[1].double()
-    )
+    before = cells.losses(scores, batch)[0]
     with losses.computed_by("uncertainty"):
-        weighted, _ = cells.losses(scores, batch)
-    labels = float(text_E[0] + text_E[3])  # two texts of one kind; mentions and relations have one each
-    expected = labels / (labels / 2) + 1 + 1
-    assert float(weighted.detach()) == pytest.approx(expected, rel=1e-5)
-    assert float(cells.losses(scores, batch)[0].detach()) == pytest.approx(
-        float(text_E.sum())
-    )  # the loss is put back
+        summed, part_T = cells.losses(scores, batch)
+    part_E = torch.zeros(4, dtype=torch.float64).index_add(0, batch.piece_T, part_T.double())
+    two_of_labels, mentions, relations = part_E[0] + part_E[3], part_E[1], part_E[2]
+    assert [float(part) for part in (two_of_labels, mentions, relations)] == pytest.approx([2, 1, 1], rel=1e-5)
+    assert float(summed.detach()) == pytest.approx(4, rel=1e-5)
+    assert cells.losses(scores, batch)[0].equal(before)  # the loss is put back
