@@ -65,26 +65,22 @@ class Uncertainty:
     def __init__(self) -> None:
         self.mean: dict[int, float] = {}
 
-    def kinds(self, batch: Batch) -> Tensor:
-        example_T = batch.example_B[batch.piece_T]
-        kind_E = torch.zeros(batch.examples, dtype=torch.int64)
-        return kind_E.scatter_reduce(0, example_T, batch.region_T, "amax")
-
-    def weights(self, batch: Batch, scale: LossScale) -> Tensor:
-        weight_E = torch.tensor([1 / self.mean.get(kind, 1.0) for kind in self.kinds(batch).tolist()])
-        return weight_E[batch.example_B[batch.piece_T]].double()
-
     def losses(
         self, scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "bce"
     ) -> tuple[Tensor, Tensor]:
-        with torch.no_grad(), patch.object(cells, "_weights", weights_by_scale):
+        example_T = batch.example_B[batch.piece_T]
+        kind_E = torch.zeros(batch.examples, dtype=torch.int64).scatter_reduce(
+            0, example_T, batch.region_T, "amax"
+        )
+        with torch.no_grad():
             part_T = ordinary(scores, batch, "sum", kind)[1]
-        kind_E = self.kinds(batch)
-        part_E = torch.zeros(batch.examples).index_add(0, batch.example_B[batch.piece_T], part_T.float())
+        part_E = torch.zeros(batch.examples).index_add(0, example_T, part_T.float())
+        weight_E = torch.zeros(batch.examples, dtype=torch.float64)
         for one in kind_E.unique().tolist():
             now = float(part_E[kind_E == one].mean())
             self.mean[one] = max(1e-3, MEMORY * self.mean.get(one, now) + (1 - MEMORY) * now)
-        with patch.object(cells, "_weights", self.weights):
+            weight_E[kind_E == one] = 1 / self.mean[one]
+        with patch.object(cells, "_weights", lambda batch, scale: weight_E[example_T]):
             return ordinary(scores, batch, scale, kind)
 
 

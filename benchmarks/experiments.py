@@ -3,7 +3,7 @@
 Each run is measured without examples on corpora that the mixture holds out, and on unseen splits of corpora that
 it has. Thresholds of mentions are fitted on other corpora of the mixture. The table has means over the seeds, and
 how far each variant is from what it changes, with the same seed. Each result is a line of `--results`, so that the
-same command continues after a stop.
+same command continues after a stop. Give another mixture or start a file of its own.
 
     python benchmarks/experiments.py [--variants recipe "focal loss" ...] [--seeds 0 1 2] [--steps 500]
         [--mixture universal-small-commercial] [--start ENCODER_OR_RUN] [--root store]
@@ -194,11 +194,12 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("experiments.jsonl"))
     parser.add_argument("--out", type=Path, help="a picture of the differences, .svg or .png")
     given = parser.parse_args()
+    trials = {(one.variant, one.seed, one.recipe.steps): one for one in trials_of(given, given.root.absolute())}
     lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
-    results = [json.loads(line) for line in lines]
-    finished = {(one["variant"], one["seed"]) for one in results}
-    trials = [one for one in trials_of(given, given.root.absolute()) if (one.variant, one.seed) not in finished]
-    for _, outcome in progress(completed(run, [(one,) for one in trials]), len(trials), "runs"):
+    found = {(one["variant"], one["seed"], one["steps"]): one for one in map(json.loads, lines)}
+    results = [found[key] for key in trials if key in found]
+    jobs = [(trial,) for key, trial in trials.items() if key not in found]
+    for _, outcome in progress(completed(run, jobs), len(jobs), "runs"):
         if isinstance(outcome, UserError):
             raise outcome
         results.append(outcome)

@@ -54,9 +54,8 @@ def report(
         more: more of the unit is better.
         digits: round both sides to so many digits; default: not at all.
     """
-    ratio = None
-    if theirs is not None and (worse := theirs if more else ours):
-        ratio = round((ours if more else theirs) / worse, 3)
+    above, below = (ours, theirs) if more else (theirs, ours)
+    ratio = round(above / below, 3) if above is not None and below else None
     if digits is not None:
         ours, theirs = round(ours, digits), None if theirs is None else round(theirs, digits)
     line = {"benchmark": benchmark, "case": case, "ours": ours, "theirs": theirs, "ratio": ratio}
