@@ -223,8 +223,9 @@ def sql(
 
     It can read the store and change nothing.
 
-    Views: records, categories, labels, spans, relations, events, arguments, rejects, corpora, mixtures, shards,
-    affinity, duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics, cartography.
+    Views: records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, corpora,
+    mixtures, shards, audits, duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics,
+    cartography, probes, affinity.
 
     Example: ubert sql "SELECT category, count(*) FROM spans WHERE corpus = 'wnut17' GROUP BY category"
     """
