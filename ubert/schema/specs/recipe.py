@@ -159,7 +159,8 @@ class Recipe(Described):
     epoch is one pass over the largest."""
     shuffle_blocks: int = Field(default=1, gt=0, le=MOST_BLOCKS)
     """Go through the shards in this many blocks, one after another, and shuffle each by itself. Set it if the
-    shards are in an object store and exceed a machine's cache, which then holds two blocks: the current and the next."""
+    shards are in an object store and exceed a machine's cache, which then holds the current block and the
+    next."""
     tokens_per_step: int = Field(default=8192, gt=0)
     """The most padded tokens in one forward pass of one worker."""
     steps: int | None = Field(default=None, gt=0)
