@@ -98,6 +98,9 @@ def _pack(specs: Path, folder: Path) -> None:
     for kind in SPECS:
         if (specs / kind).is_dir():
             shutil.copytree(specs / kind, folder / "corpus_specs" / kind)
+    if (specs / "paraphrases.yaml").is_file():
+        (folder / "corpus_specs").mkdir(exist_ok=True)
+        shutil.copy(specs / "paraphrases.yaml", folder / "corpus_specs")
 
 
 def follow(client: JobSubmissionClient, job: str) -> int:

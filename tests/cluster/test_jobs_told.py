@@ -109,7 +109,7 @@ def test_code_and_specs_are_sent_and_folders_are_named_in_full(
 ) -> None:
     for name in (
         *("code/pipelines/a.py", "code/pipelines/__pycache__/a.pyc", "code/ubert/deep/b.py", "code/other/c.py"),
-        *("specs/datasets/toy.yaml", "specs/store/secret"),
+        *("specs/datasets/toy.yaml", "specs/paraphrases.yaml", "specs/store/secret"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -119,7 +119,8 @@ def test_code_and_specs_are_sent_and_folders_are_named_in_full(
         client = cluster()
         made = jobs.submit(client, ["ingest", "a b"], root=Path("store"), data=data, specs=Path("specs"))
         assert re.fullmatch("ingest-[0-9a-f]{6}", made)
-        assert client.sent == {"pipelines/a.py", "ubert/deep/b.py", "corpus_specs/datasets/toy.yaml"}
+        sent = {"corpus_specs/datasets/toy.yaml", "corpus_specs/paraphrases.yaml"}
+        assert client.sent == {"pipelines/a.py", "ubert/deep/b.py", *sent}
         assert client.asked["entrypoint"] == "python -m pipelines.cli ingest 'a b'"
         assert client.asked["metadata"] == {"command": "ubert ingest 'a b'"}
         variables = client.asked["runtime_env"]["env_vars"]
