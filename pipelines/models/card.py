@@ -16,7 +16,7 @@ from pipelines.training.short_run import weights_of
 from ubert.inference.thresholds import read_thresholds
 from ubert.schema.errors import UserError
 from ubert.schema.licence import CLASSES
-from ubert.schema.manifest import CorpusManifest, MixtureManifest, read_manifest
+from ubert.schema.manifest import CorpusManifest, MixtureManifest
 from ubert.training.checkpoints.checkpoint import State, read_state
 
 _USE = """    import ubert
@@ -45,7 +45,7 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
     """
     directory = ubert.checkpoint(checkpoint)
     state, store = read_state(directory), Store(root.absolute())
-    mixture = read_manifest(MixtureManifest, store.current("mixtures", state.recipe.mixture)[0])
+    mixture = store.current("mixtures", state.recipe.shards)[1]
     own = {f"{source.corpus}/{source.split}" for source in mixture.sources}
     if missing := sorted(set(state.sources) - own):
         raise UserError(

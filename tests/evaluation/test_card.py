@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from handmade import ner, sentiment
 from tiny_run import make_encoder
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from worlds import put_corpus
 
 from pipelines.cli.commands import app
 from pipelines.mixtures.mix import mix
+from pipelines.mixtures.replay import trained_on
 from pipelines.models.card import model_card
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, place_of, run_cell
@@ -23,7 +25,7 @@ from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor
 from ubert.schema.specs.mixture import Mixture
-from ubert.schema.specs.recipe import Recipe
+from ubert.schema.specs.recipe import Recipe, Replay
 from ubert.training import loop
 from ubert.training.checkpoints import checkpoint
 
@@ -123,3 +125,18 @@ def test_a_card_tells_the_hours_of_all_steps(root: Path) -> None:
     checkpoint.write_state(Path(shutil.copytree(directory, moved)), state.model_copy(update=spent))
     assert "6,789,000 tokens in 12,345 steps, 1.5 hours." in model_card(moved, "shop", root)
     shutil.rmtree(moved)
+
+
+def test_the_card_of_a_run_with_replay_lists_what_was_replayed(root: Path) -> None:
+    put_corpus(root, "old", [sentiment(i, 4, corpus="old") for i in range(60, 80)])
+    (root / "specs" / "mixtures").mkdir(parents=True)
+    for spec in (SHOP, {"name": "base", "sources": [{"corpus": "old"}]}):
+        (root / "specs" / "mixtures" / f"{spec['name']}.yaml").write_text(yaml.safe_dump(spec))
+    directory = shutil.copytree(checkpoint.latest(root / "runs" / "run") or root, root / "replayed")
+    state = checkpoint.read_state(directory)
+    recipe = state.recipe.model_copy(update={"replay": Replay(mixture="base", share=0.2)})
+    replayed = mix(trained_on(recipe, root=root, specs=root / "specs"), root=root)
+    sources = [f"{source.corpus}/{source.split}" for source in replayed.sources]
+    checkpoint.write_state(directory, state.model_copy(update={"recipe": recipe, "sources": sources}))
+    (row,) = (row for row in rows(model_card(directory, "shop", root)) if row[0] == "old")
+    assert row[:3] == ["old", "train", "classification"] and row[-1] == "15"
