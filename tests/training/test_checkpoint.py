@@ -292,7 +292,9 @@ def test_a_save_that_failed_is_told_by_the_next_check(tmp_path: Path, parts: Par
             model, tokenizer, checkpoint.tensors(model, optimizer), state.model_copy(update={"step": step})
         )
     writer.wait()
-    assert written == [1, 2, 2], "the one before training and the newest"
+    assert written == [1, 2, 3], "older ones are still there"
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["step-000000", "step-000002"], "the one before training and the newest"
     (tmp_path / "checkpoints").rename(tmp_path / "moved")
     (tmp_path / "checkpoints").write_text("a file where the folder would be", encoding="utf-8")
     writer.save(model, tokenizer, checkpoint.tensors(model, optimizer), state)

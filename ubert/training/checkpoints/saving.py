@@ -72,8 +72,8 @@ class Writer:
 
     def _write(self, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> None:
         checkpoint.save(self._run, model, tokenizer, tensors, state)
+        self.written()  # before older ones go: an object store then never has only what the disk has lost
         checkpoint.prune(self._run, self._keep, self._best)
-        self.written()
 
     def _copied(self, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: self._copy(prefix + name, tensor) for name, tensor in tensors.items()}
