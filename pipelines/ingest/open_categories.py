@@ -5,14 +5,12 @@ The labels are cached until the files or the spec change.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+from pipelines.ingest.run_unit import mapped
 from pipelines.ingest.units import Plan
 from pipelines.mapping.census import Census, merged
-from pipelines.mapping.conditions import row_filter
-from pipelines.mapping.mapper import mapper
-from pipelines.sources import RawRow, reader
-from pipelines.specs import file_options
 from pipelines.store.storage import Place
 from pipelines.store.store import read_json, write_json
 from ubert.schema.errors import UserError
@@ -43,17 +41,12 @@ def counted(plan: Plan, memory: Place) -> Plan:
 
 
 def _census(plan: Plan) -> Census:
-    """Count the labels of all rows of labelled files."""
-    found, spec = Census(), plan.spec
-    wanted = row_filter(spec.map)
+    """Count the labels of all rows of labelled files, as the ingest will read them."""
+    found = Census()
     for unit in plan.units:
-        if not unit.entry.labelled:
-            continue
-        to_record = mapper(spec, unit.entry.split, lacking=found)
-        for piece in unit.slices:
-            for row in reader(spec.format).read(piece, file_options(spec, unit.entry)):
-                if isinstance(row, RawRow) and wanted(row):
-                    to_record(piece, row)
+        if unit.entry.labelled:
+            for _ in mapped(unit, unit.slices, plan.spec, Counter(), found, lambda misplaced: None):
+                pass
     return found
 
 

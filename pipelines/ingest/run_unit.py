@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from operator import attrgetter
 
@@ -83,7 +83,7 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
         part = writer(unit.part, RECORD_SCHEMA)  # entered first, so closed last
         mismatches: list[Misplaced] = []
         noticed, lacking = Counter[str](), Census()
-        for kept, rejects in _chunks(_rows(unit, slices, spec, mismatches, noticed, lacking)):
+        for kept, rejects in _chunks(mapped(unit, slices, spec, noticed, lacking, mismatches.append)):
             kept_of.update(map(attrgetter("source.path"), kept))
             rejected_of.update(reject.path for reject in rejects)
             if kept:
@@ -102,16 +102,27 @@ def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
     return kept_of.total() + rejected_of.total()
 
 
-def _rows(
+def mapped(
     unit: Unit,
     slices: Iterable[Slice],
     spec: DatasetSpec,
-    mismatches: list[Misplaced],
     noticed: Counter[str],
     lacking: Census,
+    misplaced: Callable[[Misplaced], None],
 ) -> Iterator[Record | Reject]:
+    """Yield a record or a reject for each row of a unit's slices, but none for rows that `when` leaves out. A row
+    that is too long, or a file that can't be read, is one reject.
+
+    Args:
+        noticed: counts warnings about the rows.
+        lacking: counts the labels that are missing in the categories.
+        misplaced: called with each mention that is not at its offsets.
+
+    Raises:
+        UserError: a file has changed.
+    """
     form, options = reader(spec.format), file_options(spec, unit.entry)
-    to_record = mapper(spec, unit.entry.split, mismatches.append, noticed, lacking)
+    to_record = mapper(spec, unit.entry.split, misplaced, noticed, lacking)
     wanted = row_filter(spec.map)
     for piece in slices:
         if piece.too_long:

@@ -7,12 +7,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from test_mapping import spec_of
 from test_notices import ingested
 from worlds import World
 
+from pipelines.ingest import change_detection, hashes
 from pipelines.ingest.missing_categories import to_paste, total
 from pipelines.ingest.open_categories import MOST, counted
 from pipelines.ingest.publish import publish
@@ -113,6 +116,29 @@ def test_entities_may_be_from_data_and_rows_that_are_left_out_do_not_count(tmp_p
     world.source("".join(json.dumps(row) + "\n" for row in rows))
     found = counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
     assert found.counted == {"entity": {"x": 1, "y": 1}}
+
+
+def test_a_label_of_a_row_that_is_too_long_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashes, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(change_detection, "UNIT_BYTES", 500)
+    world = open_world(tmp_path, ["a", "b" * 1000, "c"])
+    found = counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
+    assert found.counted == {"label": {"a": 1, "c": 1}}
+
+
+@pytest.mark.parametrize("kind", ["broken", "absent"])
+def test_labels_are_counted_beside_a_file_that_cannot_be_read(kind: str, tmp_path: Path) -> None:
+    world = open_world(tmp_path, [], format="parquet", files=[{"split": "train", "path": "*.parquet"}])
+    for name in ("a", "c"):
+        table = pa.table({"text": ["one", "two"], "label": ["x", name]})
+        pq.write_table(table, world.data / f"toy/{name}.parquet")
+    bad = world.data / "toy/b.parquet"
+    if kind == "broken":
+        bad.write_bytes(b"PAR1, but nothing else")
+    else:
+        bad.symlink_to("nowhere")
+    found = counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
+    assert found.counted == {"label": {"a": 1, "c": 1, "x": 2}}
 
 
 LACKING: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
