@@ -92,6 +92,13 @@ def test_an_event_that_is_an_argument_is_filled_by_its_trigger() -> None:
     assert mentions(record) == [("Oslo", "raid: place"), ("judged", "raid: outcome"), ("Eve", "trial: judge")]
 
 
+def test_nothing_is_noticed_where_every_argument_has_a_filler() -> None:
+    noticed = Counter[str]()
+    row = {**ROW, "templates": ROW["templates"][:2]}
+    mapper(spec_of("ner", MAP, CATEGORIES), "train", noticed=noticed)(PIECE, RawRow(7, "a/file:7", row))
+    assert dict(noticed) == {}
+
+
 def test_standoff_gives_its_fillers_and_may_not_have_relations() -> None:
     standoff: dict[str, Any] = {
         "spans": [{"id": "T1", "label": "who", "fragments": [[44, 47]], "text": "Eve"}],

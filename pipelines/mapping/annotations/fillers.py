@@ -41,11 +41,14 @@ def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[
             raise RefusedError("annotation that a record cannot hold", detail)
         found: dict[tuple[int, int, int], Span] = {}
         for event in record.events:
-            noticed[NO_FILLER] += not event.arguments
+            if not event.arguments:
+                noticed[NO_FILLER] += 1
             for argument in event.arguments:
                 first = filler(record, argument)
-                noticed[NO_FILLER] += first is None
-                for span in () if first is None else _whole(record, first):
+                if first is None:
+                    noticed[NO_FILLER] += 1
+                    continue
+                for span in _whole(record, first):
                     named = replace(span, category=entity[argument.role])
                     found.setdefault((named.start, named.end, entity[argument.role]), named)
         record.spans, record.events = list(found.values()), []
