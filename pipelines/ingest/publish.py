@@ -222,17 +222,18 @@ def _named(paths: pa.ChunkedArray | None, most: int = 20) -> str:
     return f"; the files: {', '.join(paths[:most].to_pylist())}{others}"
 
 
-def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | None = None, most: int = 3) -> str:
+def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | None = None) -> str:
     """Describe the most common reasons of rejects (in these files), each with its first row."""
     files = [directory / unit.reject_part for unit in units]
     wanted = None if paths is None else pc.field("path").isin(paths.combine_chunks())
-    table = parquet([file for file in files if file.exists()], REJECT_SCHEMA).to_table(filter=wanted)
-    counted = Counter(table["reason"].to_pylist())
+    dataset = parquet([file for file in files if file.exists()], REJECT_SCHEMA)
+    table = dataset.to_table(columns=["reason", "path", "line", "detail"], filter=wanted)  # raw rows may be long
+    common = Counter(table["reason"].to_pylist()).most_common(3)
     described = []
-    for reason, number in counted.most_common(most):
+    for reason, number in common:
         [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
         described.append(f"{number:,} {reason!r}, first {first['path']}:{first['line']}: {first['detail']}")
-    others = len(table) - sum(number for _, number in counted.most_common(most))
+    others = len(table) - sum(number for _, number in common)
     return "; ".join(described) + (f"; {others:,} for other reasons" if others else "")
 
 
