@@ -16,8 +16,8 @@ from ubert.evaluation.annotations import Annotation, Mention, annotated, nearest
 from ubert.inference.windows import Window, cover, whole
 from ubert.model.tokenizer import Encoding, Fit, Tokenizer, align
 from ubert.objectives import Cells, Prediction, Query, Scored, Targets, objective, passes
-from ubert.objectives.links import components
 from ubert.schema.checks import filler
+from ubert.schema.components import components
 from ubert.schema.record import Record
 from ubert.structure.batch import Region
 

@@ -16,6 +16,7 @@ from pipelines.mapping.fields import category_of, places
 from pipelines.mapping.notices import MERGED, SEVERAL_LABELS
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
+from ubert.schema.components import components
 from ubert.schema.record import Argument, Category, Event, Mismatch, Record, Relation, Span
 from ubert.schema.specs.dataset import DatasetSpec
 
@@ -170,21 +171,11 @@ def _group(spans: list[Span], shared: int | None) -> int:
 def _cluster(spans: list[Span], links: list[tuple[int, int]]) -> None:
     """Set the group of each span to its cluster. Spans of one group, and spans joined by links, form a
     cluster; any other span is a cluster of its own."""
-    root = list(range(len(spans)))
-
-    def find(i: int) -> int:
-        while root[i] != i:
-            root[i] = i = root[root[i]]
-        return i
-
     first_of: dict[int, int] = {}
     groups = [(i, first_of.setdefault(s.group, i)) for i, s in enumerate(spans) if s.group is not None]
-    for a, b in (*groups, *links):
-        low, high = sorted((find(a), find(b)))
-        root[high] = low
-    numbers: dict[int, int] = {}
-    for i, span in enumerate(spans):
-        span.group = numbers.setdefault(find(i), len(numbers))
+    for number, members in enumerate(components(len(spans), [*groups, *links])):
+        for i in members:
+            spans[i].group = number
 
 
 def _ends(link: Link, places: _Places) -> tuple[int, int]:

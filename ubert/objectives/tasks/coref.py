@@ -8,7 +8,8 @@ from itertools import combinations, pairwise
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Categories, ClusterPrediction, Link, Lost, Objective, Overlaps, Query, Scored, Targets
 from ubert.objectives.common import Gold, choose, part, span, tokens_of
-from ubert.objectives.links import components, links
+from ubert.objectives.links import links
+from ubert.schema.components import components
 from ubert.schema.record import Category, Record
 
 MENTION, SAME = Category("mention", "entity"), Category("refers to the same", "relation")
