@@ -34,7 +34,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pipelines.store.storage import ObjectPath, Place, copy, download, on_disk, remove, upload
+from pipelines.store.storage import ObjectPath, Place, copy, download, remove, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.dynamics import FOLDER as DYNAMICS
 from ubert.schema.errors import UserError
@@ -87,9 +87,6 @@ class Store:
     def _home(self, kind: Kind, name: str) -> Place:
         """Return the directory of all versions of a name. Only here is a name joined to a path."""
         return self.root / kind / checked_name(_SINGULAR[kind], name)
-
-    def run(self, name: str) -> Path:
-        return on_disk(self.root) / "runs" / checked_name("run", name)
 
     def dynamics(self, run: str = "*") -> list[Place]:
         """Return the files of the training dynamics of a run, or of all runs."""

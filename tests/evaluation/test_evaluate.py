@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from handmade import make_shards, ner
@@ -28,7 +29,7 @@ from pipelines.store.store import Store, now
 from ubert.evaluation import metric
 from ubert.inference.generation.beam import Search
 from ubert.objectives import Overlap
-from ubert.schema.arrow import concat, records_to_batch
+from ubert.schema.arrow import records_to_batch
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest, SplitCounts
 from ubert.schema.record import Category, Record, Source, Span, Split, Task, sampling_key
@@ -57,7 +58,7 @@ def publish(store: Store, name: str, task: Task, records: Sequence[Record]) -> N
     parts = []
     for half in (records[::2], records[1::2]):
         parts.append(f"part-{len(parts)}.parquet")
-        pq.write_table(concat([records_to_batch(half)]), directory / parts[-1])
+        pq.write_table(pa.Table.from_batches([records_to_batch(half)]), directory / parts[-1])
     kept = Counter(record.split for record in records)
     splits = [
         SplitCounts(split=split, files=1, bytes=1, records=n, kept=n, rejected=0) for split, n in kept.items()
@@ -79,7 +80,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("store")
     publish(Store(root), "people", "ner", RECORDS)
     publish(Store(root), "words", "seq2seq", RECORDS)
-    run = Store(root).run("tiny")
+    run = root / "runs/tiny"
     run.mkdir(parents=True)
     write_checkpoint(run)
     return root
@@ -87,7 +88,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checkpoint(root: Path) -> Path:
-    return Store(root).run("tiny")
+    return root / "runs/tiny"
 
 
 def by_hand(checkpoint: Path, records: Sequence[Record], overlap: Overlap = "highest") -> dict[str, float]:

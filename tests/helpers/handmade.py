@@ -13,6 +13,7 @@ from pipelines.shards.files import Paraphrases
 from pipelines.shards.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now
+from ubert.loader.shards import Shards
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.manifest import CorpusManifest, MixtureManifest, RealisedSource, SplitCounts, fingerprint
 from ubert.schema.record import Category, Record, Source, Span, Task
@@ -162,3 +163,9 @@ def shard_members(
         run_unit(unit, encoder, max_tokens)
     shard(name, encoder=encoder, max_tokens=max_tokens, root=root, paraphrases=paraphrases)
     return planned.directory
+
+
+def window_starts(shards: Shards) -> list[int]:
+    """Return the first token of each row, in the text of its record."""
+    files = [pa.ipc.open_file(shards.source.path(file)) for file in shards.manifest.shards]
+    return [start for file in files for start in file.read_all()["window_start"].to_pylist()]

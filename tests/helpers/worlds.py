@@ -15,7 +15,7 @@ import yaml
 from pipelines.ingest.ingest import Work, ingest
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, atomic, now
-from ubert.schema.arrow import concat, mismatches_to_batch, records_to_batch, rejects_to_batch
+from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.manifest import FILES, CorpusManifest, SplitCounts, fingerprint
 from ubert.schema.record import (
     FILE_SCHEMA,
@@ -182,8 +182,8 @@ def put_corpus(
     ]
     tables = {
         FILES: pa.Table.from_pylist(files, FILE_SCHEMA),
-        "part-0.parquet": concat([records_to_batch(records)]),
-        "rejects-0.parquet": concat(rejects) if rejects else REJECT_SCHEMA.empty_table(),
+        "part-0.parquet": pa.Table.from_batches([records_to_batch(records)]),
+        "rejects-0.parquet": pa.Table.from_batches(rejects, REJECT_SCHEMA).unify_dictionaries(),
         "mismatches-0.parquet": pa.Table.from_batches([mismatches_to_batch(moved, name, "train")]),
     }
     for file, table in tables.items():

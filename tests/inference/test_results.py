@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ubert.inference.html import Mark, lanes, predictions_to_html, spans_to_html
+from ubert.inference.html import Mark, lanes, predictions_to_html
 from ubert.inference.results import Result, Results
 from ubert.objectives import (
     ClusterPrediction,
@@ -97,7 +97,7 @@ def read(html: str) -> Words:
 
 def test_html_keeps_the_text_and_runs_nothing_of_it() -> None:
     text = '<script>alert("x")</script> & more'
-    words = read(spans_to_html(text, [span(0, 8, '"><img src=x>', text)]))
+    words = read(predictions_to_html(text, [span(0, 8, '"><img src=x>', text)]))
     assert words.words == text
     assert words.tags == {"div", "span"}
 
@@ -141,7 +141,7 @@ def test_a_mark_has_the_label_of_what_it_belongs_to() -> None:
 
 
 def test_colours_begin_anew_when_all_are_used() -> None:
-    found = labels(spans_to_html(TEXT, [span(i, i + 1, f"label {i}") for i in range(9)]))
+    found = labels(predictions_to_html(TEXT, [span(i, i + 1, f"label {i}") for i in range(9)]))
     colours = [colour for colour, _ in found]
     assert len(set(colours[:7])) == 7 and colours[7:] == colours[:2]
 
@@ -156,7 +156,7 @@ def test_numbers_that_underlines_do_not_show_are_listed() -> None:
 
 
 def test_more_lines_than_a_word_has_room_for_are_counted() -> None:
-    html = spans_to_html(TEXT, [span(0, end) for end in range(1, 15)])
+    html = predictions_to_html(TEXT, [span(0, end) for end in range(1, 15)])
     assert "and 8 more that overlap these" in html
     assert html.count("border-bottom") == sum(range(1, 7)), "the shortest six"
 
@@ -172,4 +172,4 @@ def test_marks_that_share_a_character_have_lines_of_their_own(places: list[tuple
         for b, other in zip(marks[:i], found[:i], strict=True):
             assert lane != other or a.end <= b.start or b.end <= a.start
     text = "abcdefghij" * 3
-    assert read(spans_to_html(text, [span(start, end, "x", text) for start, end in places])).words == text
+    assert read(predictions_to_html(text, [span(start, end, "x", text) for start, end in places])).words == text

@@ -9,7 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from handmade import ENCODER, make_shards, ner, question, record, sentiment, shard_members, write_mixture
+from handmade import (
+    ENCODER,
+    make_shards,
+    ner,
+    question,
+    record,
+    sentiment,
+    shard_members,
+    window_starts,
+    write_mixture,
+)
 from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
@@ -44,7 +54,7 @@ def words(shards: Shards, row: int) -> list[tuple[str, str]]:
     example, by_id = shards.example(row), {r.record_id: r for records in CORPORA.values() for r in records}
     item = by_id[shards.record_id(row)]
     [encoding] = TOKENIZER.encode([item.text])
-    start = shards.window_start(row)
+    start = window_starts(shards)[row]
     assert encoding.ids[start : start + len(example.text)].tolist() == example.text.tolist()
     names = [category.name for category in item.categories]
     return [

@@ -39,11 +39,6 @@ class Mark(NamedTuple):
     score: float
 
 
-def spans_to_html(text: str, spans: Iterable[SpanPrediction]) -> str:
-    """Draw spans in their text. Each has an underline of its own, so spans may nest and cross."""
-    return _drawn(text, [Mark(span.start, span.end, span.category, span.score) for span in spans])
-
-
 def predictions_to_html(text: str, predictions: Sequence[Prediction], pair: str | None = None) -> str:
     """Draw predictions of any task."""
     marks = list(dict.fromkeys(_marks(predictions)))

@@ -132,7 +132,6 @@ class Columns:
     tasks: list[str]
     corpus: Ids  # index into `corpora`
     corpora: list[str]
-    window_start: Ids
     text: Lists
     pair: Lists
     target: Lists
@@ -298,11 +297,6 @@ class Shards:
             tasks.append(np.array(file.tasks, np.str_)[file.task[at]])
         return pa.concat_arrays(ids), np.concatenate(tasks)
 
-    def window_start(self, row: int) -> int:
-        """Return the row's first token in the text of its record."""
-        shard, i = self.find(row)
-        return int(shard.window_start[i])
-
     def _prompt(self, number: int) -> Prompt:
         words = self.categories[number].tolist()
         kinds = [self._kinds[i].as_py() for i in words]
@@ -357,7 +351,6 @@ def _columns(batch: pa.RecordBatch, draws: pa.RecordBatch, shard: int, first: in
         tasks=batch.column("task").dictionary.to_pylist(),
         corpus=batch.column("corpus").indices.to_numpy(),
         corpora=batch.column("corpus").dictionary.to_pylist(),
-        window_start=batch.column("window_start").to_numpy(),
         text=_lists(batch.column("text_ids")),
         pair=_lists(batch.column("pair_ids")),
         target=_lists(batch.column("target_ids")),

@@ -5,7 +5,7 @@ Columns are built flat (offsets and values), several times faster than from nest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -200,8 +200,3 @@ def _repeated(categories: tuple[Category, ...], times: int) -> pa.ListArray:
     """Build a column that repeats one tuple; consecutive batches share the cached column."""
     lists = _lists([categories], lambda flat: _structs(flat, CATEGORY))
     return lists.take(pa.array(np.zeros(times, np.int32)))
-
-
-def concat(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Concatenate batches of one schema into a table with unified dictionaries."""
-    return pa.Table.from_batches(list(batches)).unify_dictionaries()
