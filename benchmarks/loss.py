@@ -2,11 +2,11 @@
 
 Theirs builds labels and masks [categories, L, L] from the gold spans, and scores all cells by the three-operand
 einsum of section 3.1 of the UBERT paper. `reference` follows the public implementation: numpy tables and its three
-losses (ubert/structure/reference.py). `dense BCE` builds tables in torch and takes BCE over our cells only; there,
-both sides have the same weights and encoder output, and must agree on the loss. Ours takes BCE or ZLPR. `stacked`
-runs it over the same pieces as theirs, `joint` over one piece with all categories. `networks` times the
-feed-forward networks alone, forward and backward, which all sides share. `memory` is the peak of the bytes of live
-tensors, labels and masks included; `memory beyond the networks` subtracts that of the layout's networks.
+losses (loss_theirs.py). `dense BCE` builds tables in torch and takes BCE over our cells only; there, both sides
+have the same weights and encoder output, and must agree on the loss. Ours takes BCE or ZLPR. `stacked` runs it
+over the same pieces as theirs, `joint` over one piece with all categories. `networks` times the feed-forward
+networks alone, forward and backward, which all sides share. `memory` is the peak of the bytes of live tensors,
+labels and masks included; `memory beyond the networks` subtracts that of the layout's networks.
 
     python benchmarks/loss.py [--quick] [--threads 1]
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
+import loss_theirs
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ from measure import peak_bytes, report, seconds
 from torch import Tensor
 
 from ubert.schema.specs.recipe import Loss
-from ubert.structure import cells, reference
+from ubert.structure import cells
 from ubert.structure.batch import Batch, Region
 from ubert.structure.structure_table import StructureTable
 
@@ -97,13 +98,13 @@ def reference_loss(head: StructureTable, hidden_BLD: Tensor, batch: Batch) -> Te
         gold[table].append((PROMPT + start, PROMPT + end))
     anchored = batch.region_T[0] == Region.ANCHOR
     built = [
-        reference.classification_table(tokens, bool(batch.gold_anchor_T[table]))
+        loss_theirs.classification_table(tokens, bool(batch.gold_anchor_T[table]))
         if anchored
-        else reference.span_table(tokens, PROMPT, gold[table])
+        else loss_theirs.span_table(tokens, PROMPT, gold[table])
         for table in range(tables)
     ]
     labels, mask = (torch.tensor(np.array(side)).float()[None] for side in zip(*built, strict=True))
-    return reference.loss(dense_scores(head, hidden_BLD)[None], labels, mask)
+    return loss_theirs.loss(dense_scores(head, hidden_BLD)[None], labels, mask)
 
 
 def backward(loss: Callable[[], Tensor], head: StructureTable, hidden: Tensor) -> Callable[[], float]:

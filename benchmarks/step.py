@@ -3,10 +3,10 @@
 Both sides take the same eight sentences of mit_movie_trivia (12 categories) or wnut17 (6), drawn once, and make a
 batch of them. They run the encoder and the head forward and backward, clip gradients, and take an AdamW step over
 all parameters, in fp32. Theirs makes a sequence per category, padded to 128 tokens, and tokenises it again for
-each step. It fills dense labels and masks, and takes its three losses over all cells
-(ubert/structure/reference.py). Ours takes tokens from a shard, pads to the longest sequence of the batch, and
-takes BCE over valid cells. `joint` has all categories of a sentence in one sequence, `stacked` one per sequence
-like theirs. `bf16` is ours in bfloat16, if the processor supports it.
+each step. It fills dense labels and masks, and takes its three losses over all cells (loss_theirs.py). Ours takes
+tokens from a shard, pads to the longest sequence of the batch, and takes BCE over valid cells. `joint` has all
+categories of a sentence in one sequence, `stacked` one per sequence like theirs. `bf16` is ours in bfloat16, if
+the processor supports it.
 
 `share of peak` takes a step over 96 sentences as recipes train it: word embeddings frozen, no dropout. It compares
 the operations per second with those of the encoder's largest matrix product alone, in the same precision.
@@ -28,6 +28,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+import loss_theirs
 import numpy as np
 import torch
 from batches_theirs import dense
@@ -46,7 +47,7 @@ from ubert.model.ubert import Shape, UbertModel, set_dropout
 from ubert.objectives import passes
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Layout
-from ubert.structure import cells, reference
+from ubert.structure import cells
 from ubert.structure.batch import Example, collate, pieces, regions
 
 DATA = Path(os.environ.get("UBERT_DATA", "../shared/data"))
@@ -169,7 +170,7 @@ def their_step(records: Sequence[Record]) -> Callable[[], None]:
         inputs = {name: batch[name].flatten(0, 1) for name in ("input_ids", "attention_mask", "token_type_ids")}
         scores = dense_scores(head, model.encoder(**inputs).last_hidden_state)
         labels, mask = batch["labels"].float(), batch["mask"].float()
-        reference.loss(scores.view_as(labels), labels, mask).backward()
+        loss_theirs.loss(scores.view_as(labels), labels, mask).backward()
         update(model, optimizer)
 
     return step

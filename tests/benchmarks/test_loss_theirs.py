@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ubert.structure import reference
+from benchmarks import loss_theirs
 
 LENGTH, PROMPT = 7, 3
 GOLD = [[(3, 3), (4, 6)], [], [(4, 6), (5, 4)]]  # of three span tables; the last has a cell below the diagonal
@@ -41,12 +41,12 @@ def restated(scores: Tensor) -> Tensor:
 
 
 def test_value_and_gradient_are_those_of_the_three_formulas() -> None:
-    built = [[reference.span_table(LENGTH, PROMPT, gold) for gold in GOLD]]
-    built += [[reference.classification_table(LENGTH, holds) for holds in HOLDS]]
+    built = [[loss_theirs.span_table(LENGTH, PROMPT, gold) for gold in GOLD]]
+    built += [[loss_theirs.classification_table(LENGTH, holds) for holds in HOLDS]]
     labels, mask = torch.tensor(np.array(built)).unbind(2)
     scores = 3 * torch.randn(labels.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     scores.requires_grad_()
-    value, expected = reference.loss(scores, labels, mask), restated(scores)
+    value, expected = loss_theirs.loss(scores, labels, mask), restated(scores)
     torch.testing.assert_close(value, expected, rtol=1e-10, atol=0)
     [gradient], [wanted] = (torch.autograd.grad(each, scores) for each in (value, expected))
     assert float((gradient - wanted).norm()) <= 1e-10 * float(wanted.norm())

@@ -1,4 +1,4 @@
-"""The dense loss of the public UBERT implementation (Fengshenbang-LM), for comparison. Training never uses it.
+"""The dense loss of the public UBERT implementation (Fengshenbang-LM), for comparison.
 
 Labels and mask are tables of every category over a padded sequence. The mask is added to the scores: 0 at
 cells that count, -10,000 elsewhere. A span table counts every cell after the prompt, including its lower
