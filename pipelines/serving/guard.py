@@ -10,6 +10,7 @@ import time
 from collections.abc import MutableMapping
 from contextlib import suppress
 
+from starlette._utils import get_route_path
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,9 +56,10 @@ class Guard:
             await send(message)
 
         headers = dict(scope["headers"])
-        if not self._allowed(scope["path"], headers):
+        asked = get_route_path(scope)  # as the router reads it: without a route prefix of Ray Serve
+        if not self._allowed(asked, headers):
             sentence = "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'"
-            challenge = 'Basic realm="ubert"' if scope["path"].startswith(BROWSE) else "Bearer"
+            challenge = 'Basic realm="ubert"' if asked.startswith(BROWSE) else "Bearer"
             await refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, sending)
         else:
             try:

@@ -254,6 +254,15 @@ def test_a_key_guards_the_model_and_the_numbers(predictor: Predictor) -> None:
         assert client.get("/").status_code == client.get("/page/page.js").status_code == 200
 
 
+@pytest.mark.parametrize(("prefix", "path"), [("/foo", "/foo/v1/model"), ("/v", "/v1/model"), ("/", "/v1/model")])
+def test_a_key_guards_the_model_below_a_route_prefix(predictor: Predictor, prefix: str, path: str) -> None:
+    app = create_app(lambda: predictor, name="tiny", limits=LIMITS, key="s3cret")
+    with TestClient(app, root_path=prefix) as client:
+        answer = client.get(path)
+        assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+        assert client.get(path, headers={"authorization": "Bearer s3cret"}).status_code == 200
+
+
 def test_numbers_are_counted(client: TestClient) -> None:
     client.post("/v1/predict", json={"texts": [TEXT], **NER})
     client.get("/nothing/at/all")
