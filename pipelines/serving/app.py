@@ -18,6 +18,7 @@ from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse,
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from pipelines.serving.engine import Engine, FullError
@@ -106,11 +107,11 @@ def create_app(
         docs_url=None,  # these pages would load their scripts from another site
         redoc_url=None,
     )
+    _explain_errors(app, browser)  # before the guard, which surrounds what was added before it
     app.add_middleware(Guard, key=key, limits=limits, metrics=metrics)
     if browser and browser.hosts:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=browser.hosts, www_redirect=False)
     app.mount("/page", StaticFiles(directory=PAGE), "page")
-    _explain_errors(app, browser)
     if browser:
         app.include_router(browser.routes)
 
@@ -240,6 +241,9 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
         }.get(error.status_code, str(error.detail))
         return explained(request, error.status_code, sentence, dict(error.headers or {}))
 
-    @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         return explained(request, 500, "the server failed at this request; its log says how")
+
+    # FastAPI's own is outside of the guard, which would not see the response. Both raise the error again: the
+    # server logs it.
+    app.add_middleware(ServerErrorMiddleware, handler=unexpected)

@@ -55,24 +55,29 @@ class Guard:
                     sent.setdefault(name, value)
             await send(message)
 
+        try:
+            await self._answer(scope, receive, sending)
+        finally:
+            if status:  # else the client has disconnected
+                path = getattr(scope.get("route"), "path", "other")
+                self.metrics.requests.labels(path, status).inc()
+                self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         asked = get_route_path(scope)  # as the router reads it: without a route prefix of Ray Serve
         if not self._allowed(asked, headers):
             sentence = "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'"
             challenge = 'Basic realm="ubert"' if asked.startswith(BROWSE) else "Bearer"
-            await refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, sending)
-        else:
-            try:
-                body = await self._body(headers, receive)
-            except _RefusedError as error:
-                await refusal(error.status, error.sentence)(scope, receive, sending)
-            else:
-                if body is None:  # the client has disconnected
-                    return
-                await self.app(scope, _replay(body, receive), sending)
-        path = getattr(scope.get("route"), "path", "other")
-        self.metrics.requests.labels(path, status).inc()
-        self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+            await refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, send)
+            return
+        try:
+            body = await self._body(headers, receive)
+        except _RefusedError as error:
+            await refusal(error.status, error.sentence)(scope, receive, send)
+            return
+        if body is not None:  # else the client has disconnected
+            await self.app(scope, _replay(body, receive), send)
 
     def _allowed(self, path: str, headers: MutableMapping[bytes, bytes]) -> bool:
         if self.key is None or not path.startswith(GUARDED):

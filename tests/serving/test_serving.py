@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -270,6 +271,20 @@ def test_numbers_are_counted(client: TestClient) -> None:
     assert 'ubert_requests_total{path="/v1/predict",status="200"}' in numbers
     assert 'path="other",status="404"' in numbers and "/nothing" not in numbers
     assert "ubert_batch_texts_bucket" in numbers and "ubert_request_seconds_bucket" in numbers
+
+
+def test_a_failure_of_the_server_is_one_sentence_counted_and_logged() -> None:
+    broken: Any = SimpleNamespace(thresholds=None)
+    app = create_app(lambda: broken, name="tiny", limits=LIMITS)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        wait_for(lambda: client.get("/health").status_code == 200)
+        answer = client.get("/v1/model")
+        assert answer.status_code == 500
+        assert answer.json() == {"error": "the server failed at this request; its log says how"}
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert 'ubert_requests_total{path="/v1/model",status="500"} 1.0' in client.get("/metrics").text
+        with pytest.raises(TypeError):  # the error reaches uvicorn, which logs it
+            TestClient(app).get("/v1/model")
 
 
 def test_requests_wait_for_the_model(predictor: Predictor) -> None:
