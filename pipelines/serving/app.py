@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -183,13 +182,12 @@ async def _predicted(engine: Engine, asked: AskedOfTexts) -> list[Any]:
 
 
 async def _tables(engine: Engine, asked: AskedOfText) -> Any:
-    predictor = await engine.ready()
+    await engine.ready()
     from ubert.inference.questions import questions
-    from ubert.inference.tables import structure_tables
 
     pairs = None if asked.pair is None else [asked.pair]
     [query] = questions([asked.text], pairs=pairs, **asked.arguments())
-    return await engine.in_model_thread(partial(structure_tables, predictor, query))
+    return await engine.tables(query)
 
 
 async def _in_time(answer: Coroutine[Any, Any, Found], limits: Limits) -> Found:

@@ -19,6 +19,7 @@ from ubert.schema.errors import UserError
 
 if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
+    from ubert.inference.tables import StructureTables
     from ubert.objectives import Overlaps, Prediction, Query
 
 Found = TypeVar("Found")
@@ -64,10 +65,11 @@ class Engine:
         self.predictor: Predictor | None = None
         self._load, self._limits, self._together, self._metrics = load, limits, together, metrics
         self._waiting: deque[_Text] = deque()
+        self._tables: list[int] = []  # sizes of the texts that wait for their tables
         self._arrived, self._loaded = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "model")
         self._read, self._seconds = 0.0, 0.0  # decayed sums: characters read, and seconds that it took
-        metrics.waiting.set_function(lambda: len(self._waiting))
+        metrics.waiting.set_function(lambda: len(self._waiting) + len(self._tables))
 
     async def run(self) -> None:
         """Load the model, and answer requests until cancelled.
@@ -105,8 +107,9 @@ class Engine:
                 speed. Until the model has answered once, at most one batch may wait.
         """
         most = self._limits.waiting if self._read else min(self._together, self._limits.waiting)
-        seconds = sum(text.size for text in self._waiting) * self._seconds / self._read if self._read else 0.0
-        if len(self._waiting) >= most or seconds > PATIENCE * self._limits.seconds:
+        sizes = [*(text.size for text in self._waiting), *self._tables]
+        seconds = sum(sizes) * self._seconds / self._read if self._read else 0.0
+        if len(sizes) >= most or seconds > PATIENCE * self._limits.seconds:
             raise FullError(max(1, min(60, math.ceil(seconds))))
 
     async def predict(
@@ -131,6 +134,24 @@ class Engine:
                 text.answer.cancel()
             if any(text.answer.cancelled() for text in texts):
                 self._waiting = deque(text for text in self._waiting if not text.answer.done())
+
+    async def tables(self, query: Query) -> StructureTables:
+        """Score the structure tables of a text. If the caller cancels this while it waits, it is dropped.
+
+        Raises:
+            FullError: too many texts wait.
+            UserError: the model has no tables, or a category doesn't fit.
+        """
+        from ubert.inference.tables import structure_tables  # with torch, which the model has loaded
+
+        predictor = await self.ready()
+        self.check_room()
+        size = _size(query)
+        self._tables.append(size)
+        try:
+            return await self.in_model_thread(lambda: structure_tables(predictor, query))
+        finally:
+            self._tables.remove(size)
 
     def _next(self) -> list[_Text]:
         """Take the next batch from the queue: the oldest text, and others with the same key."""

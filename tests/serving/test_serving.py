@@ -118,9 +118,11 @@ def slow(predictor: Predictor, calls: list[int], entered: threading.Event, go: t
     """A predictor whose first call lasts until it may go; `calls` are the texts of each."""
 
     class Slow:
+        model = predictor.model
         thresholds = predictor.thresholds
         thresholds_of = predictor.thresholds_of
         predict = predictor.predict
+        first_window = predictor.first_window
 
         def answer(self, queries: list[Any], thresholds: Callable[[str], Any], overlap: Any) -> list[Any]:
             calls.append(len(queries))
@@ -151,6 +153,21 @@ def test_texts_that_wait_go_together_and_the_rest_is_refused(predictor: Predicto
     assert all(answer == as_json(answers[0]) for answer in answers[1:])
 
 
+def test_texts_that_wait_for_their_tables_count_too(predictor: Predictor) -> None:
+    entered, go = threading.Event(), threading.Event()
+    with client_of(slow(predictor, [], entered, go), Limits(waiting=3)) as client, ThreadPoolExecutor(5) as pool:
+        predict = partial(client.post, "/v1/predict", json={"texts": [TEXT], **NER})
+        tables = partial(client.post, "/v1/tables", json={"text": TEXT, **NER})
+        first = pool.submit(predict)
+        assert entered.wait(HANGS)
+        others = [pool.submit(tables) for _ in range(3)]
+        wait_for(lambda: "ubert_waiting_texts 3.0" in client.get("/metrics").text)
+        assert predict().status_code == tables().status_code == 429
+        go.set()
+        assert {one.result().status_code for one in (first, *others)} == {200}
+        assert "ubert_waiting_texts 0.0" in client.get("/metrics").text
+
+
 def test_a_slow_model_refuses_before_anybody_waits_in_vain(predictor: Predictor) -> None:
     entered, go = threading.Event(), threading.Event()
     with (
@@ -175,6 +192,8 @@ def test_who_waits_too_long_is_told_and_not_computed(predictor: Predictor) -> No
     with client_of(slow(predictor, calls, entered, go), Limits(seconds=0.3), together=1) as client:
         answer = client.post("/v1/predict", json={"texts": [TEXT] * 5, **NER})
         assert answer.status_code == 503 and "no answer within 0.3 seconds" in answer.json()["error"]
+        assert client.post("/v1/tables", json={"text": TEXT, **NER}).status_code == 503
+        assert "ubert_waiting_texts 0.0" in client.get("/metrics").text
         go.set()
         assert client.post("/v1/predict", json={"texts": [TEXT], **NER}).status_code == 200
     assert calls == [1, 1]
