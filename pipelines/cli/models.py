@@ -302,12 +302,15 @@ def peek(
     name: Annotated[str, typer.Argument(help="Name the corpus, the mixture, or the batch's recipe.")],
     count: Annotated[int, typer.Option("-n", min=1, help="Print this many items.")] = 1,
     root: Root = STORE,
+    specs: Specs = None,
 ) -> None:
     """Print one record, mixture entry, shard row or batch.
 
     Example: ubert peek corpus wnut17 -n 3
     """
     from pipelines.report import peek as stages
+    from pipelines.specs import specs_folder
 
-    for item in getattr(stages, stage)(name, count, root):
+    more = {"specs": specs_folder(specs)} if stage == "batch" else {}
+    for item in getattr(stages, stage)(name, count, root, **more):
         console.print(item, soft_wrap=True)

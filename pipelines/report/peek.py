@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import torch
 from rich.text import Text
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 
 from pipelines.report.described import colour, described, few, fields
 from pipelines.shards.remote import shard_files
-from pipelines.specs import recipe, specs_folder
+from pipelines.specs import recipe
 from pipelines.store.storage import Place, arrow, explained, parquet
 from pipelines.store.store import Store
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
+from ubert.model.ubert import Shape, UbertModel
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.manifest import CorpusManifest, read_manifest
 from ubert.schema.record import RECORD_SCHEMA, Record
@@ -62,17 +65,15 @@ def shard(name: str, n: int, root: Place) -> Iterator[Text]:
         yield _row(shards.record_id(row), copies, shards.example(row), tokenizer)
 
 
-def batch(name: str, n: int, root: Place) -> Iterator[Text]:
+def batch(name: str, n: int, root: Place, specs: Path) -> Iterator[Text]:
     """Yield the first sequences of a recipe's first batch: tokens, and the anchor and gold cells of each table."""
-    chosen = recipe(name, specs_folder(None))
+    chosen = recipe(name, specs)
     tokenizer = load_tokenizer(chosen.encoder)
     shards = open_shards(shard_files(find_shards(root, chosen, tokenizer.hash)), verify=False)
-    config = AutoConfig.from_pretrained(encoder_path(chosen.encoder), trust_remote_code=False)
+    most = _most_tokens(encoder_path(chosen.encoder))
     words = tokenizer.for_masking() if chosen.masks else None
     phrases = tokenizer.for_pointing() if chosen.points else None
-    loader = Loader(
-        shards, chosen, tokenizer.special, config.max_position_embeddings, words=words, phrases=phrases
-    )
+    loader = Loader(shards, chosen, tokenizer.special, most, words=words, phrases=phrases)
     step = loader.step(0)
     first = step.batches[0]
     if isinstance(first, PointerBatch):
@@ -85,6 +86,14 @@ def batch(name: str, n: int, root: Place) -> Iterator[Text]:
     for piece in range(min(n, len(first.ids_BL))):
         row = step.rows[int(first.example_B[piece])]
         yield _piece(first, piece, shards.record_id(row), shards.example(row), tokenizer)
+
+
+def _most_tokens(encoder: str) -> int:
+    """Return the length of the longest sequence that training takes, without loading the encoder's weights."""
+    config = AutoConfig.from_pretrained(encoder, trust_remote_code=False)
+    with torch.device("meta"):
+        made = AutoModel.from_config(config, trust_remote_code=False)
+        return (made if isinstance(made, UbertModel) else UbertModel.around(made, Shape())).most_tokens
 
 
 def _row(record_id: str, copies: list[int], example: Example, tokenizer: Tokenizer) -> Text:

@@ -7,12 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from handmade import make_shards, ner
 from tiny_checkpoint import ENCODER, liking, write_checkpoint
+from tiny_run import make_encoder, make_recipe, write_recipe
+from transformers import AutoConfig, AutoModel
 from typer.testing import CliRunner
 from waiting import HANGS
 from warm import Command
@@ -28,6 +31,10 @@ from pipelines.shards.round_trip import markdown, round_trip
 from pipelines.store.store import Store, now
 from ubert.evaluation import metric
 from ubert.inference.generation.beam import Search
+from ubert.loader.loader import Loader
+from ubert.loader.shards import open_shards
+from ubert.model.tokenizer import load_tokenizer
+from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import Overlap
 from ubert.schema.arrow import records_to_batch
 from ubert.schema.errors import UserError
@@ -334,3 +341,42 @@ def test_peek_follows_a_record_into_its_batch(tmp_path: Path) -> None:
     batch = peek("batch", str(recipe))
     assert "[CLS] the ne ##r of a text [SEP] [unused0] person" in batch
     assert batch.count("table ") == 3 and "table 0: person, anchor 9 person" in batch
+
+
+ENCODERS: dict[str, dict[str, Any]] = {
+    "roberta": {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    },
+    "xlnet": {"d_model": 32, "n_layer": 1, "n_head": 2, "d_inner": 32},
+    "ubert": {},
+}
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_peek_shows_the_batch_that_training_reads(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make_encoder(tmp_path / "encoder")
+    tokenizer = load_tokenizer(str(encoder))
+    if family == "ubert":
+        UbertModel.new(str(encoder), Shape(), vocabulary=tokenizer.vocabulary, seed=0).save(encoder)
+    else:
+        config = AutoConfig.for_model(family, vocab_size=tokenizer.vocabulary, **ENCODERS[family])
+        AutoModel.from_config(config).save_pretrained(encoder)
+    shards = make_shards(
+        tmp_path, {"people": [ner(i) for i in range(20)]}, encoder=str(encoder), max_tokens=32, name="tiny"
+    )
+    recipe = make_recipe(encoder)
+    model = UbertModel.new(str(encoder), Shape(), vocabulary=tokenizer.vocabulary, seed=0)
+    Loader(open_shards(shards), recipe, tokenizer.special, model.most_tokens)
+    orders = {*shards.glob("order-*")}
+    assert orders
+    (tmp_path / "specs/recipes").mkdir(parents=True)
+    write_recipe(recipe, tmp_path / "specs/recipes/tiny.yaml")
+    monkeypatch.setenv("UBERT_SPECS", str(tmp_path / "specs"))
+    assert "table 0: person" in run("peek", "batch", "tiny", "--root", str(tmp_path))
+    assert {*shards.glob("order-*")} == orders
