@@ -20,7 +20,7 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
     reads Parquet files, as `fetch` in the spec will write them.
 
     Raises:
-        UserError: there is no such dataset or config, or no row becomes a record.
+        UserError: there is no such dataset or config, its files can't be read, or no row becomes a record.
     """
     remote = address.startswith("hf://")
     called = name or re.sub(
@@ -30,7 +30,7 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
         folder = Path(scratch) / called
         try:
             splits = _write_samples(address, config, folder)
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001  # `datasets` passes on those of every library that reads files
             raise UserError(f"{address}: {' '.join(str(error).split())[:500]}") from None
         made = draft([folder], called)
     place = Path(address.removeprefix("hf:"))

@@ -28,14 +28,13 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
     the version of its library. The `datasets` library runs no code of a dataset, and retries failed requests.
 
     Raises:
-        UserError: there is no such dataset, config, revision or split, or the hub cannot be reached.
+        UserError: there is no such dataset, config, revision or split, its files can't be read, or the hub
+            can't be reached.
     """
-    import datasets
-
     cache = str(folder / "cache")
     try:
         loaded = load(fetch.url, place(fetch, specs), fetch.config, revision=fetch.revision, cache_dir=cache)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+    except Exception as error:  # noqa: BLE001  # `datasets` passes on those of every library that reads files
         raise UserError(f"{fetch.source}: {' '.join(str(error).split())}") from None
     wanted = fetch.splits or sorted(loaded)
     if missing := sorted({*wanted} - {*loaded}):

@@ -412,6 +412,14 @@ def test_no_such_dataset_is_a_sentence(tmp_path: Path) -> None:
         drafted(f"hf:{tmp_path / 'nothing'}", None, None, tmp_path)
 
 
+@pytest.mark.parametrize("file", ["train.zip", "train.tar"])
+def test_a_damaged_dataset_of_the_hub_is_a_sentence(tmp_path: Path, file: str) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / file).write_bytes(b"damaged " * 100)
+    with pytest.raises(UserError, match=r"/hub: (File is not a zip file|invalid header)$"):
+        drafted(f"hf:{tmp_path / 'hub'}", None, None, tmp_path)
+
+
 def unknown(tmp_path: Path) -> dict[str, list[Path]]:
     """A dataset of each kind, in a folder of its own."""
     raw, rng = tmp_path / "raw", random.Random(11)

@@ -136,6 +136,15 @@ def test_what_is_not_there_is_a_sentence(world: World, wrong: dict[str, Any], sa
     assert files(world) == []
 
 
+@pytest.mark.parametrize("file", ["train.zip", "train.tar"])
+def test_a_damaged_dataset_is_a_sentence(world: World, file: str) -> None:
+    (world.folder / "damaged").mkdir()
+    (world.folder / "damaged" / file).write_bytes(b"damaged " * 100)
+    with pytest.raises(UserError, match=r"hf:\.\./damaged: (File is not a zip file|invalid header)$"):
+        bring(world, url="hf:../damaged", config=None)
+    assert files(world) == []
+
+
 def test_code_of_a_dataset_is_never_run(world: World) -> None:
     hub = world.folder / "hub"
     (hub / "hub.py").write_text(f"open({str(world.folder / 'ran')!r}, 'w')")
