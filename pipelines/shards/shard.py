@@ -44,6 +44,7 @@ from ubert.schema.manifest import (
     ShardManifest,
     fingerprint,
     read_manifest,
+    read_manifests,
 )
 from ubert.schema.record import SCHEMA_VERSION, Record
 from ubert.training.logs.pace import TimeLeft
@@ -253,9 +254,9 @@ def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
         UserError: the store can't be written.
     """
     known: dict[str, list[tuple[Place, str]]] = {}
-    for found in (store.root / "shards").glob(f"*/*/{MANIFEST}"):
-        for file in read_manifest(ShardManifest, found.parent).shards:
-            known.setdefault(file.path, []).append((found.parent, file.blake3))
+    for directory, manifest in read_manifests(store.root / "shards", ShardManifest, f"*/*/{MANIFEST}")[0]:
+        for file in manifest.shards:
+            known.setdefault(file.path, []).append((directory, file.blake3))
     there = {path.name for path in wanted[0].directory.glob("shard-*")}
     left = []
     for unit in wanted:

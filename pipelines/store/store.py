@@ -46,9 +46,8 @@ from ubert.schema.manifest import (
     CorpusManifest,
     Manifest,
     MixtureManifest,
-    OtherVersionError,
     ShardManifest,
-    read_manifest,
+    read_manifests,
 )
 from ubert.schema.names import checked_name
 
@@ -115,9 +114,9 @@ class Store:
         Raises:
             UserError: there is none; the message names the command that makes it.
         """
-        finished, of_others = _manifests(self._home(kind, name), _MANIFESTS[kind], MANIFEST)
+        finished, of_others = read_manifests(self._home(kind, name), _MANIFESTS[kind])
         if of_others and not finished:
-            raise of_others[0]
+            raise of_others[0][1]
         if not finished:
             raise UserError(
                 f"{self._home(kind, name)}: nothing here yet; make it with `{_COMMANDS[kind]} {name}`, "
@@ -128,8 +127,8 @@ class Store:
     def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
         """Return the result of the last ingest of a corpus, if too many rejects kept it from being published."""
         home = self._home("corpora", corpus)
-        made, _ = _manifests(home, CorpusManifest, ATTEMPT)
-        published, _ = _manifests(home, CorpusManifest, MANIFEST)
+        made, _ = read_manifests(home, CorpusManifest, f"*/{ATTEMPT}")
+        published, _ = read_manifests(home, CorpusManifest)
         last = max(made, key=lambda pair: pair[1].created, default=None)
         return last if last and all(last[1].created >= other.created for _, other in published) else None
 
@@ -165,7 +164,7 @@ class Store:
         even if the clock was set back.
         """
         directory = self.directory(kind, manifest.name, manifest.fingerprint)
-        made = (_manifests(directory.parent, _MANIFESTS[kind], one)[0] for one in (MANIFEST, ATTEMPT))
+        made = (read_manifests(directory.parent, _MANIFESTS[kind], f"*/{one}")[0] for one in (MANIFEST, ATTEMPT))
         before = [other.created for others in made for _, other in others]
         if manifest.created <= (latest := max(before, default="")):
             created = datetime.fromisoformat(latest) + timedelta(microseconds=1)
@@ -182,20 +181,6 @@ class Store:
             manifest = manifest.model_copy(update={"created": now()})
             self.publish(kind, manifest)
         return manifest
-
-
-def _manifests(
-    home: Place, model: type[AnyManifest], file: str
-) -> tuple[list[tuple[Place, AnyManifest]], list[OtherVersionError]]:
-    """Return the directories whose manifest is of this version, and an error for each of another version."""
-    made: list[tuple[Place, AnyManifest]] = []
-    of_others: list[OtherVersionError] = []
-    for path in home.glob(f"*/{file}"):
-        try:
-            made.append((path.parent, read_manifest(model, path.parent, file)))
-        except OtherVersionError as error:
-            of_others.append(error)
-    return made, of_others
 
 
 def read_json(place: Place) -> dict[str, Any]:

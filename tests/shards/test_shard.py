@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -385,6 +386,15 @@ def test_an_undamaged_copy_of_a_shard_is_used_wherever_it_is(damaged: int, tmp_p
 def test_a_shard_without_its_other_files_is_made_again(kind: str, tmp_path: Path) -> None:
     reviews, questions = ({name: CORPORA[name]} for name in ("reviews", "questions"))
     next(done(tmp_path, reviews)[0].glob(f"{kind}-reviews-*")).unlink()
+    directory, work = done(tmp_path, reviews | questions)
+    assert work == Work(made=2, reused=0)
+    open_shards(directory)
+
+
+def test_shards_of_another_version_are_ignored(tmp_path: Path) -> None:
+    reviews, questions = ({name: CORPORA[name]} for name in ("reviews", "questions"))
+    old = done(tmp_path, reviews)[0] / MANIFEST
+    old.write_text(json.dumps({**json.loads(old.read_text()), "schema_version": 1}))
     directory, work = done(tmp_path, reviews | questions)
     assert work == Work(made=2, reused=0)
     open_shards(directory)

@@ -313,6 +313,7 @@ def test_the_newest_shards_that_fit_are_taken(world: World, recipe: Recipe, tmp_
         "c": {"created": "2026-01-02"},
         "d": {"created": "2026-01-04", "tokenizer": "other"},
         "e": {"created": "2026-01-05", "max_tokens": 64},
+        "f": {"created": "2026-01-06", "schema_version": 1},
     }
     for name, changed in changes.items():
         (tmp_path / "shards/tiny" / name).mkdir(parents=True)

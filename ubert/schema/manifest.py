@@ -313,3 +313,17 @@ def read_manifest(model: type[AnyManifest], directory: Folder, file: str = MANIF
         raise UserError(
             f"{error}\n{directory}: written by another version; delete it and run its job again"
         ) from None
+
+
+def read_manifests(
+    folder: AnyFolder, model: type[AnyManifest], pattern: str = f"*/{MANIFEST}"
+) -> tuple[list[tuple[AnyFolder, AnyManifest]], list[tuple[AnyFolder, OtherVersionError]]]:
+    """Return the directories whose manifest is of this version, and those of other versions with their errors."""
+    made: list[tuple[AnyFolder, AnyManifest]] = []
+    of_others: list[tuple[AnyFolder, OtherVersionError]] = []
+    for path in folder.glob(pattern):
+        try:
+            made.append((path.parent, read_manifest(model, path.parent, path.name)))
+        except OtherVersionError as error:
+            of_others.append((path.parent, error))
+    return made, of_others

@@ -31,6 +31,7 @@ from ubert.schema.manifest import (
     ShardManifest,
     fingerprint,
     read_manifest,
+    read_manifests,
 )
 from ubert.schema.names import checked_name
 from ubert.schema.specs.recipe import Recipe
@@ -82,7 +83,7 @@ def find_shards(root: AnyFolder, recipe: Recipe, tokenizer: str) -> AnyFolder:
         UserError: there are none; the message has the command that makes them.
     """
     folder = root / "shards" / recipe.shards
-    found = [(path.parent, read_manifest(ShardManifest, path.parent)) for path in folder.glob(f"*/{MANIFEST}")]
+    found, _ = read_manifests(folder, ShardManifest)
     fitting = [
         (manifest.created, directory)
         for directory, manifest in found
