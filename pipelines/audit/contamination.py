@@ -41,7 +41,7 @@ def contamination(
         UserError: a corpus or split is not in the store, or there is none; the store cannot be written.
     """
     store = Store(root.absolute())
-    current = {name: store.current("corpora", name) for name in store.names("corpora")}
+    current = store.currents("corpora")
     trained = {name: current.get(name) or store.current("corpora", name) for name in names} or current
     splits = _evaluation_splits({name: manifest for name, (_, manifest) in current.items()}, against)
     held = {name: current[name] for name in sorted({corpus for corpus, _ in splits})}

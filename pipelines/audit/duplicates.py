@@ -90,10 +90,9 @@ def duplicates(
     if not 0.3 <= near <= 1:
         raise UserError(f"--near {near:g}: expected a similarity from 0.3 to 1")
     store = Store(root.absolute())
-    chosen = sorted({*names} or store.names("corpora"))
-    if not chosen:
+    current = {name: store.current("corpora", name) for name in sorted({*names})} or store.currents("corpora")
+    if not current:
         raise UserError(f"{store.root}: no corpus in the store; run `ubert ingest` first")
-    current = {name: store.current("corpora", name) for name in chosen}
     corpora = {name: manifest.fingerprint for name, (_, manifest) in current.items()}
     parts = [place / part for place, manifest in current.values() for part in manifest.parts]
     manifests = [manifest for _, manifest in current.values()]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import AuditManifest
+from ubert.schema.manifest import AuditManifest, MixtureManifest
 from ubert.schema.record import Task
 
 
@@ -71,16 +73,15 @@ _FILES = {
 }
 
 
-def evidence_files(store: Store, view: str) -> list[Place]:
-    """Return the files of a view of evidence, from the current audit or from all current mixtures."""
-    if view == "suspects":
-        audits = [name for name in store.names("audits") if name.startswith(SUSPECTS_OF)]
-        return [store.current("audits", name)[0] / "suspects.parquet" for name in audits]
-    if view == "dropped":
-        mixtures = [store.current("mixtures", name) for name in store.names("mixtures")]
-        return [directory / "dropped.parquet" for directory, manifest in mixtures if manifest.dropped]
-    audit, file = _FILES[view]
-    return [store.current("audits", audit)[0] / file] if audit in store.names("audits") else []
+def evidence_files(
+    audits: Mapping[str, tuple[Place, AuditManifest]], mixtures: Mapping[str, tuple[Place, MixtureManifest]]
+) -> dict[str, list[Place]]:
+    """Return the files of each view of evidence, from the current audits and mixtures."""
+    return {
+        **{view: [audits[audit][0] / file] if audit in audits else [] for view, (audit, file) in _FILES.items()},
+        "suspects": [at / "suspects.parquet" for name, (at, _) in audits.items() if name.startswith(SUSPECTS_OF)],
+        "dropped": [at / "dropped.parquet" for at, manifest in mixtures.values() if manifest.dropped],
+    }
 
 
 def audit_of_all(store: Store, audit: str) -> AuditManifest:
@@ -90,14 +91,14 @@ def audit_of_all(store: Store, audit: str) -> AuditManifest:
         UserError: there is none, or corpora were added, changed or left out, or evaluation splits were left out.
     """
     cure = f"run `ubert {audit}`"
-    if audit not in store.names("audits"):
+    audits, corpora = store.currents("audits"), store.currents("corpora")
+    if audit not in audits:
         raise UserError(f"{store.root}: no audit of {audit} yet; {cure}")
-    manifest = store.current("audits", audit)[1]
-    corpora = {name: store.current("corpora", name)[1] for name in store.names("corpora")}
-    for name, corpus in corpora.items():
+    manifest = audits[audit][1]
+    for name, (_, corpus) in corpora.items():
         if manifest.corpora.get(name) != corpus.fingerprint:
             raise UserError(f"{store.root}: the audit of {audit} is not of {name} as it is now; {cure}")
-    splits = [(name, counts.split) for name, corpus in corpora.items() for counts in corpus.splits]
+    splits = [(name, counts.split) for name, (_, corpus) in corpora.items() for counts in corpus.splits]
     whole = {"corpora": {*corpora}, "against": {f"{name}/{split}" for name, split in splits if split != "train"}}
     audited = {what: {*names} for what, names in manifest.parameters.items() if isinstance(names, list)}
     for what, expected in whole.items():

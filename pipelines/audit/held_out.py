@@ -48,7 +48,7 @@ def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest
     """
     if not mixture.hold_out:
         return {}
-    corpora = {name: store.current("corpora", name)[1] for name in store.names("corpora")}
+    corpora = {name: manifest for name, (_, manifest) in store.currents("corpora").items()}
     for wanted in mixture.hold_out:
         if not any(fnmatchcase(name, wanted) for name in corpora):
             raise UserError(

@@ -82,7 +82,7 @@ def _add_corpora(routes: APIRouter, root: Place) -> None:
 
     @routes.get("")
     def corpora(request: Request, q: str = "") -> Response:
-        manifests = [store.current("corpora", name)[1] for name in store.names("corpora")]
+        manifests = [manifest for _, manifest in store.currents("corpora").values()]
         chosen = [one for one in manifests if q.lower() in _described(one)]
         return html(request, "corpora", corpora=chosen, everything=len(manifests), q=q, root=str(root))
 
@@ -193,7 +193,7 @@ def _add_mixtures(routes: APIRouter, root: Place) -> None:
 
     @routes.get("/mixtures")
     def mixtures(request: Request) -> Response:
-        found = [store.current("mixtures", name)[1] for name in store.names("mixtures")]
+        found = [manifest for _, manifest in store.currents("mixtures").values()]
         return html(request, "mixtures", mixtures=found)
 
     @routes.get("/mixtures/{name}")

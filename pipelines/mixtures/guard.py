@@ -131,10 +131,10 @@ def _check_suspects(store: Store, mixture: Mixture) -> None:
             f"{said}: `ubert suspects` checks the train splits of {', '.join(SUSPECT_TASKS)}, and no source is "
             "one; remove `suspects`"
         )
+    known = {name: audit.corpora for name, (_, audit) in store.currents("audits").items()}
     for manifest in checked:
-        audit = f"{SUSPECTS_OF}{manifest.name}"
-        known = store.current("audits", audit)[1].corpora if audit in store.names("audits") else {}
-        if known.get(manifest.name) != manifest.fingerprint:
+        of_corpus = known.get(f"{SUSPECTS_OF}{manifest.name}", {})
+        if of_corpus.get(manifest.name) != manifest.fingerprint:
             raise UserError(
                 f"{said}: those of {manifest.name} as it is now are not known; run `ubert suspects "
                 f"{manifest.name}`, or say `suspects: keep`"

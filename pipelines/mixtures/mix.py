@@ -198,7 +198,7 @@ def _audits_seen(store: Store, mixture: Mixture) -> list[str]:
     """Return the fingerprints of all audits if there is a `where`, because it may query them."""
     if not any(leaf.where for leaf in mixture.leaves):
         return []
-    return [store.current("audits", name)[1].fingerprint for name in store.names("audits")]
+    return [manifest.fingerprint for _, manifest in store.currents("audits").values()]
 
 
 def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> None:

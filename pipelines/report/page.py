@@ -198,7 +198,7 @@ def _grouped(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _newest(store: Store) -> str:
-    created = max(store.current("corpora", name)[1].created for name in store.names("corpora"))
+    created = max(manifest.created for _, manifest in store.currents("corpora").values())
     return datetime.fromisoformat(created).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 

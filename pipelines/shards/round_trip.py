@@ -36,8 +36,8 @@ def round_trip(root: Path, encoder: str) -> Iterator[tuple[CorpusManifest, Count
         UserError: there is no such encoder.
     """
     store, tokenizer = Store(root), load_tokenizer(encoder)
-    names = store.names("corpora")
-    for directory, manifest in (store.current("corpora", name) for name in progress(names, len(names), "corpora")):
+    current = store.currents("corpora").values()
+    for directory, manifest in progress(current, len(current), "corpora"):
         if objective(manifest.task).tabular:
             records = (r for split in SPLITS for r in read_records(directory, manifest, split, None))
             yield manifest, total(records, tokenizer)

@@ -122,7 +122,29 @@ class Store:
                 f"{self._home(kind, name)}: nothing here yet; make it with `{_COMMANDS[kind]} {name}`, "
                 "or point --root (UBERT_ROOT) to the store that has it"
             )
-        return max(finished, key=lambda pair: (pair[1].created, pair[1].fingerprint))
+        return max(finished, key=_recency)
+
+    @overload
+    def currents(self, kind: Literal["corpora"]) -> dict[str, tuple[Place, CorpusManifest]]: ...
+    @overload
+    def currents(self, kind: Literal["mixtures"]) -> dict[str, tuple[Place, MixtureManifest]]: ...
+    @overload
+    def currents(self, kind: Literal["shards"]) -> dict[str, tuple[Place, ShardManifest]]: ...
+    @overload
+    def currents(self, kind: Literal["audits"]) -> dict[str, tuple[Place, AuditManifest]]: ...
+    def currents(self, kind: Kind) -> Mapping[str, tuple[Place, Manifest]]:
+        """Return what `current` returns for each name, sorted by name. In an object store this takes one listing.
+        Names that only another version of this software made are left out.
+
+        Raises:
+            OtherVersionError: such a name is a corpus, which audits and hold-outs must not miss.
+        """
+        finished, of_others = read_manifests(self.root / kind, _MANIFESTS[kind], f"*/*/{MANIFEST}")
+        newest = {pair[0].parent.name: pair for pair in sorted(finished, key=_recency)}
+        for directory, error in of_others:
+            if kind == "corpora" and directory.parent.name not in newest:
+                raise error
+        return dict(sorted(newest.items()))
 
     def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
         """Return the result of the last ingest of a corpus, if too many rejects kept it from being published."""
@@ -181,6 +203,10 @@ class Store:
             manifest = manifest.model_copy(update={"created": now()})
             self.publish(kind, manifest)
         return manifest
+
+
+def _recency(made: tuple[Place, Manifest]) -> tuple[str, str]:
+    return made[1].created, made[1].fingerprint
 
 
 def read_json(place: Place) -> dict[str, Any]:

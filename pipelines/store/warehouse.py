@@ -6,7 +6,7 @@ addition, only a single SELECT is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -32,7 +32,7 @@ from pipelines.store.storage import Place, arrow, parquet, persistent
 from pipelines.store.store import Store, read_json
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import FILES, CorpusManifest
+from ubert.schema.manifest import FILES, AuditManifest, CorpusManifest, MixtureManifest
 from ubert.schema.record import FILE_SCHEMA, MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
@@ -167,18 +167,20 @@ def connect(
     Args:
         corpora: names of the corpora to include; default: all.
         scratch: a folder to spill to, with a low memory limit; without it, `memory` is the limit.
-        attempted: use the result of the last ingest of a corpus even if it was not published.
+        attempted: use the result of the last ingest of each of `corpora` even if it was not published.
         memory: DuckDB's memory limit.
 
     Raises:
         UserError: one of `corpora` is not in the store, or a manifest cannot be read.
     """
     store = Store(root.absolute())
+
+    def newest(name: str) -> tuple[Place, CorpusManifest]:
+        return (attempted and store.attempt(name)) or store.current("corpora", name)
+
     with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
-        names = store.names("corpora") if corpora is None else corpora
-        current = list(
-            pool.map(lambda name: (attempted and store.attempt(name)) or store.current("corpora", name), names)
-        )
+        current = list(store.currents("corpora").values() if corpora is None else pool.map(newest, corpora))
+    mixtures, audits = store.currents("mixtures"), store.currents("audits")
     with duckdb.connect(":memory:") as connection:
         for view, schema, files in (
             ("records", RECORD_SCHEMA, attrgetter("parts")),
@@ -190,16 +192,16 @@ def connect(
             connection.register(view, _dataset(arrow(store.root)[1], "corpus", parts, schema))
         tables = {
             "corpora": _corpus_rows([manifest for _, manifest in current]),
-            "mixtures": _mixture_rows(store),
-            "audits": _audit_rows(store),
+            "mixtures": _mixture_rows(mixtures),
+            "audits": _audit_rows(audits),
             "probes": _probe_rows(store),
             "affinity": _affinity_rows(store),
             "shards": _shard_rows(store),
         }
         for name, rows in tables.items():
             connection.register(name, pa.Table.from_pylist(list(rows), schema=_TABLES[name]))
-        for name, schema in _EVIDENCE.items():
-            connection.register(name, parquet(evidence_files(store, name), schema))
+        for name, evidence in evidence_files(audits, mixtures).items():
+            connection.register(name, parquet(evidence, _EVIDENCE[name]))
         connection.register("text_passes", _text_passes(store))
         connection.execute(_VIEWS + _DYNAMICS)
         connection.execute(f"SET memory_limit = '{SPILLING if scratch else memory}'")
@@ -321,16 +323,14 @@ def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]
             }
 
 
-def _mixture_rows(store: Store) -> Iterator[dict[str, Any]]:
-    for name in store.names("mixtures"):
-        manifest = store.current("mixtures", name)[1]
+def _mixture_rows(mixtures: Mapping[str, tuple[Place, MixtureManifest]]) -> Iterator[dict[str, Any]]:
+    for name, (_, manifest) in mixtures.items():
         for source in manifest.sources:
             yield {**source.model_dump(), "mixture": name, "fingerprint": manifest.fingerprint}
 
 
-def _audit_rows(store: Store) -> Iterator[dict[str, Any]]:
-    for name in store.names("audits"):
-        manifest = store.current("audits", name)[1]
+def _audit_rows(audits: Mapping[str, tuple[Place, AuditManifest]]) -> Iterator[dict[str, Any]]:
+    for name, (_, manifest) in audits.items():
         for counted, number in manifest.counts.items():
             yield {"audit": name, "fingerprint": manifest.fingerprint, "counted": counted, "number": number}
 
@@ -349,7 +349,6 @@ def _affinity_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def _shard_rows(store: Store) -> Iterator[dict[str, Any]]:
-    for name in store.names("shards"):
-        manifest = store.current("shards", name)[1]
+    for _, manifest in store.currents("shards").values():
         for shard in manifest.shards:
             yield {**manifest.model_dump(), **shard.model_dump()}

@@ -108,6 +108,41 @@ def test_what_another_version_made_counts_until_this_one_made_something(tmp_path
     assert store.again("corpora", manifest("bb", "2026-01-01")).created == "2026-01-01"
 
 
+def mixture(name: str, created: str, **stated: Any) -> MixtureManifest:
+    return MixtureManifest(name=name, fingerprint="aa", created=created, sql="SELECT 1", sources=[], **stated)
+
+
+def test_the_current_ones_of_a_kind_are_the_newest_of_each_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name, made in (("b", "aa"), ("a", "bb"), ("a", "aa"), ("b", "bb"), ("a", "cc")):
+        path = store.publish("corpora", manifest(made, "2026-01-01", name)) / MANIFEST
+        if made != "cc":  # the others are of one time
+            path.write_text(manifest(made, "2026-01-01", name).model_dump_json())
+    found = store.currents("corpora")
+    assert [(name, made.fingerprint) for name, (_, made) in found.items()] == [("a", "cc"), ("b", "bb")]
+    assert found == {name: store.current("corpora", name) for name in ("a", "b")}
+    assert store.currents("shards") == {}
+
+
+def test_what_only_another_version_made_is_current_neither_alone_nor_with_others(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in ("old", "both"):
+        store.publish("mixtures", mixture(name, "2026-01-02", schema_version=1))
+    store.publish("mixtures", mixture("both", "2026-01-01").model_copy(update={"fingerprint": "bb"}))
+    assert store.currents("mixtures") == {"both": store.current("mixtures", "both")}
+
+
+def test_a_corpus_that_only_another_version_made_is_not_left_out(tmp_path: Path) -> None:
+    """An audit, or a mixture that holds it out, would miss its records."""
+    store = Store(tmp_path)
+    store.publish("corpora", manifest("aa", "2026-01-02", "old").model_copy(update={"schema_version": 1}))
+    store.publish("corpora", manifest("aa", "2026-01-02", "new"))
+    with pytest.raises(UserError, match=r"old/aa/manifest\.json: schema version 1, expected \d+; run"):
+        store.currents("corpora")
+    store.publish("corpora", manifest("bb", "2026-01-01", "old"))
+    assert [*store.currents("corpora")] == ["new", "old"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", f'{{"schema_version": {SCHEMA_VERSION}}}'])
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     path = Store(tmp_path).publish("corpora", manifest("aa", "2026-01-02")) / MANIFEST

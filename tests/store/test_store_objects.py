@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from handmade import ENCODER
 from object_store import ObjectStore
-from worlds import World, numbers
+from worlds import World, corpus, numbers, put_corpus
 
 import pipelines.store.storage
 from pipelines.audit.duplicates import duplicates
@@ -63,6 +63,15 @@ def test_objects_are_found_as_files_are(pattern: str, remote: ObjectPath, tmp_pa
         put(remote, name, name)
     on_disk = {str(path.relative_to(tmp_path)) for path in tmp_path.glob(pattern) if path.is_file()}
     assert {found.key.removeprefix(f"{remote.key}/") for found in remote.glob(pattern)} == on_disk
+
+
+def test_the_current_ones_of_a_kind_take_one_listing(remote: ObjectPath, object_store: ObjectStore) -> None:
+    for name in ("one", "two", "three"):
+        put_corpus(remote, name, corpus(name, 1))
+    asked: list[str] = []
+    with object_store.failing(lambda method, path: asked.append(path)):
+        assert {*Store(remote).currents("corpora")} == {"one", "two", "three"}
+    assert len([path for path in asked if not path.endswith(MANIFEST)]) == 1
 
 
 def test_an_object_speaks_as_a_path_does(remote: ObjectPath) -> None:

@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from worlds import World, corpus, put_corpus
 
 from pipelines import cli
+from pipelines.audit.evidence import audit_of_all
 from pipelines.report.render import table
 from pipelines.report.stats import overview, refused
+from pipelines.store.store import Store
 from pipelines.store.warehouse import connect, explained, printable, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
@@ -269,6 +271,16 @@ def test_an_allocation_that_duckdb_does_not_count_is_out_of_memory_too(root: Pat
         explained(connection, "SQL"),
     ):
         raise duckdb.Error(said)
+
+
+def test_results_of_another_version_are_not_seen(root: Path) -> None:
+    for name in ("mixtures/m", "audits/duplicates", "audits/suspects-news", "shards/m"):
+        (root / name / "aa").mkdir(parents=True)
+        (root / name / "aa/manifest.json").write_text('{"schema_version": 1}')
+    for view in ("mixtures", "audits", "shards", "duplicates", "leaks", "suspects", "dropped"):
+        assert len(sql(root, f"SELECT * FROM {view}")) == 0
+    with pytest.raises(UserError, match="no audit of duplicates yet; run `ubert duplicates`"):
+        audit_of_all(Store(root), "duplicates")
 
 
 def test_some_corpora_alone_can_be_seen(root: Path) -> None:

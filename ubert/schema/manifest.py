@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, Self, TypeVar
 
 from blake3 import blake3
@@ -319,11 +320,15 @@ def read_manifests(
     folder: AnyFolder, model: type[AnyManifest], pattern: str = f"*/{MANIFEST}"
 ) -> tuple[list[tuple[AnyFolder, AnyManifest]], list[tuple[AnyFolder, OtherVersionError]]]:
     """Return the directories whose manifest is of this version, and those of other versions with their errors."""
-    made: list[tuple[AnyFolder, AnyManifest]] = []
-    of_others: list[tuple[AnyFolder, OtherVersionError]] = []
-    for path in folder.glob(pattern):
+
+    def read(path: AnyFolder) -> AnyManifest | OtherVersionError:
         try:
-            made.append((path.parent, read_manifest(model, path.parent, path.name)))
+            return read_manifest(model, path.parent, path.name)
         except OtherVersionError as error:
-            of_others.append((path.parent, error))
-    return made, of_others
+            return error
+
+    paths = list(folder.glob(pattern))
+    with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
+        found = [(path.parent, result) for path, result in zip(paths, pool.map(read, paths), strict=True)]
+    made = [(directory, result) for directory, result in found if not isinstance(result, OtherVersionError)]
+    return made, [(directory, result) for directory, result in found if isinstance(result, OtherVersionError)]
