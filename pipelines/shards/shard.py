@@ -248,7 +248,8 @@ def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
 
 
 def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
-    """Link the units that other shards of the store have undamaged, and return the remaining ones.
+    """Link the units that other shards of the store have undamaged, and return the remaining ones. A unit is
+    finished if all of its files exist.
 
     Raises:
         UserError: the store can't be written.
@@ -257,10 +258,10 @@ def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
     for directory, manifest in read_manifests(store.root / "shards", ShardManifest, f"*/*/{MANIFEST}")[0]:
         for file in manifest.shards:
             known.setdefault(file.path, []).append((directory, file.blake3))
-    there = {path.name for path in wanted[0].directory.glob("shard-*")}
+    there = {path.name for path in wanted[0].directory.glob("*")}
     left = []
     for unit in wanted:
-        if unit.shard.name in there:
+        if there.issuperset(path.name for path in unit.files):
             continue
         for directory, expected in known.get(unit.shard.name, []):
             old = [directory / file.name for file in unit.files]

@@ -58,7 +58,7 @@ class Unit:
 
     @property
     def shard(self) -> Place:
-        """Return the file of the unit's rows. It is written last, atomically: if it exists, the unit is done."""
+        """Return the file of the unit's rows. It is written last, atomically."""
         return self.directory / f"shard-{self.name}.arrow"
 
     @property

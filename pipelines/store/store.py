@@ -273,8 +273,7 @@ def on_this_disk(file: Place) -> Iterator[Path]:
     """Yield a file that can be mapped into memory: the file itself, or a temporary copy of an object.
 
     Raises:
-        UserError: the disk is full, or the object store fails.
-        FileNotFoundError: there is no such object.
+        UserError: the disk is full, there is no such object, or the object store fails.
     """
     if isinstance(file, Path):
         yield file

@@ -26,7 +26,7 @@ from worlds import corpus, put_corpus
 
 from pipelines.mixtures.mix import mix
 from pipelines.shards.files import CATEGORY_TOKENS
-from pipelines.shards.shard import Work, plan, run_unit, shard, units
+from pipelines.shards.shard import Work, missing, plan, run_unit, shard, units
 from pipelines.store.store import Store
 from ubert.inference.questions import INSTRUCTIONS
 from ubert.loader.shards import Shards, open_shards
@@ -389,6 +389,17 @@ def test_a_shard_without_its_other_files_is_made_again(kind: str, tmp_path: Path
     directory, work = done(tmp_path, reviews | questions)
     assert work == Work(made=2, reused=0)
     open_shards(directory)
+
+
+@pytest.mark.parametrize("kind", ["lost", "summary"])
+def test_a_killed_run_is_completed_if_a_file_of_a_finished_part_is_gone(kind: str, tmp_path: Path) -> None:
+    write_mixture(tmp_path, "made", {"reviews": CORPORA["reviews"], "questions": CORPORA["questions"]})
+    first, second = units(plan(Store(tmp_path), "made", ENCODER, 32))
+    for unit in (first, second):
+        run_unit(unit, ENCODER, 32)
+    next(first.directory.glob(f"{kind}-{first.name}.*")).unlink()
+    assert missing(Store(tmp_path), [first, second]) == [first]
+    open_shards(shard_members(tmp_path, "made", ENCODER, 32))
 
 
 def test_shards_of_another_version_are_ignored(tmp_path: Path) -> None:
