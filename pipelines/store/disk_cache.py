@@ -3,7 +3,8 @@
     <name>              a complete file; its mtime is the time of its last use
     <name>.half         a file that is being written; its disk space is allocated before the first byte is written
     <process>.held      the files that a process uses, one name a line; the process locks it while it lives
-    .lock               locked during each change of the cache; it contains the number of bytes of all files
+    .lock               locked during each change of the cache; it contains the number of bytes of all files, or
+                        nothing if they must be counted again
 
 When a new file needs space, the least recently used files are evicted. Files in use are never evicted.
 """
@@ -72,10 +73,11 @@ class DiskCache:
             half = self._half(name)
             try:
                 if self._has_room(lock, size):
-                    self._allocate(half, size)
+                    self._allocate(lock, half, size)
                     return half
             except BaseException:
                 self._discard(half)
+                lock.truncate(0)
                 raise
             self._discard(half)
         return None
@@ -137,7 +139,7 @@ class DiskCache:
         self._count(lock, used + size * fits)
         return fits
 
-    def _allocate(self, half: BinaryIO, size: int) -> None:
+    def _allocate(self, lock: BinaryIO, half: BinaryIO, size: int) -> None:
         while size:
             try:
                 os.posix_fallocate(half.fileno(), 0, size)
@@ -146,6 +148,7 @@ class DiskCache:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
                 half.truncate(0)
+                lock.truncate(0)
                 if not self._evict(size):
                     raise UserError(
                         f"{self.folder}: the disk of the cache is full before the cache is; free some disk "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import random
 import resource
 from multiprocessing.connection import Connection
@@ -93,7 +95,7 @@ def test_any_sequence_of_requests_keeps_to_the_bound(tmp_path: Path) -> None:
 
 
 def test_on_a_full_disk_the_cache_makes_room_and_else_says_what_to_do(tmp_path: Path) -> None:
-    cache = DiskCache(tmp_path, 1_000_000)
+    cache = DiskCache(tmp_path, 250_000)
     assert put(cache, "a", 100)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
@@ -103,6 +105,24 @@ def test_on_a_full_disk_the_cache_makes_room_and_else_says_what_to_do(tmp_path: 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert cache.find("a") and size(tmp_path) == 100
+    cache.keep([])
+    assert put(cache, "c", 100_000) and cache.find("a"), "what could not be written takes no space"
+
+
+def test_what_goes_from_a_full_disk_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, allocate, failures = DiskCache(tmp_path, 100), os.posix_fallocate, [errno.ENOSPC]
+
+    def full_once(*arguments: int) -> None:
+        if failures:
+            raise OSError(failures.pop(), "full")
+        allocate(*arguments)
+
+    assert put(cache, "a", 20) and put(cache, "b", 20)
+    cache.keep([])
+    monkeypatch.setattr("os.posix_fallocate", full_once)
+    assert put(cache, "c", 20) and cache.find("a") is None
+    cache.keep([])
+    assert put(cache, "d", 60) and cache.find("b") and cache.find("c")
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
