@@ -17,14 +17,23 @@ def audited(
     corpora: dict[str, str],
     parameters: dict[str, Any],
     search: Callable[[Place], dict[str, int]],
+    *,
+    module: str,
+    inputs: Any = None,
 ) -> AuditManifest:
-    """Make the audit `pipelines.audit.<name>` of corpora (fingerprints by name) the current one. `search` writes
-    its evidence to a directory and returns counts. It runs only if the store doesn't have its result.
+    """Make an audit the current one of its name.
+
+    Args:
+        corpora: fingerprints by name.
+        search: writes the evidence to a directory and returns counts. It is called only if the store doesn't have
+            the result.
+        module: the module that implements it.
+        inputs: what it reads besides the corpora (any JSON value).
 
     Raises:
         UserError: the search fails, or the store can't be written.
     """
-    mark = fingerprint(corpora, parameters, code_hash(f"pipelines.audit.{name}"))
+    mark = fingerprint(corpora, parameters, inputs, code_hash(module))
     directory = store.directory("audits", name, mark)
     if (directory / MANIFEST).exists():
         return store.again("audits", read_manifest(AuditManifest, directory))

@@ -59,7 +59,7 @@ def contamination(
                 write(rows, CONTAMINATION, directory / "matches.parquet")
         return counts
 
-    return audited(store, "contamination", corpora, parameters, search)
+    return audited(store, "contamination", corpora, parameters, search, module=__name__)
 
 
 def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str]) -> list[tuple[str, str]]:

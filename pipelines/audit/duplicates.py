@@ -102,7 +102,7 @@ def duplicates(
             compared = find_near(between, parts, near)
             return {**find_copies(between, parts), **compared, **_write_evidence(between, directory)}
 
-    return audited(store, "duplicates", corpora, {"near": near}, search)
+    return audited(store, "duplicates", corpora, {"near": near}, search, module=__name__)
 
 
 def _write_evidence(exchange: Exchange, directory: Place) -> dict[str, int]:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.audit.audited import audited
 from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
-from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, parquet
-from pipelines.store.store import Store, atomic, now
+from pipelines.store.store import Store, atomic
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.fold import PREDICTIONS, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels
@@ -24,7 +24,7 @@ from pipelines.tasks import completed
 from pipelines.training.short_run import short, weights_of, weights_of_encoder
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MANIFEST, AuditManifest, CorpusManifest, fingerprint, read_manifest
+from ubert.schema.manifest import AuditManifest, CorpusManifest
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
 
@@ -152,26 +152,15 @@ def _kept(
     store: Store, manifest: CorpusManifest, source: str, inputs: Any, search: Callable[[], pa.Table]
 ) -> AuditManifest:
     """Write the result of `search` as an audit, unless the store has it already."""
-    name = f"{SUSPECTS_OF}{manifest.name}"
-    versions = {manifest.name: manifest.fingerprint}
-    mark = fingerprint(versions, inputs, code_hash("pipelines.suspects.suspects"))
-    directory = store.directory("audits", name, mark)
-    if (directory / MANIFEST).exists():
-        return store.again("audits", read_manifest(AuditManifest, directory))
-    with store.working_on("audits", name):
+
+    def write(directory: Place) -> dict[str, int]:
         table = search()
         with atomic(directory / "suspects.parquet") as path:
             pq.write_table(table, path, compression="zstd")
         records, flagged = (
             len(set(some["record_id"].to_pylist())) for some in (table, table.filter(table["flagged"]))
         )
-        made = AuditManifest(
-            name=name,
-            fingerprint=mark,
-            created=now(),
-            corpora=versions,
-            parameters={"source": source},
-            counts={"annotations": len(table), "records": records, "flagged": flagged},
-        )
-        store.publish("audits", made)
-    return made
+        return {"annotations": len(table), "records": records, "flagged": flagged}
+
+    name, versions = f"{SUSPECTS_OF}{manifest.name}", {manifest.name: manifest.fingerprint}
+    return audited(store, name, versions, {"source": source}, write, module=__name__, inputs=inputs)

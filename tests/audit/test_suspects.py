@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from handmade import ner, question, record, sentiment
 from msgspec.structs import replace
+from object_store import ObjectStore
 from tiny_run import make_encoder
 from typer.testing import CliRunner
 from worlds import put_corpus
@@ -21,6 +22,7 @@ from pipelines.cli.commands import app
 from pipelines.mixtures.mix import composition, mix
 from pipelines.mixtures.replay import trained_on
 from pipelines.report.page import html
+from pipelines.store.storage import SCHEME, ObjectPath
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from pipelines.suspects import labels
@@ -403,6 +405,18 @@ def test_folds_start_from_the_model_of_the_package_unless_it_has_seen_the_corpus
         folds_of(known[0], default_recipe(manifest), 2)
     with pytest.raises(UserError, match=r"a model that comes with ubert \(universal-small\)"):
         folds_of(manifest, starting_from("my-run"), 2)
+
+
+def test_predictions_that_the_store_refuses_are_one_sentence(
+    remote: ObjectPath, object_store: ObjectStore
+) -> None:
+    put_corpus(remote, "people", [ner(0), ner(1)])
+    store = Store(remote)
+    for fold in folds_of(store.current("corpora", "people")[1], DEFAULT, 2):
+        object_store.put(str(place_of(store, fold)).removeprefix(SCHEME), bytes(1000))
+    refused = object_store.failing(lambda method, path: "403" if method == "GET" and "/folds/" in path else None)
+    with refused, pytest.raises(UserError, match=r"suspects-people/.*: the store fails: .*ACCESS_DENIED"):
+        suspects("people", root=remote, recipe=DEFAULT, folds=2)
 
 
 def put_passes(root: Path, run: str, believed: Mapping[str, float | Sequence[float]], **same: Any) -> None:
