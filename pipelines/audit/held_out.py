@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import NamedTuple
@@ -55,22 +55,27 @@ def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest
                 f"mixture {mixture.name}: hold_out: {wanted} is not a corpus of {store.root}; ingest it, as "
                 "records with its texts can't be found otherwise, or remove it"
             )
-    named = {name for name in corpora if any(fnmatchcase(name, wanted) for wanted in mixture.hold_out)}
-    folders = {corpora[name].dataset or name for name in named}
-    twins = {twin for name in named for twin in corpora[name].twins}
-    held = {
-        name: manifest
-        for name, manifest in corpora.items()
-        if name in named
-        or not twins.isdisjoint((name, manifest.dataset))
-        or not (named | folders).isdisjoint(manifest.twins)
-    }
+    held = covered(mixture.hold_out, corpora)
     if drawn := sorted({leaf.corpus for leaf in mixture.leaves} & held.keys()):
         raise UserError(
             f"mixture {mixture.name}: hold_out covers its own sources {', '.join(drawn)} (twins are held out "
             "together); remove them from `sources`, or from `hold_out`"
         )
     return held
+
+
+def covered(hold_out: Sequence[str], corpora: Mapping[str, CorpusManifest]) -> dict[str, CorpusManifest]:
+    """Return the corpora that `hold_out` names, and their twins."""
+    named = {name for name in corpora if any(fnmatchcase(name, wanted) for wanted in hold_out)}
+    folders = {corpora[name].dataset or name for name in named}
+    twins = {twin for name in named for twin in corpora[name].twins}
+    return {
+        name: manifest
+        for name, manifest in corpora.items()
+        if name in named
+        or not twins.isdisjoint((name, manifest.dataset))
+        or not (named | folders).isdisjoint(manifest.twins)
+    }
 
 
 def held_out(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from pipelines.audit.held_out import covered
 from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
 from pipelines.store.storage import Place
+from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.specs.mixture import Mixture, MixtureSource
 from ubert.schema.specs.recipe import Recipe
@@ -15,7 +17,8 @@ from ubert.schema.specs.recipe import Recipe
 
 def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
     """Return the mixture of a recipe. With `replay`, it keeps the number of draws from the recipe's own mixture,
-    and adds draws from the other one. If both draw from the same split, only the recipe's own draws count.
+    and adds draws from the other one. If both draw from the same split, only the recipe's own draws count. What
+    the other one holds out is held out, except corpora that the recipe's own mixture draws from.
 
     Raises:
         UserError: there is no such mixture, it can't be drawn, or one of two mixtures with `replay` has phases.
@@ -32,6 +35,9 @@ def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
     again = _without(other, {leaf.name for leaf in own.leaves})
     if not again.sources:
         raise UserError(f"recipe {recipe.name}: replay: mixture {own.name} draws from all of {other.name} itself")
+    corpora = {name: manifest for name, (_, manifest) in Store(root.absolute()).currents("corpora").items()}
+    drawn = {leaf.corpus for leaf in own.leaves}
+    still_held = [name for name in other.hold_out if drawn.isdisjoint(covered([name], corpora))]
     draws = sum(source.draws for source in mix(own, root=root).sources)
     return Mixture(
         name=recipe.shards,
@@ -43,7 +49,7 @@ def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
         duplicates=own.duplicates,
         suspects=own.suspects,
         evidence=own.evidence,
-        hold_out=own.hold_out,
+        hold_out=list(dict.fromkeys([*own.hold_out, *still_held])),
         licences=own.licences,
         sources=[MixtureSource(mixture=own, weight=1 - share), MixtureSource(mixture=again, weight=share)],
     )

@@ -78,6 +78,17 @@ def test_the_rules_are_those_of_the_recipes_own_mixture(root: Path) -> None:
     assert (mixture.size, [source.weight for source in mixture.sources]) == (53, [0.75, 0.25])
 
 
+def test_what_the_replayed_mixture_holds_out_is_not_learnt_again(root: Path) -> None:
+    put_corpus(root, "exam", [ner(0, 0, corpus="exam")])  # the text of the first record of `old`
+    put_corpus(root, "test", [sentiment(99, corpus="test")])
+    write(root, "base", {"sources": [{"corpus": "old"}], "hold_out": ["exam", "te*"]})
+    manifest = drawn(root, mixture="base", share=0.2)
+    assert [*manifest.held_out] == ["exam", "test"]
+    assert {source.corpus: source.dropped_held_out for source in manifest.sources} == {"new": 0, "old": 1}
+    write(root, "mine", {"sources": [{"corpus": "exam", "max_copies": 40}], "size": 40, "hold_out": ["test"]})
+    assert [*drawn(root, mixture="base", share=0.2).held_out] == ["test"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

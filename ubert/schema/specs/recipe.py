@@ -100,7 +100,8 @@ class Prompting(Described):
 
 
 class Replay(Described):
-    """Show records of a mixture again, so that the model does not forget them."""
+    """Show records of a mixture again, so that the model does not forget them. What it holds out stays held out,
+    except corpora of the recipe's own mixture."""
 
     mixture: str = Field(pattern=NAME)
     """The mixture."""
