@@ -83,6 +83,15 @@ def test_a_stray_quote_ends_where_the_file_is_cut(tmp_path: Path) -> None:
     assert sum(isinstance(row, RawRow) for row in found) == 400_000
 
 
+@pytest.mark.parametrize("limit", range(1000, 1045, 4))
+def test_a_quote_in_a_field_without_quotes_hides_no_open_field(tmp_path: Path, limit: int) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text('0,a 6" pipe\n' + "".join(f'{n},"line one\n{n},line two"\n' for n in range(1, 400)))
+    found = in_parts(path, limit, ["m", "n"])
+    assert len(found) == 400
+    assert found == read(path, 0, path.stat().st_size, 1, ["m", "n"])
+
+
 @pytest.mark.parametrize(
     ("content", "cut", "lacks"),
     [
