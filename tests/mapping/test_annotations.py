@@ -372,6 +372,21 @@ def test_mentions_may_be_chosen_by_their_values_and_have_further_ids() -> None:
         assert (record.relations[0].head, record.relations[0].tail) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("task", "key", "entry"),
+    [
+        ("ner", "spans", {"start": "s", "words": "w"}),
+        ("relation", "relations", {"head": {"start": "s", "words": "w"}, "tail": {"start": "s", "words": "w"}}),
+        ("event", "events", {"trigger": {"start": "s", "words": "w"}}),
+    ],
+)
+def test_items_without_a_label_may_be_left_out(task: str, key: str, entry: dict[str, Any]) -> None:
+    fields = {"text": "text", key: {"each": "m[]", "label": "k", "when": {"k": {"exists": True}}, **entry}}
+    label = {"spans": "P", "relations": "of", "events": "Hire"}[key]
+    items = [{"s": 0, "w": "Ann", "k": label}, {"s": 4, "w": "joined", "k": None}, {"s": 11, "w": "Acme"}]
+    assert words(kept(task, fields, {"text": TEXT, "m": items})) == ["Ann"]
+
+
 def test_a_mention_without_an_id_is_the_one_of_its_label_there() -> None:
     spans = {"each": "m[]", "id": "id?", "label": "k", "start": "s", "words": "w"}
     mentions = [{"s": 0, "w": "Ann", **keys} for keys in ({"k": "P", "id": 1}, {"k": "F", "id": 2}, {"k": "F"})]

@@ -79,8 +79,10 @@ def _mentions(number: int, entry: Mentions, offsets: Offsets, ignored: set[str])
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         mentions = into.mentions
         for item in each(scope):
+            if when and not when(item):
+                continue
             kind = label(item)
-            if kind in ignored or (when and not when(item)):
+            if kind in ignored:
                 continue
             identity = name(item)
             if apart and identity is not None:
@@ -120,8 +122,10 @@ def _relations(entry: Relations, offsets: Offsets, ignored: set[str]) -> Gather:
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         for item in each(scope):
+            if when and not when(item):
+                continue
             kind = label(item) or ""
-            if kind in ignored or (when and not when(item)):
+            if kind in ignored:
                 continue
             ends = head(item, body, into), tail(item, body, into)
             if ends[0] is None or ends[1] is None:
@@ -138,8 +142,10 @@ def _events(entry: Events, offsets: Offsets, ignored: set[str]) -> Gather:
 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         for item in each(scope):
+            if when and not when(item):
+                continue
             kind = label(item) or ""
-            if kind in ignored or (when and not when(item)):
+            if kind in ignored:
                 continue
             identity = name(item) or f"event {len(into.events)}"
             at = trigger(item, body, into)
