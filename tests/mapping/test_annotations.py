@@ -107,6 +107,40 @@ def test_tokens_are_counted_in_each_sentence() -> None:
     assert words(record) == ["Eve"]
 
 
+@pytest.mark.parametrize(
+    ("glue", "offsets", "mentions"),
+    [
+        (" ", {}, [[0, "Ann", 0], [2, "Acme Inc", 0], [0, "Bob", 1], [2, ".", 1]]),
+        (" ", {}, [[2, ["Acme", "Inc"], 0], [0, "Bob left .", 1]]),
+        (" ", {"compare": "folded"}, [[2, "acmeinc", 0], [1, "LEFT.", 1]]),
+        ("", {}, [[0, "Annjoined", 0], [3, "Inc.", 0], [0, "Bob", 1]]),
+    ],
+)
+def test_words_end_the_tokens_of_a_mention_that_has_only_a_start(glue: str, offsets: Any, mentions: Any) -> None:
+    at = {"each": "m[]", "start": "0", "words": "1", "sentence": "2", "as": "P"}
+    fields = {"tokens": "t", "glue": glue, "spans": at, "offsets": {"unit": "token", **offsets}}
+    record = kept("ner", fields, {"t": SENTENCES, "m": mentions})
+    said = ["".join(words).replace(" ", "").casefold() for _, words, _ in mentions]
+    assert [found.replace(" ", "").casefold() for found in words(record)] == said
+
+
+@pytest.mark.parametrize(
+    ("start", "said", "detail"),
+    [
+        (0, "Acme", "mention 0 says 'Acme', the text at 0 'Ann joined'"),
+        (6, "left . So", "mention 0 says 'left . So' at 6 of a text of 8 tokens"),
+        (8, "Bob", "mention 0 says 'Bob' at 8 of a text of 8 tokens"),
+        (-3, "Bob", "mention 0 says 'Bob' at -3 of a text of 8 tokens"),
+        (5, "", "mention 0 says '', the text at 5 'Bob'"),
+    ],
+)
+def test_words_that_are_not_at_their_token_are_refused(start: int, said: str, detail: str) -> None:
+    at = {"each": "m[]", "start": "0", "words": "1", "as": "P"}
+    fields = {"tokens": "t", "spans": at, "offsets": {"unit": "token"}}
+    reject, _ = run("ner", fields, {"t": SENTENCES, "m": [[start, said]]})
+    assert isinstance(reject, Reject) and reject.detail.startswith(detail)
+
+
 def test_a_sentence_without_tokens_counts_as_one() -> None:
     at = {"each": "m[]", "start": "0", "end": "1", "sentence": "2"}
     fields = {"tokens": "t", "spans": {**at, "as": "P"}, "offsets": {"unit": "token"}}

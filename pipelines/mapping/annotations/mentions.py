@@ -4,6 +4,7 @@ to a reason why that fails."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -77,7 +78,8 @@ def given_field(
         elif start is None:
             return Given(kind, number, identity, label, None, None, quoted, kb_id)
         elif end is None:
-            return Given(kind, number, identity, label, None, start(scope), quoted, kb_id)
+            base = _first_token(body, sentence(scope)) if sentence else 0
+            return Given(kind, number, identity, label, None, base + start(scope), quoted, kb_id)
         else:
             found = ((start(scope), end(scope) + beyond),)
         if sentence and found:
@@ -261,12 +263,20 @@ def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragme
     """Convert a mention's offsets to characters. Return None if it has none, or if they are outside the text."""
     if given.fragments is None and given.start is None:
         return None
-    pairs = given.fragments or ((given.start or 0, (given.start or 0) + len(given.words or "")),)
+    start = given.start or 0
+    pairs = given.fragments or ((start, _end(body, start, given.words or "", offsets)),)
     if offsets.unit == "token":
         inside = _within(pairs, len(body.starts))
         return tuple((body.starts[s], body.ends[e - 1]) for s, e in pairs) if inside else None
     moved = tuple((s - shift, e - shift) for s, e in pairs) if shift else pairs
     return moved if _within(moved, len(body.text)) else None
+
+
+def _end(body: Body, start: int, words: str, offsets: Offsets) -> int:
+    """Return the end of words from their start. The last token is the first one that ends as late as they do."""
+    if offsets.unit == "token" and 0 <= start < len(body.starts):
+        return bisect_left(body.ends, body.starts[start] + len(words)) + 1
+    return start + len(words)
 
 
 def _within(pairs: Fragments, length: int) -> bool:
