@@ -11,6 +11,8 @@ from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")
 _MOST = 1 << 31  # no offset or number in a text is as large
+# The number 1 equals True and is found by it, as 0 is by False.
+_FLAGS = {True: True, "true": True, "1": True, False: False, "false": False, "0": False, "": False, None: False}
 
 Field = Callable[[Scope], Value]
 
@@ -48,6 +50,21 @@ def whole_field(path: str) -> Field[int]:
         raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected a whole number")
 
     return whole
+
+
+def flag_field(path: str) -> Field[bool]:
+    """Return a function that gets a boolean field. It may be written as a string or a number; null and an empty
+    string are false."""
+    get = value(path)
+
+    def flag(scope: Scope) -> bool:
+        found = get(scope)
+        try:
+            return _FLAGS[found.casefold() if isinstance(found, str) else found]
+        except (KeyError, TypeError):  # TypeError: a list or an object
+            raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected true or false") from None
+
+    return flag
 
 
 def words_field(path: str) -> Field[list[str]]:

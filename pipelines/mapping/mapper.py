@@ -23,6 +23,7 @@ from pipelines.mapping.fields import (
     Field,
     as_label,
     category_of,
+    flag_field,
     joined_field,
     list_field,
     places,
@@ -265,14 +266,14 @@ def _answers(spec: DatasetSpec) -> Shape:
     if spec.map.answers is None:
         raise ValueError("expected `answers`")
     each, given = values(spec.map.answers.each), given_field(spec.map.answers, spec.map.offsets)
-    unanswerable = value(spec.map.unanswerable) if spec.map.unanswerable else lambda scope: False
+    unanswerable = flag_field(spec.map.unanswerable) if spec.map.unanswerable else lambda scope: False
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, query = body(scope), question(scope)
         if not query.strip():
             raise RefusedError("empty question", f"question is {query!r}")
         answers = [given(answer, text, "answer", i, None, None) for i, answer in enumerate(each(scope))]
-        if bool(answers) == bool(unanswerable(scope)):
+        if bool(answers) == unanswerable(scope):
             if answers:
                 raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers")
             raise RefusedError("no answer", "no answer and not marked unanswerable")

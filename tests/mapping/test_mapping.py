@@ -298,6 +298,27 @@ def test_a_wrong_answer_is_told_by_its_number_of_all() -> None:
     assert refused(QA, ask(answers[:2], no=True))[1] == "2 answers"
 
 
+@pytest.mark.parametrize("mark", [True, 1, "true", "True", "TRUE", "1"])
+def test_a_mark_of_an_unanswerable_question_may_be_a_string(mark: Any) -> None:
+    bob = {"text": "Bob", "answer_start": 8}
+    assert kept(QA, {**ask([]), "no": mark}).spans == []
+    assert refused(QA, {**ask([bob]), "no": mark})[0] == "answer to an unanswerable question"
+
+
+@pytest.mark.parametrize("mark", [False, 0, "false", "False", "FALSE", "0", "", None])
+def test_a_mark_of_an_answerable_question_may_be_a_string_or_absent(mark: Any) -> None:
+    bob = {"text": "Bob", "answer_start": 8}
+    optional = spec_of("qa", {"text": "c", "question": "q", "answers": "a", "unanswerable": "no?"})
+    assert kept(optional, {**ask([bob]), "no": mark}).spans == [Span(8, 11, 0)]
+    assert refused(optional, {**ask([]), "no": mark})[0] == "no answer"
+
+
+@pytest.mark.parametrize("mark", ["no", "2", 2, -1, 0.5, [], {}])
+def test_a_mark_that_is_neither_true_nor_false_is_refused(mark: Any) -> None:
+    detail = f"'no' is {mark!r}, expected true or false"
+    assert refused(QA, {**ask([]), "no": mark}) == ("wrong type", detail)
+
+
 def test_without_the_mark_every_question_needs_an_answer() -> None:
     spec = spec_of("qa", {"text": "c", "question": "q", "answers": "a"})
     assert refused(spec, ask([], no=True))[0] == "no answer"
