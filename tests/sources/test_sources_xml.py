@@ -72,6 +72,16 @@ def test_names_have_no_namespace_and_do_not_hide_each_other(tmp_path: Path) -> N
     assert contents(rows(tmp_path, content, rows=["s[]"])) == [{"id": "1", "@t": "2", "t": ["3"]}]
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    ["id='1' x:id='2' xml:lang='en' lang='de'", "x:id='2' id='1' lang='de' xml:lang='en'"],
+)
+def test_an_attribute_without_a_namespace_comes_before_its_namesakes(tmp_path: Path, attributes: str) -> None:
+    content = f"<d xmlns:x='http://b'><s {attributes} n='3'>t</s></d>".encode()
+    found = contents(rows(tmp_path, content, rows=["s[]"]))
+    assert found == [{"id": "1", "lang": "de", "n": "3", "#text": "t"}]
+
+
 def test_the_encoding_is_that_of_the_spec(tmp_path: Path) -> None:
     content = "<?xml version='1.0' encoding='ISO-8859-1'?><d><s>é</s></d>".encode()
     assert contents(rows(tmp_path, content, rows=["s[]"], item="t")) == [{"t": "é"}]

@@ -7,7 +7,9 @@ is {"id": "7", "name": ["Anna", "Ann"], "at": [{"from": "0"}]}:
 - an element without attributes and elements is its text, a string, as it stands;
 - any other is an object: its attributes by name; its elements by name, each name a list; and, where there is text
   besides white space, `#text`, the text without tags of all that is in it;
-- an attribute named as an element beside it is `@name`; namespaces are left out.
+- an attribute named as an element beside it is `@name`;
+- namespaces are left out. If attributes then have the same name, the one without a namespace is kept, or else the
+  last.
 
 `rows` begins at the outermost element: `item[]` are the items in it.
 """

@@ -87,7 +87,8 @@ class _Builder:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self.open) > DEEPEST:
             raise _TooDeepError
-        element = Element(_local(name), {_local(key): value for key, value in attributes.items()}, [])
+        keys = sorted(attributes, key=lambda key: key[0] != "{")  # a later key replaces one of the same name
+        element = Element(_local(name), {_local(key): attributes[key] for key in keys}, [])
         self.open[-1].parts.append(element)
         self.open.append(element)
 
