@@ -733,6 +733,12 @@ def test_parallel_lines_make_one_row(read: Read) -> None:
     ]
 
 
+@pytest.mark.parametrize("options", [{"beside": {"text": "out"}}, {"column": "a", "beside": {"a": "out"}}])
+def test_parallel_files_have_a_field_each(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"beside: '(text|a)' is the field for the file's own lines \(`column`\)"):
+        reader("parallel").Options(**options)
+
+
 def test_parallel_files_of_unequal_length_are_an_error(read: Read) -> None:
     with pytest.raises(UserError, match="got text 2, tags 1"):
         read("parallel", ("in", b"a\nb\n"), ("out", b"O\n"), beside={"tags": "out"})

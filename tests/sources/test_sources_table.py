@@ -84,6 +84,14 @@ def test_lines_are_grouped_by_what_every_row_has(tmp_path: Path) -> None:
         rows(tmp_path, b"a\tx\n", columns=["id"], optional_columns=["c"], group=["c"])
 
 
+def test_a_table_is_not_grouped_by_a_column_named_rows(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="group: a column 'rows' would be replaced by the list `rows`"):
+        Options(header=True, group=["id", "rows"])
+    assert rows(tmp_path, b"a\tx\n", columns=["id", "rows"], group=["id"]) == [
+        RawRow(1, "x:1", {"id": "a", "rows": [{"rows": "x"}]})
+    ]
+
+
 def test_a_file_with_quotes_is_cut_where_its_separator_is_no_part_of_a_character() -> None:
     """In gb18030, bytes from `@` on may be the second of a character."""
     found = {sign: split_at(Options(columns=["a"], quoting="csv", separator=sign)) for sign in "\t,;?@|"}

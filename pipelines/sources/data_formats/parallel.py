@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.sources import Example, FormatOptions, RawRow, Slice, sibling
 from pipelines.sources.parsing.text import lines
@@ -21,6 +21,14 @@ class Options(FormatOptions):
     """The field for a line of the file itself."""
     beside: dict[str, Annotated[str, Field(pattern=r"^[^/\\]+$")]] = Field(min_length=1)
     """The other files, in the same folder, by the field for their lines."""
+
+    @model_validator(mode="after")
+    def _has_a_field_for_each_file(self) -> Options:
+        if self.column in self.beside:
+            raise ValueError(
+                f"beside: {self.column!r} is the field for the file's own lines (`column`); name another field"
+            )
+        return self
 
 
 EXAMPLE = Example({"train.text": "Fine.\nBad.\n", "train.label": "5\n1\n"}, {"beside": {"label": "train.label"}})
