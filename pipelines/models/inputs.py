@@ -100,6 +100,8 @@ def to_input(where: str, row: object) -> Input:
 
 def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[Input]:
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:

@@ -202,6 +202,12 @@ def test_csv_has_its_columns(tmp_path: Path, name: str) -> None:
     assert found[0].text == 'a "b"\nc' and found[0].pair == "x"
 
 
+def test_blank_lines_between_json_lines_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('\n{"text": "a"}\n \t\r\n{"text": "b"}\n\n', encoding="utf-8")
+    assert [one.text for one in read_inputs(path).texts] == ["a", "b"]
+
+
 def test_parquet_has_its_columns(tmp_path: Path) -> None:
     path = tmp_path / "texts.parquet"
     columns = {
@@ -261,6 +267,7 @@ def test_lines_keep_their_spaces() -> None:
         ("x.parquet", b"PAR1", "x.parquet: cannot be read .* give JSON lines, CSV or Parquet"),
         ("x.jsonl", b"[" * 100_000, "x.jsonl:1: not valid JSON"),
         ("x.jsonl", b'["text"]', "x.jsonl:1: .* expected"),
+        ("x.jsonl", b'\n{"text": "a"}\n\n{"text": 1}\n', "x.jsonl:4: .* expected"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
