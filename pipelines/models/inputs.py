@@ -7,7 +7,9 @@ import io
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -135,6 +137,9 @@ def _csv_rows(path: Path, lines: Iterable[str], separator: str) -> Iterator[Inpu
 def _parquet(path: Path) -> Inputs:
     file = pq.ParquetFile(path)
     read = 0
+    name, times = max(Counter(file.schema_arrow.names).items(), key=itemgetter(1), default=("", 0))
+    if times > 1:
+        raise UserError(f"{path}: has {times} columns named {short(name)}; expected each name once")
 
     def texts() -> Iterator[Input]:
         nonlocal read
@@ -145,6 +150,9 @@ def _parquet(path: Path) -> Inputs:
                     yield to_input(f"{path}, row {read}", {name: _as_json(value) for name, value in row.items()})
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}); write it again") from None
+        except (ValueError, OverflowError) as error:  # such as a date after the year 9999
+            where = f"{path}: a value after row {read}"
+            raise UserError(f"{where} cannot be read ({error}); write its column as strings") from None
 
     return Inputs(texts(), file.metadata.num_rows, lambda: read)
 
@@ -158,7 +166,7 @@ def _as_json(value: Any) -> Any:
             return value if math.isfinite(value) else None
         case dict():
             return {name: _as_json(inner) for name, inner in value.items()}
-        case list():
+        case list() | tuple():  # a map has tuples of a key and a value
             return [_as_json(inner) for inner in value]
         case bytes():
             return value.decode("utf-8", "replace")

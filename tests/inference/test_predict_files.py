@@ -240,6 +240,34 @@ def test_values_of_parquet_become_json_and_its_rows_are_counted(
         next(found.texts)
 
 
+def test_a_map_of_parquet_is_a_list_of_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "texts.parquet"
+    counts = pa.array([[("k", 1), ("l", float("nan"))]], pa.map_(pa.string(), pa.float64()))
+    pq.write_table(pa.table({"text": ["a"], "counts": counts}), path)
+    assert [one.row for one in read_inputs(path).texts] == [{"text": "a", "counts": [["k", 1.0], ["l", None]]}]
+
+
+def test_a_value_of_parquet_that_python_cannot_hold_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs_module, "ROWS", 1)
+    path = tmp_path / "texts.parquet"
+    days = pa.array([0, 10**8], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"text": ["a", "b"], "day": days}), path)
+    texts = read_inputs(path).texts
+    assert next(texts).row == {"text": "a", "day": "1970-01-01"}
+    expected = r"texts\.parquet: a value after row 1 .*\(date value out of range\); write its column as strings"
+    with pytest.raises(UserError, match=expected):
+        next(texts)
+
+
+def test_a_column_of_parquet_may_not_be_there_twice(tmp_path: Path) -> None:
+    path = tmp_path / "texts.parquet"
+    pq.write_table(pa.table([["a"], ["b"], ["c"]], names=["text", "id", "text"]), path)
+    with pytest.raises(UserError, match=r"texts\.parquet: has 2 columns named 'text'; expected each name once"):
+        read_inputs(path)
+
+
 def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "TEXTS.CSV"
     path.write_text("id,text\n1,a\n", encoding="utf-8")
