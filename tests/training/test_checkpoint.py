@@ -132,6 +132,27 @@ def test_a_damaged_one_is_replaced_when_its_step_is_done_again(tmp_path: Path, p
     assert save(tmp_path, parts, 2) == checkpoint.latest(tmp_path)
 
 
+@pytest.mark.parametrize(("keep", "kept"), [(1, [0, 250]), (2, [0, 200, 250])])
+def test_damaged_ones_are_not_kept_in_place_of_what_a_resumed_run_writes(
+    tmp_path: Path, parts: Parts, keep: int, kept: list[int]
+) -> None:
+    """The run resumes from step 200, and writes the next checkpoint before those that are damaged."""
+    model, tokenizer, optimizer, state = parts
+    for step in (0, 100, 200):
+        save(tmp_path, parts, step)
+    for step in (300, 400):
+        (save(tmp_path, parts, step) / "model.safetensors").write_bytes(b"")
+    assert checkpoint.latest(tmp_path) == checkpoint.directory_of(tmp_path, 200)
+    writer = Writer(tmp_path, keep)
+    tensors = checkpoint.tensors(model, optimizer)
+    writer.save(model, tokenizer, tensors, state.model_copy(update={"step": 250}))
+    writer.wait()
+    writer.close()
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == [f"step-{step:06}" for step in kept]
+    assert checkpoint.latest(tmp_path) == checkpoint.directory_of(tmp_path, 250)
+
+
 def test_where_all_are_damaged_nothing_starts_anew(tmp_path: Path, parts: Parts) -> None:
     for step in (1, 2):
         (save(tmp_path, parts, step) / "model.safetensors").write_bytes(b"")

@@ -97,6 +97,9 @@ def directory_of(run: Path, step: int) -> Path:
 def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, state: State) -> Path:
     """Write a checkpoint atomically: under a temporary name, which is renamed once the files are on the disk.
 
+    Checkpoints of this step or later ones are damaged, or the run would have resumed from them. They are removed,
+    as `prune` would keep them instead of this one.
+
     Raises:
         UserError: the directory cannot be written, or its disk is full.
     """
@@ -111,8 +114,9 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         write_state(half, state)
         for path in (*half.iterdir(), half):
             to_disk(path)
-        if directory.exists():  # damaged: else this step would not be repeated
-            shutil.rmtree(directory)
+        for other in _newest_first(run):
+            if step_of(other.name) >= state.step:
+                shutil.rmtree(other)
         half.rename(directory)
         to_disk(directory.parent)
     except (OSError, SafetensorError) as error:
