@@ -126,6 +126,29 @@ def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards, 
 
 
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_a_text_without_room_for_a_longer_paraphrase_keeps_the_original_words(tmp_path: Path, layout: str) -> None:
+    """The encoder has positions for one token more than the original words need."""
+    people = {"people": [ner(0), ner(1, 20)]}
+    longer = {"person": ["any human being whom the text calls by name"]}
+    made = open_shards(make_shards(tmp_path, people, paraphrases=longer))
+
+    def sequences(most_tokens: int, rename: float) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the sequences of the short text, and of the long one."""
+        changes = {"layout": layout, "categories_per_piece": 1, "prompts": {"shuffle": True, "rename": rename}}
+        loader = Loader(made, recipe(epochs=1, **changes), SPECIAL, most_tokens)
+        batches = [batch for i in range(loader.total_steps) for batch in loader.step(i).batches]
+        found = [ids[ids != SPECIAL.pad].tolist() for batch in batches for ids in batch.ids_BL]  # type: ignore[union-attr]
+        return [ids for ids in found if len(ids) < 50], [ids for ids in found if len(ids) >= 50]
+
+    short, long = sequences(512, 0.0)
+    assert len(short) == len(long) == 2  # one for each category that it has
+    renamed, kept = sequences(max(map(len, long)) + 1, 1.0)
+    assert kept == long
+    named = [["human being" in words(np.array(ids)) for ids in of_text] for of_text in (short, renamed)]
+    assert [sum(of_text) for of_text in named] == [0, 1]
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
 def test_a_gold_cell_stays_with_its_category_in_any_order(shards: Shards, layout: str) -> None:
     loader = Loader(shards, recipe(epochs=1, layout=layout, prompts={"shuffle": True}), SPECIAL, 512)
     kinds = {0: "person", 1: "place", 2: "firm"}

@@ -70,7 +70,7 @@ class Prompts:
         )
 
     def _varied(self, number: int, room: int, row: int, copy: int, epoch: int, share: float) -> RowPrompts:
-        """Return varied prompts of a row."""
+        """Return varied prompts of a row. If its paraphrases don't fit, it has the original words."""
         original, example = self.shards.prompt(number), self.shards.example(row)
         gold = np.union1d(example.gold_anchors, example.gold_cells[:, 0])
         most, layout = self.recipe.categories_per_piece, self.recipe.layout
@@ -78,7 +78,12 @@ class Prompts:
         instruction, categories, chosen = vary(
             original, gold, most, self.recipe.prompts, self.shards.words, self.shards.others, share, *key
         )
-        found = groups(instruction, categories, chosen, 1 if layout == "stacked" else most, room)
+        most = 1 if layout == "stacked" else most
+        try:
+            found = list(groups(instruction, categories, chosen, most, room))
+        except ValueError:  # the index has checked that the original words fit, and others may be longer
+            instruction, categories = original.instruction, original.categories
+            found = list(groups(instruction, categories, chosen, most, room))
         return _row_prompts(
             [prompt(instruction, categories, original.regions, group, layout, self.special) for group in found]
         )
