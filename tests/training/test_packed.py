@@ -19,6 +19,7 @@ from pipelines.cli.commands import app
 from pipelines.models.find import find_checkpoint
 from ubert.inference.thresholds import Fitted, to_json
 from ubert.model import pretrained
+from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
 from ubert.training import loop
 from ubert.training.checkpoints.checkpoint import read_state
@@ -162,6 +163,20 @@ def test_an_average_has_the_mean_of_all_weights_and_all_ancestors(
         assert torch.equal(tensor, (sum(part[name] for part in parts) / 3).half().float()) or name == WORDS
     assert [one.run for one in read_state(mean).ancestry] == ["small", "base", "third"]
     assert not (mean / "thresholds.json").exists(), "they were fitted for other weights"
+
+
+@pytest.mark.parametrize("rank", [4, 2])
+def test_an_average_of_adapters_has_the_mean_of_their_products(
+    root: Path, encoder: Path, shards: Path, rank: int
+) -> None:
+    """It has no adapters, so theirs may have different ranks."""
+    pytest.importorskip("peft", reason="needs the extra `lora`")
+    one = trained(root, encoder, shards, f"four-{rank}", lora=4, learning_rate=1e-2)
+    other = trained(root, encoder, shards, f"rank-{rank}", lora=rank, learning_rate=1e-2, seed=1)
+    merged = [UbertModel.load(directory).without_adapters().state_dict() for directory in (one, other)]
+    mean = UbertModel.load(pack(one, root / f"mean-{rank}", average_with=[other])).without_adapters()
+    for name, tensor in mean.state_dict().items():
+        assert torch.equal(tensor, (sum(part[name] for part in merged) / 2).half().float()) or name == WORDS
 
 
 def test_thresholds_are_packed_and_damaged_weights_are_not_averaged(

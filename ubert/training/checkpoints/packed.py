@@ -35,7 +35,8 @@ def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
     for directory in (source, *average_with):
         checkpoint.verify(directory)
     model, encoder = UbertModel.load(source), state.recipe.encoder
-    _average(model, source, average_with)
+    if average_with:
+        _average(model, source, average_with)
     words = words_name(model)
     if not torch.equal(read_words(encoder, words.removeprefix("encoder.")).float(), model.word_vectors):
         raise UserError(
@@ -59,11 +60,13 @@ def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
 def _average(model: UbertModel, source: Path, others: Sequence[Path]) -> None:
     """Give a model the mean of its weights and those of other checkpoints. Equal weights stay the same to the bit.
 
+    Adapters are merged first: a mean of products is not the product of the factors' means.
+
     Raises:
         UserError: one has other weights than the model.
     """
-    mine = model.state_dict()
-    loaded = [UbertModel.load(other).state_dict() for other in others]
+    mine = model.without_adapters().state_dict()
+    loaded = [UbertModel.load(other).without_adapters().state_dict() for other in others]
     for other, theirs in zip(others, loaded, strict=True):
         if {name: t.shape for name, t in theirs.items()} != {name: t.shape for name, t in mine.items()}:
             raise UserError(
