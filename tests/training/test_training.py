@@ -202,6 +202,23 @@ def test_another_recipe_is_refused(
     assert run_directory.finished(finished) is not None
 
 
+@pytest.mark.parametrize("shorter", [{"steps": 7}, {"steps": None, "epochs": 0.01}])
+def test_a_run_that_has_trained_for_longer_is_not_resumed(
+    world: World, recipe: Recipe, finished: Path, tmp_path: Path, shorter: dict[str, object]
+) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    with pytest.raises(UserError, match=r"run: 8 steps are done, more than the recipe's \d; raise its steps or"):
+        loop.train(recipe.model_copy(update=shorter), shards=world.shards, run=run, resume=True)
+    assert run_directory.finished(run) in (None, run_directory.finished(finished))
+
+
+def test_fewer_steps_than_are_done_are_refused_before_anything_changes(recipe: Recipe, finished: Path) -> None:
+    state = checkpoint.read_state(finished / "checkpoints/step-000008")
+    shorter = recipe.model_copy(update={"steps": 7})
+    with pytest.raises(UserError, match="8 steps are done, more than the recipe's 7"):
+        run_directory.check(finished, shorter, state.shards, state.tokenizer, resume=True)
+
+
 def test_settings_that_change_no_step_may_change(recipe: Recipe, finished: Path) -> None:
     state = checkpoint.read_state(finished / "checkpoints/step-000008")
 

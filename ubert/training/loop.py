@@ -193,7 +193,9 @@ def set_up(
         state=state,
         writer=Writer(run, recipe.keep_checkpoints, recipe.keep_best, written),
     )
-    if began is None:
+    if began:
+        run_directory.check_length(run, state.step, loader.total_steps)
+    else:
         _check_start(training)
         save(training)  # the model before training, for comparison
         training.writer.wait()

@@ -181,7 +181,8 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
         resume: the user gave --resume, so `steps` or `epochs` may differ.
 
     Raises:
-        UserError: the checkpoint was trained with other settings; or a new run's `from` is wrong.
+        UserError: the checkpoint was trained with other settings, or for more steps; or a new run's `from` is
+            wrong.
     """
     directory = checkpoint.latest(run)
     if directory is None:
@@ -192,12 +193,27 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
     state = checkpoint.read_state(directory)
     differing = _differing(state, recipe, shards, tokenizer, INDIFFERENT | LENGTH if resume else INDIFFERENT)
     if not differing:
+        if recipe.steps:  # the loader knows how many steps `epochs` are
+            check_length(run, state.step, recipe.steps)
         return state
     longer = " (or --resume, to train for longer)" if _only_length(state.recipe, recipe) else ""
     raise UserError(
         f"{run}: step {state.step} was trained with other settings: {'; '.join(differing)}; "
         f"set them back, or start again under another name{longer}"
     )
+
+
+def check_length(run: Path, done: int, total: int) -> None:
+    """Refuse to resume a run after more steps than its recipe has.
+
+    Raises:
+        UserError: more steps are done.
+    """
+    if done > total:
+        raise UserError(
+            f"{run}: {done} steps are done, more than the recipe's {total}; raise its steps or epochs, or train "
+            "under another name"
+        )
 
 
 def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | None:
