@@ -11,7 +11,7 @@ from sys import float_info
 from typing import Any, TypedDict, cast
 
 from ubert.inference.predictor import Predictor
-from ubert.inference.questions import INSTRUCTIONS, listed
+from ubert.inference.questions import INSTRUCTIONS, listed, questions
 from ubert.objectives import LabelPrediction, Overlaps, SpanPrediction
 
 
@@ -44,18 +44,20 @@ def classify(
     """Score all candidate labels of each text. Unless `multi_label`, the scores of a text sum to 1."""
     labels = _labels(candidate_labels)
     texts = _texts(sequences)
-    single = not multi_label and len(labels) > 1
-    results = predictor.predict(
-        texts,
-        task="multilabel",  # scores every label, where classification returns only the best
-        categories=labels,
-        threshold=float_info.min,
-        instruction=instruction or INSTRUCTIONS["multilabel" if multi_label else "classification"],
-    )
-    found = []
-    for text, result in zip(texts, results, strict=True):
-        scores = {one.category: one.score for one in cast(list[LabelPrediction], result)}
-        found.append(_ranked(text, _normalised(scores) if single else scores))
+    scores: Iterable[Mapping[str, float]]
+    if not multi_label and len(labels) > 1:
+        queries = questions(texts, task="classification", categories=labels, instruction=instruction)
+        scores = (dict(zip(labels, shares, strict=True)) for shares in predictor.probabilities(queries))
+    else:
+        results = predictor.predict(
+            texts,
+            task="multilabel",  # scores a single label, too
+            categories=labels,
+            threshold=float_info.min,
+            instruction=instruction or INSTRUCTIONS["multilabel" if multi_label else "classification"],
+        )
+        scores = ({one.category: one.score for one in cast(list[LabelPrediction], each)} for each in results)
+    found = list(map(_ranked, texts, scores))
     return found[0] if isinstance(sequences, str) else found
 
 
@@ -97,14 +99,6 @@ def _labels(given: str | Sequence[str]) -> list[str]:
     if isinstance(given, str):
         return [label.strip() for label in given.split(",") if label.strip()]
     return listed("candidate_labels", given)
-
-
-def _normalised(scores: Mapping[str, float]) -> dict[str, float]:
-    """Compute the probability of each label, given that exactly one holds: its share of all odds."""
-    least = float_info.epsilon  # avoids infinite odds, and a sum of zero
-    odds = {label: max(score, least) / max(1 - score, least) for label, score in scores.items()}
-    total = sum(odds.values())
-    return {label: each / total for label, each in odds.items()}
 
 
 def _ranked(text: str, scores: Mapping[str, float]) -> Classified:

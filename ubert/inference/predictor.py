@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from scipy.special import softmax
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.candidates import NOTHING, Events, Relations, short
@@ -216,6 +217,17 @@ class Predictor:
                 logger.warning(
                     "left out of %d texts: %s; raise the threshold, or train longer", len(chunk), counts
                 )
+
+    def probabilities(self, queries: Iterable[Query]) -> Iterator[list[float]]:
+        """Compute the probability of each label of each query, given that exactly one of them holds.
+
+        Args:
+            queries: of a task that chooses one of its categories.
+        """
+        remaining = iter(queries)
+        while chunk := list(islice(remaining, CHUNK)):
+            for scored in self._scored(chunk, self._encode(chunk), 0.0):
+                yield softmax(scored.anchor.astype(np.float64)).tolist()
 
     def thresholds_of(self, given: float | None) -> Callable[[str], Sequence[float]]:
         """Return the thresholds for `answer`: the given one, else the fitted one of a task, else 0.5."""
