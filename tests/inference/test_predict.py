@@ -244,6 +244,18 @@ def test_a_text_without_a_token_has_no_mention_but_a_label(predictor: Predictor)
     assert isinstance(label, LabelPrediction) and label.category == "news"
 
 
+@pytest.mark.parametrize("text", ["\u200b", "\x00", "\ufeff", "\u0301"])
+def test_a_text_without_a_token_may_have_a_long_second_text(predictor: Predictor, text: str) -> None:
+    asked: dict[str, Any] = {"task": "classification", "categories": ["news", "sport"]}
+    found = predictor.predict([text, "Rain fell."], pairs=["word " * 300, "x"], **asked)
+    alone = [
+        predictor.predict([text], pairs=["word " * 300], **asked)[0],
+        predictor.predict(["Rain fell."], pairs=["x"], **asked)[0],
+    ]
+    assert [len(labels) for labels in found] == [1, 1]
+    close(found, alone)
+
+
 def test_records_bring_their_own_task_and_categories(predictor: Predictor) -> None:
     def record(i: int, text: str) -> Record:
         task, names = ASKED[i % len(ASKED)]

@@ -369,7 +369,7 @@ class Predictor:
             )
         room = min(room, self.model.shape.max_tokens)  # the training length
         pair_most = pair_room(text, room)
-        return room - min(pair, pair_most), pair_most
+        return max(1, room - min(pair, pair_most)), pair_most  # a text without tokens leaves the pair all room
 
 
 def query_of(record: Record) -> Query:
