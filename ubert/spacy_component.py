@@ -25,6 +25,7 @@ class UbertComponent:
     """Predict the mentions or the labels of a document.
 
     Mentions go to `doc.spans["ubert"]`, and those that don't overlap also to `doc.ents`. Labels go to `doc.cats`.
+    What earlier components added there stays.
     """
 
     def __init__(self, model: str, task: str, categories: Sequence[str], asked: dict[str, Any]) -> None:
@@ -59,9 +60,12 @@ def _mark(doc: Doc, result: Result) -> None:
 
     mentions = [mention for mention in result if isinstance(mention, SpanPrediction)]
     spans = [_span(doc, mention) for mention in mentions]
-    scores = [mention.score for mention in mentions]
-    doc.spans[KEY] = SpanGroup(doc, name=KEY, spans=spans, attrs={"scores": scores})
-    doc.set_ents(filter_spans(spans))
+    if KEY not in doc.spans:
+        doc.spans[KEY] = SpanGroup(doc, name=KEY, attrs={"scores": []})
+    doc.spans[KEY].extend(spans)
+    doc.spans[KEY].attrs["scores"] += [mention.score for mention in mentions]
+    untagged = [span for span in spans if not any(token.ent_type for token in span)]
+    doc.set_ents([*doc.ents, *filter_spans(untagged)])
 
 
 def _span(doc: Doc, mention: SpanPrediction) -> Span:

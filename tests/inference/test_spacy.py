@@ -34,6 +34,29 @@ def test_mentions_become_spans_and_entities(checkpoint: Path) -> None:
     assert not docs[1].ents
 
 
+def test_what_earlier_components_added_stays(checkpoint: Path) -> None:
+    settings = {"model": str(checkpoint), "overlap": "nested"}
+    categories = ["person", "place"]
+    once = [spacy.blank("en") for _ in categories]
+    for nlp, category in zip(once, categories, strict=True):
+        nlp.add_pipe("ubert", config={**settings, "categories": [category]})
+    docs = [nlp(TEXTS[0]) for nlp in once]  # spans need their document
+    alone = [doc.spans["ubert"] for doc in docs]
+    entities = spacy.blank("en")
+    entities.add_pipe("entity_ruler").add_patterns([{"label": "weekday", "pattern": "on Monday"}])
+    for name, category in zip("ab", categories, strict=True):
+        entities.add_pipe("ubert", name=name, config={**settings, "categories": [category]})
+    doc = entities(TEXTS[0])
+    spans = doc.spans["ubert"]
+    assert [(str(span), span.label_) for span in spans] == [
+        (str(span), span.label_) for group in alone for span in group
+    ]
+    assert spans.attrs["scores"] == pytest.approx([score for group in alone for score in group.attrs["scores"]])
+    assert ("on Monday", "weekday") in [(str(entity), entity.label_) for entity in doc.ents]
+    assert any(span.start <= doc[-2].i < span.end for span in spans), "a mention overlaps the entity"
+    assert len(doc.ents) > 1
+
+
 def test_labels_become_categories(checkpoint: Path) -> None:
     nlp = spacy.blank("en")
     config = {"model": str(checkpoint), "task": "classification", "categories": ["news", "sport"]}
