@@ -53,6 +53,11 @@ def test_what_is_asked_for_becomes_candidates_in_order(asked: dict[str, Any], ex
     assert query.given == tuple(expected)
 
 
+def test_roles_may_be_any_iterable() -> None:
+    roles = ["attacker", "target"]
+    assert candidates("event", [], {}, {"attack": iter(roles)}) == candidates("event", [], {}, {"attack": roles})  # type: ignore[dict-item]
+
+
 def test_each_text_is_asked_with_its_own_second_text() -> None:
     asked = questions(["a", "b"], task="pair", categories=["x"], pairs=["c", "d"], instruction="compare")
     assert [(query.text, query.pair, query.instruction) for query in asked] == [

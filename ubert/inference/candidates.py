@@ -51,6 +51,7 @@ def candidates(
     if task == "coref":
         return ()
     _check_links(relations, events)
+    events = {event: tuple(roles) for event, roles in events.items()}  # an iterator can be read only once
     types = [name for ends in relations.values() for name in ends or ()]
     _check("category", categories)
     _check("relation", relations)
