@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,22 @@ def test_events_have_their_own_roles(predictor: Predictor) -> None:
         assert isinstance(p, EventPrediction) and p.trigger.category == p.category
         assert {argument.category for argument in p.arguments} <= set(asked[p.category])
     assert any(p.arguments for p in events if isinstance(p, EventPrediction))
+
+
+def test_a_role_has_an_overlap_policy_of_its_own(predictor: Predictor) -> None:
+    asked: dict[str, Any] = {"task": "event", "events": {"attack": ["attacker", "target"]}, "threshold": 0.7}
+
+    def arguments(found: Iterable[Sequence[object]], role: str) -> list[tuple[SpanPrediction, ...]]:
+        events = [event for of_text in found for event in of_text if isinstance(event, EventPrediction)]
+        return [(e.trigger, *(each for each in e.arguments if each.category == role)) for e in events]
+
+    policies: list[Any] = ["highest", {"attacker": "nested"}]
+    highest, nested = (predictor.predict(TEXTS, **asked, overlap=policy) for policy in policies)
+    assert arguments(nested, "target") == arguments(highest, "target")
+    few, many = arguments(highest, "attacker"), arguments(nested, "attacker")
+    assert few != many and all(set(some) <= set(more) for some, more in zip(few, many, strict=True))
+    with pytest.raises(UserError, match=r"overlap of 'place': not one of .* \(attack, attacker, target\)"):
+        predictor.predict(TEXTS, **asked, overlap={"place": "nested"})
 
 
 def test_every_mention_is_in_one_cluster(predictor: Predictor) -> None:

@@ -81,7 +81,7 @@ def check_overlap(task: str, overlap: Overlaps, categories: Sequence[Category]) 
     """Check overlap policies.
 
     Args:
-        categories: candidates of the query.
+        categories: those of all passes.
 
     Raises:
         UserError: a policy is unknown, or names a category that is not a candidate.
