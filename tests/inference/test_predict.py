@@ -269,6 +269,14 @@ def test_records_bring_their_own_task_and_categories(predictor: Predictor) -> No
         assert {p.category for p in predictions} <= {category.name for category in one.categories}
 
 
+@pytest.mark.parametrize("threshold", [0.0, 1.0, 1.5, -0.5, float("nan")])
+def test_records_need_a_threshold_between_0_and_1(predictor: Predictor, threshold: float) -> None:
+    name = Category("person", "entity")
+    one = Record("1", "c", "test", "en", "ner", "find", TEXTS[0], Source("f", 1, ""), None, (name,))
+    with pytest.raises(UserError, match=f"threshold is {threshold}, expected a probability between 0 and 1"):
+        list(predictor.predict_records([one], threshold=threshold))
+
+
 def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
     one, other = (
         ubert.load(checkpoint, precision="fp32").predict(TEXTS, task="ner", categories=["person"])

@@ -21,7 +21,7 @@ from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
 from ubert.inference.pointing import point
-from ubert.inference.questions import INSTRUCTIONS, check_texts, listed, questions
+from ubert.inference.questions import INSTRUCTIONS, check_texts, check_threshold, listed, questions
 from ubert.inference.results import Result, Results
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
@@ -230,7 +230,12 @@ class Predictor:
                 yield softmax(scored.anchor.astype(np.float64)).tolist()
 
     def thresholds_of(self, given: float | None) -> Callable[[str], Sequence[float]]:
-        """Return the thresholds for `answer`: the given one, else the fitted one of a task, else 0.5."""
+        """Return the thresholds for `answer`: the given one, else the fitted one of a task, else 0.5.
+
+        Raises:
+            UserError: the given one is not between 0 and 1.
+        """
+        check_threshold(given)
         return lambda task: [self.thresholds.get(task, 0.5) if given is None else given]
 
     def _answer(

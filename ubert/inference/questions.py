@@ -48,8 +48,7 @@ def questions(
     check_texts(texts, pairs, instruction)
     if task in ("pair", "choice") and pairs is None:
         raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
-    if threshold is not None and not 0 < threshold < 1:
-        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
+    check_threshold(threshold)
     asked = instruction or INSTRUCTIONS.get(task, task)
     wanted = candidates(task, categories, relations, events, discontinuous)
     queries = [
@@ -59,6 +58,16 @@ def questions(
     tables = queries[0].categories if queries else ()  # a task may add some, and ask for others in a second pass
     check_overlap(task, overlap, (*wanted, *tables))
     return queries
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Check a threshold.
+
+    Raises:
+        UserError: it is not a probability, or is 0 or 1, whose logits are infinite.
+    """
+    if threshold is not None and not 0 < threshold < 1:
+        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
 
 
 def listed(name: str, given: Iterable[str]) -> list[str]:
