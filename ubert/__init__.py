@@ -26,7 +26,7 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
         verify: compare the checkpoint's files with the hashes that were written with them.
 
     Raises:
-        UserError: there is no checkpoint, or it is damaged.
+        UserError: there is no such checkpoint or precision, or the checkpoint is damaged.
     """
     from ubert.schema.collector import collector_paused
 

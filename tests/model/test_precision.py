@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from test_unpadded import batch, bert, model_of
 
 from ubert.encoder.precision import runs_bf16
+from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -30,6 +33,13 @@ def test_a_processor_with_instructions_for_bf16_uses_them_unless_told_otherwise(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert runs_bf16(precision, CPU) is expected
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+@pytest.mark.parametrize("precision", ["bfloat16", "fp16", "", None])
+def test_an_unknown_precision_is_refused(precision: Any, device: torch.device) -> None:
+    with pytest.raises(UserError, match=f"precision {precision!r}: expected one of auto, bf16, fp32"):
+        runs_bf16(precision, device)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
+from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
 
 
 def runs_bf16(precision: Precision, device: torch.device) -> bool:
-    """Return whether matrix products run in bfloat16. `auto`: if the processor has instructions for it."""
+    """Return whether matrix products run in bfloat16. `auto`: if the processor has instructions for it.
+
+    Raises:
+        UserError: there is no such precision.
+    """
+    if precision not in get_args(Precision):
+        raise UserError(f"precision {precision!r}: expected one of {', '.join(get_args(Precision))}")
     if precision != "auto":
         return precision == "bf16"
     if device.type == "cuda":

@@ -81,7 +81,7 @@ class Predictor:
         """Load a checkpoint from its directory.
 
         Raises:
-            UserError: the directory is not a checkpoint, or is damaged.
+            UserError: the directory is not a checkpoint or is damaged, or there is no such precision.
         """
         model, tokenizer = UbertModel.load(directory), load_tokenizer(str(directory))
         model.without_adapters()
