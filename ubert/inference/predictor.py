@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from math import log
 from pathlib import Path
@@ -70,7 +70,7 @@ class Predictor:
         self.thresholds = thresholds
         self.left_out: Counter[str] = Counter()
         self._instruction = lru_cache(tokenizer.instruction)  # all texts of a call share one
-        self._name = lru_cache(NAMES_KEPT)(lambda name: tokenizer.encode([name])[0])  # most calls share them
+        self._name = lru_cache(NAMES_KEPT)(partial(_tokens_of_name, tokenizer))  # most calls share them
         device = next(model.parameters()).device
         self.bf16 = runs_bf16(precision, device)
         self.batch_tokens = BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
@@ -126,8 +126,8 @@ class Predictor:
 
         Raises:
             UserError: the task is unknown, a text is empty, a string is not UTF-8, there are no categories, a
-                category is given twice or is too long, the number of pairs is wrong, or an overlap policy names an
-                unknown category.
+                category is given twice, has no token or is too long, the number of pairs is wrong, or an overlap
+                policy names an unknown category.
         """
         queries = questions(
             texts,
@@ -375,6 +375,13 @@ class Predictor:
         room = min(room, self.model.shape.max_tokens)  # the training length
         pair_most = pair_room(text, room)
         return max(1, room - min(pair, pair_most)), pair_most  # a text without tokens leaves the pair all room
+
+
+def _tokens_of_name(tokenizer: Tokenizer, name: str) -> Encoding:
+    [encoding] = tokenizer.encode([name])
+    if not len(encoding.ids):  # its anchor would be the next marker
+        raise UserError(f"category {short(name)} has no token that the model reads; give it a name in plain words")
+    return encoding
 
 
 def query_of(record: Record) -> Query:
