@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from scipy.special import softmax
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.candidates import NOTHING, Events, Relations, short
@@ -227,7 +226,8 @@ class Predictor:
         remaining = iter(queries)
         while chunk := list(islice(remaining, CHUNK)):
             for scored in self._scored(chunk, self._encode(chunk), 0.0):
-                yield softmax(scored.anchor.astype(np.float64)).tolist()
+                odds = np.exp(scored.anchor.astype(np.float64) - scored.anchor.max())
+                yield (odds / odds.sum()).tolist()
 
     def thresholds_of(self, given: float | None) -> Callable[[str], Sequence[float]]:
         """Return the thresholds for `answer`: the given one, else the fitted one of a task, else 0.5.
