@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,6 +52,8 @@ def draft(
         return
     if not files:
         raise typer.BadParameter("name the files of one dataset, or --check a spec")
+    if as_json:
+        raise typer.BadParameter("--json is for --check; a draft is YAML")
     from pipelines.drafting.write import text_of
 
     made = _drafted(files, name or (out.stem if out else None), config, data, specs)
@@ -62,7 +65,8 @@ def draft(
         raise typer.BadParameter(f"a spec is named as its file: {out.stem}, not {name}")
     if out.exists():
         raise typer.BadParameter(f"{out}: is there already; choose another file, or delete it")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # then `write` reports an error
+        out.parent.mkdir(parents=True, exist_ok=True)
     write(out, text)
     _print_candidates(made)
     where = "" if made.fetch else f" --data {made.gathered.folder.parent}"

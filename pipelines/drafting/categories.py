@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from pipelines.drafting.names import plain_names
@@ -15,6 +16,7 @@ from pipelines.mapping.body import body_field
 from pipelines.mapping.fields import as_label, words_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
+from ubert.schema.checks import is_utf8
 from ubert.schema.record import Task
 from ubert.schema.specs.mapping import Mapping
 
@@ -57,10 +59,12 @@ class Labels:
 
 
 def _sorted(counts: Counter[str]) -> list[str]:
-    """Sort numbers by value, and names by frequency."""
-    if all(label.lstrip("-").isdigit() for label in counts):
-        return sorted(counts, key=int)
-    return [label for label, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    """Sort numbers by value, and names by frequency. Labels with a lone surrogate, which YAML can't hold, are left
+    out, so that their rows are refused."""
+    labels = [label for label in counts if is_utf8(label)]
+    if all(label.lstrip("-").isdigit() for label in labels):
+        return sorted(labels, key=int)
+    return sorted(labels, key=lambda label: (-counts[label], label))
 
 
 def scale(values: list[float]) -> list[float]:
@@ -116,8 +120,8 @@ def _counter(task: Task, given: Mapping, into: Labels) -> Callable[[Scope], None
 
 def _is_number(found: Any) -> bool:
     try:
-        return float(found) == float(found) and not isinstance(found, bool)
-    except (TypeError, ValueError):
+        return isfinite(float(found)) and not isinstance(found, bool)
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

@@ -447,6 +447,50 @@ def unknown(tmp_path: Path) -> dict[str, list[Path]]:
     }
 
 
+def reviewed(count: int = 40, **more: Callable[[int], Any]) -> str:
+    """Lines of reviews, each with more fields by its number."""
+    rows = [
+        {"text": f"review number {i} of the kettle"} | {k: of(i) for k, of in more.items()} for i in range(count)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_numbers_beyond_floats_are_no_numbers(tmp_path: Path) -> None:
+    labelled = reviewed(label=lambda i: ("good", "bad")[i % 2], n=lambda i: 10**400 + i)
+    assert spec_of(tmp_path, put(mirror(tmp_path), "train.jsonl", labelled)).map.label == "label"
+    scored = reviewed(5_000, score=lambda i: i % 40 / 10)  # the sample is drawn from the first rows
+    odd = reviewed(2, score=lambda i: (10**400, "inf")[i])
+    spec = spec_of(tmp_path, put(tmp_path / "raw" / "scored", "train.jsonl", scored + odd))
+    assert (spec.task, spec.categories.value) == ("regression", [0.0, 1.0, 2.0, 3.0, 4.0])
+
+
+def test_half_a_surrogate_pair_is_in_no_spec(tmp_path: Path) -> None:
+    """YAML can't hold it. Rows with such a label are refused, and such a field is not used."""
+    rows = reviewed(
+        **{"label": lambda i: ("cut \ud83d", "good", "bad")[i % 3], "cut \ud83d": lambda i: "xy"[i % 2]}
+    )
+    path = put(mirror(tmp_path), "train.jsonl", rows)
+    spec = spec_of(tmp_path, path)
+    assert (spec.map.label, sorted(spec.categories.label)) == ("label", ["bad", "good"])
+    made = draft([path])
+    assert (made.kept, made.reasons) == (26, {"unknown category": 14})
+
+
+@pytest.mark.parametrize("out", ["file/shop.yaml", "file/more/shop.yaml"])
+def test_a_spec_that_cannot_be_written_is_a_sentence(tmp_path: Path, out: str) -> None:
+    put(tmp_path, "file", "")
+    path = put(mirror(tmp_path), "train.jsonl", reviewed(label=lambda i: ("good", "bad")[i % 2]))
+    done = CliRunner().invoke(app, ["draft", str(path), "--out", str(tmp_path / out)])
+    assert isinstance(done.exception, UserError)
+    assert "shop.yaml: cannot be written: Not a directory; choose another file" in str(done.exception)
+
+
+def test_a_draft_is_not_printed_as_json(tmp_path: Path) -> None:
+    path = put(mirror(tmp_path), "train.jsonl", reviewed(label=lambda i: ("good", "bad")[i % 2]))
+    done = CliRunner().invoke(app, ["draft", str(path), "--json"])
+    assert done.exit_code == 2 and "--json is for --check" in done.output
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")

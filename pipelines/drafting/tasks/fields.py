@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ubert.schema.checks import is_utf8
+
 DEEPEST, VALUES, MOST = 12, 4_000, 300  # maximum depth, values of a path, and paths
 
 
@@ -68,7 +70,7 @@ class Field(NamedTuple):
         """Tell whether the values are numbers, some with fractions."""
         try:
             found = [float(value) for value in self.values if type(value) in (str, int, float)]
-        except ValueError:
+        except (ValueError, OverflowError):  # a word, or an integer beyond the range of floats
             return False
         fractions = any(value != int(value) for value in found) if all(abs(f) < 1e9 for f in found) else False
         return len(found) == len(self.values) > 0 and fractions
@@ -124,7 +126,7 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
         for key, item in node.items():
             if path in open_paths:
                 yield from _walk(item, f"{path}{dot}{{{_named(path)}}}", open_paths, depth + 1)
-            elif key and not set(key) & set(".[]{}?/"):
+            elif key and not set(key) & set(".[]{}?/") and is_utf8(key):
                 yield from _walk(item, f"{path}{dot}{key}", open_paths, depth + 1)
 
 
