@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
-from pipelines.report.render import show
+from pipelines.report.render import json_array, show, write_out
 
 if TYPE_CHECKING:
     from pipelines.probe.cell import Shots
@@ -43,8 +43,6 @@ def probe(
 
     Example: ubert probe universal-small --corpora trec,wnut17 --shots 0,5,50 --out transfer.svg
     """
-    import pyarrow as pa
-
     from pipelines.probe.probe import probe as job
     from pipelines.probe.report import curves, forgotten
     from pipelines.probe.report import table as rows
@@ -64,9 +62,12 @@ def probe(
         keep=_names(keep) if keep else None,
     )
     plain = [one for one in results if not one.get("replay")]
-    show(pa.Table.from_pylist(results) if as_json else rows(plain), as_json=as_json, wide=wide)
-    if replay and not as_json:
-        show(forgotten(results), as_json=as_json, wide=wide)
+    if as_json:
+        write_out(json_array(results))  # no table: shots are numbers or "all"
+    else:
+        show(rows(plain), as_json=False, wide=wide)
+        if replay:
+            show(forgotten(results), as_json=False, wide=wide)
     if out:
         curves(plain, out)
         say(f"wrote {out}", as_json=as_json)

@@ -74,7 +74,8 @@ def probe(
     if replay:
         drawn = mix(replay, root=store.root)
         kept, again = kept_of(drawn, keep, store), Replayed(drawn.name, drawn.fingerprint, share)
-        shots = list(dict.fromkeys([0, *shots]))
+        shots = [0, *shots]
+    shots = list(dict.fromkeys(shots))
     cells = []
     for corpus, manifest in manifests.items():
         for one, count in product(starts, shots):

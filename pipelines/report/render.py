@@ -82,8 +82,12 @@ def _array(rows: pa.Table) -> str:
     for name in rows.column_names:
         numbered = (f"{name}_{number}" for number in count(1))
         names.append(next(one for one in chain([name], numbered) if one not in names))
-    lines = (json_line(dict(zip(names, row, strict=True))) for row in _rows(rows))
-    return "[\n" + ",\n".join(lines) + "\n]\n"
+    return json_array(dict(zip(names, row, strict=True)) for row in _rows(rows))
+
+
+def json_array(rows: Iterable[object]) -> str:
+    """Format rows as a JSON array, with one row on each line."""
+    return "[\n" + ",\n".join(map(json_line, rows)) + "\n]\n"
 
 
 def json_line(row: object) -> str:

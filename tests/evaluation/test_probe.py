@@ -145,6 +145,16 @@ def test_results_of_the_store_come_in_order_under_their_present_names(root: Path
     assert len(expected) == 6 and found == expected
 
 
+def test_each_number_of_shots_is_one_result_and_json_has_numbers_and_all(root: Path, encoder: Path) -> None:
+    store = Store(root)
+    for shots in (2, "all"):
+        write_json(place_of(store, cell_of(root, encoder, shots=shots)), {"shots": shots, "value": float("nan")})
+    given = ["probe", str(encoder), "--corpora", "reviews", "--shots", "2,all,2,all", "--seeds", "1"]
+    given += ["--against", "", "--limit", "20", "--root", str(root), "--json"]
+    done = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert [(one["shots"], one["value"]) for one in json.loads(done.stdout)] == [(2, "NaN"), ("all", "NaN")]
+
+
 def test_a_result_is_of_its_data_and_of_what_is_measured(root: Path, encoder: Path) -> None:
     cell = cell_of(root, encoder)
     changes: list[dict[str, Any]] = [
