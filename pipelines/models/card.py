@@ -29,7 +29,8 @@ _LIMITS = """- It reads English. Category names in plain words work best: "perso
 - Scores of categories that no corpus has are lower than others. Lower `threshold` if it finds too little.
 """
 _PROBES = """
-SELECT DISTINCT corpus, metric, shots, seed, value FROM probes WHERE weights = '{weights}' AND replay IS NULL
+SELECT corpus, metric, shots, seed, arg_max(value, created) AS value
+FROM probes WHERE weights = '{weights}' AND replay IS NULL GROUP BY ALL
 """
 
 

@@ -5,7 +5,8 @@ All checkpoints are fine-tuned with the same settings:
 - batches of `TOKENS` tokens, and learning rates that decay linearly from their peaks (`RATES`);
 - a number of epochs that depends on the number of shots (`EPOCHS`), and limits of the steps (`STEPS`).
 
-No setting is tuned on the evaluated records: the last step is used, with a threshold of 0.5 for mentions.
+No setting is tuned on the evaluated records: the last step is used, with a threshold of 0.5. A checkpoint that is
+measured without shots keeps the thresholds that were fitted for it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Cell(NamedTuple):
     """A checkpoint, and the data to fine-tune and evaluate it on.
 
     `source` is a checkpoint's folder or an encoder, and `weights` the hash of its weights. The first `limit`
-    records by sampling key are evaluated, also of each split in `kept`.
+    records by sampling key are evaluated, also of each split in `kept`. `thresholds` are the checkpoint's own, by
+    task, if there are no shots.
     """
 
     name: str
@@ -57,11 +59,12 @@ class Cell(NamedTuple):
     limit: int
     kept: tuple[Kept, ...] = ()
     replay: Replayed | None = None
+    thresholds: dict[str, float] | None = None
 
     @property
     def key(self) -> str:
         """Return the fingerprint by which the result is found again."""
-        given, more = self[2:-2], [part for part in self[-2:] if part]
+        given, more = self[2:-3], [part for part in self[-3:] if part]
         return fingerprint(*given, SETTINGS, *more)
 
 

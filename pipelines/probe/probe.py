@@ -18,6 +18,7 @@ from pipelines.store.storage import Place
 from pipelines.store.store import Store, read_json
 from pipelines.tasks import completed
 from pipelines.training.short_run import weights_of
+from ubert.inference.thresholds import read_thresholds
 from ubert.model.tokenizer import encoder_path
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import is_folder
@@ -81,6 +82,9 @@ def probe(
         for one, count in product(starts, shots):
             for seed in range(1) if count == 0 else range(seeds):
                 cell = Cell(*one, corpus, manifest.fingerprint, *splits(manifest), count, seed, limit)
+                if count == 0:
+                    fitted = read_thresholds(Path(one.source))
+                    cell = cell._replace(thresholds={task: fit.threshold for task, fit in fitted.items()})
                 if replay and is_checkpoint(one.source):
                     cell = cell._replace(kept=tuple(other for other in kept if other.corpus != corpus))
                     cells += [cell._replace(replay=again)] * (count != 0)

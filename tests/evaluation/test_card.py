@@ -77,6 +77,9 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     write_json(place.with_name("replayed.json"), replayed)  # type: ignore[union-attr]
     card = model_card(root / "runs" / "run", "shop", root)
     assert ["reviews", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
+    older = {**read_json(place), "value": 7.0, "created": "2020-01-01"}  # with other thresholds
+    write_json(place.with_name("older.json"), older)  # type: ignore[union-attr]
+    assert model_card(root / "runs" / "run", "shop", root) == card
     for shots in ("all", 10):
         run_cell(first._replace(shots=shots), root)
     card = model_card(root / "runs" / "run", "shop", root)

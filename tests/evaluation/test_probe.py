@@ -13,18 +13,22 @@ from handmade import ner, question, sentiment
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tiny_checkpoint import write_checkpoint
 from tiny_run import make_encoder
 from typer.testing import CliRunner
 from worlds import put_corpus
 
 from pipelines.cli.commands import app
+from pipelines.models.evaluate import evaluate
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, place_of, run_cell, steps_of, training_records
 from pipelines.probe.probe import probe, splits, start
+from pipelines.probe.replay import Kept, Replayed
 from pipelines.probe.report import curves, table
 from pipelines.probe.shots import categories_of, drawn
 from pipelines.store.store import Store, write_json
 from pipelines.store.warehouse import sql
+from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Span, Split
 
@@ -143,6 +147,47 @@ def test_results_of_the_store_come_in_order_under_their_present_names(root: Path
             expected.append({"name": str(encoder), "value": value})
     found = probe([str(encoder)], ["more", "reviews"], shots=[0, 2], seeds=2, limit=7, root=root)
     assert len(expected) == 6 and found == expected
+
+
+def test_a_checkpoint_without_shots_is_measured_again_with_other_thresholds(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+
+    def here(work: Any, jobs: list[Any], address: str | None) -> Any:  # without Ray
+        for i, job in enumerate(jobs):
+            ran.append(job[0].shots)
+            yield i, work(*job)
+
+    monkeypatch.setattr("pipelines.probe.probe.completed", here)
+    put_corpus(root, "people", [ner(i) for i in range(20)])
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+
+    def measured() -> tuple[list[Any], float]:
+        ran.clear()
+        results = probe([str(checkpoint)], ["people"], shots=[0, 2], seeds=1, limit=5, root=root)
+        return [*ran], results[0]["value"]
+
+    assert measured()[0] == [0, 2]
+    for threshold in (0.05, 0.95):
+        fitted = Fitted(threshold=threshold, value=0.5, corpora=["x"], split="validation", records=4)
+        (checkpoint / FILE).write_text(to_json({"ner": fitted}))
+        run, value = measured()
+        assert (
+            run == [0]
+            and value
+            == evaluate(checkpoint, corpus="people", limit=5, split="train", root=root)["metrics"]["span_f1"]
+        )
+        assert measured() == ([], value)
+    (checkpoint / FILE).unlink()
+    assert measured()[0] == []
+
+
+def test_finished_cells_keep_their_keys() -> None:
+    cell = Cell("a", "b", "c", "reviews", "v", "train", "test", 0, 0, 20)
+    again = cell._replace(kept=(Kept("r", "v", "test"),), replay=Replayed("m", "v", 0.2))
+    assert (cell.key, again.key) == ("3e9cfe9ec3a91e6b", "e7d7ed015c04ffc6")
+    assert cell._replace(thresholds={}).key == cell.key != cell._replace(thresholds={"ner": 0.5}).key
 
 
 def test_each_number_of_shots_is_one_result_and_json_has_numbers_and_all(root: Path, encoder: Path) -> None:
