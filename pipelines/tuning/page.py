@@ -34,11 +34,8 @@ def write(tuned: Tuned, out: Path) -> list[Path]:
 
 
 def as_yaml(mixture: Mixture) -> str:
-    """Format a mixture as the YAML of its file, with nested mixtures replaced by their names."""
+    """Format a mixture as the YAML of its file, with definitions of nested mixtures, as they may have no file."""
     content = mixture.model_dump(mode="json", exclude_defaults=True)
-    for source, said in zip(mixture.sources, content["sources"], strict=True):
-        if source.mixture:
-            said["mixture"] = source.mixture.name
     first = ("name", "description", "policy", "size")
     ordered = {key: content[key] for key in (*first, *sorted(content.keys() - {*first, "sources"}), "sources")}
     return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=115)

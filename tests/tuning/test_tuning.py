@@ -570,9 +570,13 @@ def test_the_page_of_a_search_has_its_numbers_and_the_mixture_can_be_loaded(
         assert line in lines
 
 
-def test_the_yaml_of_a_mixture_names_the_mixtures_in_it() -> None:
+def test_the_yaml_of_a_mixture_defines_the_mixtures_in_it(tmp_path: Path) -> None:
     sources = [MixtureSource(mixture=mixed("people"), weight=2), MixtureSource(corpus="reviews", cap=3)]
     outer = Mixture(name="outer", description="Two.", policy="equal", size=9, leaks="allow", sources=sources)
     content = yaml.safe_load(as_yaml(outer))
     assert list(content) == ["name", "description", "policy", "size", "leaks", "sources"]
-    assert content["sources"] == [{"mixture": "mixed", "weight": 2.0}, {"corpus": "reviews", "cap": 3}]
+    inner = {"name": "mixed", "leaks": "allow", "duplicates": "keep", "sources": [{"corpus": "people"}]}
+    assert content["sources"] == [{"mixture": inner, "weight": 2.0}, {"corpus": "reviews", "cap": 3}]
+    (tmp_path / "mixtures").mkdir()
+    (tmp_path / "mixtures" / "outer.yaml").write_text(as_yaml(outer))
+    assert load_mixture("outer", tmp_path) == outer
