@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
+import yaml
+
 import ubert
 from pipelines.pages.markdown import markdown_table
 from pipelines.store.storage import Place
@@ -23,11 +25,17 @@ _USE = """    import ubert
     model = ubert.load("{name}")
     model.predict(["Ada Marlow lives in Ostrava."], task="ner", categories=["person", "city"])
 """
-_LIMITS = """- It reads English. Category names in plain words work best: "person", not "PER".
+_LIMITS = """- It reads {languages}. Category names in plain words work best: "person", not "PER".
 - A small encoder knows little about the world. Check its answers before you rely on them.
 - The corpora contain texts from the web and from social media, with their biases.
 - Scores of categories that no corpus has are lower than others. Lower `threshold` if it finds too little.
 """
+_LANGUAGES = {
+    "ar": "Arabic", "da": "Danish", "de": "German", "el": "Greek", "en": "English", "es": "Spanish",
+    "fr": "French", "he": "Hebrew", "hi": "Hindi", "id": "Indonesian", "it": "Italian", "ja": "Japanese",
+    "ko": "Korean", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "th": "Thai",
+    "tr": "Turkish", "zh": "Chinese",
+}  # fmt: skip
 _PROBES = """
 SELECT corpus, metric, shots, seed, arg_max(value, created) AS value
 FROM probes WHERE weights = '{weights}' AND replay IS NULL GROUP BY ALL
@@ -56,10 +64,13 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
     before = {source for ancestor in state.ancestry for source in ancestor.sources} - own
     names = [source.partition("/")[0] for source in sorted(own | before)]
     corpora = {corpus: store.current("corpora", corpus)[1] for corpus in names}
+    # hubs know languages by their ISO 639 codes, without script or region
+    languages = sorted({corpus.language.partition("-")[0] for corpus in corpora.values()})
+    read = ", ".join(sorted(_LANGUAGES.get(code, f"`{code}`") for code in languages))
     parts = [
-        _front(corpora.values(), name),
+        _front(corpora.values(), languages, name),
         f"# {name}\n\n{_summary(state, mixture, corpora)}\n\n{_USE.format(name=name)}",
-        f"## Limits\n\n{_LIMITS}",
+        f"## Limits\n\n{_LIMITS.format(languages=read)}",
         f"## Results\n\n{_results(directory, store.root)}",
         f"## Training\n\n{_training(state)}",
         f"## Corpora\n\n{_corpora(mixture, corpora, sorted(before))}",
@@ -67,11 +78,17 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
     return "\n".join(parts)
 
 
-def _front(corpora: Iterable[CorpusManifest], name: str) -> str:
+def _front(corpora: Iterable[CorpusManifest], languages: Sequence[str], name: str) -> str:
     """Return the metadata that model hubs read."""
     strictest = max((corpus.licence_class for corpus in corpora), key=CLASSES.index)
-    lines = ["language: en", "library_name: ubert", f"model_name: {name}", "license: other"]
-    return "\n".join(["---", *lines, f"license_name: {strictest}", "---", ""])
+    content = {
+        "language": languages if len(languages) > 1 else languages[0],
+        "library_name": "ubert",
+        "model_name": name,
+        "license": "other",
+        "license_name": strictest,
+    }
+    return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
 
 
 def _summary(state: State, mixture: MixtureManifest, corpora: dict[str, CorpusManifest]) -> str:

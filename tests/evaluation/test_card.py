@@ -56,8 +56,9 @@ def rows(card: str) -> list[list[str]]:
 
 def test_a_card_says_what_a_run_was_trained_on(root: Path) -> None:
     card = model_card(root / "runs" / "run", "shop", root)
-    assert card.startswith("---\nlanguage: en\n")
-    assert "license_name: research-only" in card  # the strictest of its corpora
+    front = ["language: en", "library_name: ubert", "model_name: shop", "license: other"]
+    assert card.startswith("\n".join(["---", *front, "license_name: research-only", "---", "", "# shop\n"]))
+    assert "- It reads English. Category names" in card
     assert ["reviews", "train", "classification", "our / own", "research-only", "60"] in rows(card)
     assert "Nothing was learnt of people." in card
     assert ["ner", "0.35", "0.500", "1"] in rows(card)
@@ -106,6 +107,28 @@ def test_corpora_of_earlier_runs_are_listed_too(root: Path) -> None:
     assert "2 corpora of 2 tasks: " in card
     assert sum(row[:2] == ["reviews", "train"] for row in rows(card)) == 1
     checkpoint.write_state(directory, state)
+
+
+@pytest.mark.parametrize(
+    ("own", "earlier", "codes", "sentence"),
+    [
+        ("zh-Hant", "zh", "zh", "It reads Chinese."),
+        ("en", "de", ["de", "en"], "It reads English, German."),
+        ("no", "no", "no", "It reads `no`."),  # `no` without quotes is false in YAML
+    ],
+)
+def test_a_card_names_the_languages_of_its_corpora(
+    root: Path, tmp_path: Path, own: str, earlier: str, codes: str | list[str], sentence: str
+) -> None:
+    put_corpus(tmp_path, "reviews", REVIEWS, language=own)
+    put_corpus(tmp_path, "people", PEOPLE, language=earlier)
+    mix(Mixture.model_validate(SHOP), root=tmp_path)
+    directory = Path(shutil.copytree(checkpoint.latest(root / "runs" / "run") or root, tmp_path / "copied"))
+    before = Ancestor(run="before", step=3, weights="0" * 64, sources=["people/train"])
+    checkpoint.write_state(directory, checkpoint.read_state(directory).model_copy(update={"ancestry": [before]}))
+    card = model_card(directory, "shop", tmp_path)
+    assert yaml.safe_load(card.split("---")[1])["language"] == codes
+    assert f"- {sentence} Category names" in card
 
 
 def test_a_store_of_other_data_is_refused(root: Path, tmp_path: Path) -> None:
