@@ -77,6 +77,7 @@ VARIANTS: dict[str, Variant] = {
     "ZLPR": Variant({"loss": "zlpr"}),
     "focal loss": Variant(loss="focal"),
     # prompts
+    "4 categories": Variant({"categories_per_piece": 4}),
     "8 categories": Variant({"categories_per_piece": 8}),
     "24 categories": Variant({"categories_per_piece": 24}),
     "categories in one order": Variant({"prompts": {**PROMPTS, "shuffle": False}}),
@@ -94,7 +95,7 @@ VARIANTS: dict[str, Variant] = {
     "no dropout": Variant({"dropout": 0.0}),
     "masked words, 15 %": Variant(MASKED),
     "moving average of weights": Variant({"ema": 0.98}),
-    "stacked layout": Variant({"layout": "stacked"}),
+    "stacked layout": Variant({"layout": "stacked", "categories_per_piece": 8}, of="8 categories"),
 }
 
 
