@@ -95,7 +95,6 @@ VARIANTS: dict[str, Variant] = {
     "no dropout": Variant({"dropout": 0.0}),
     "masked words, 15 %": Variant(MASKED),
     "moving average of weights": Variant({"ema": 0.98}),
-    "stacked layout": Variant({"layout": "stacked", "categories_per_piece": 8}, of="8 categories"),
 }
 
 
