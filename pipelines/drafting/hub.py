@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.drafting.draft import Draft, draft
 from pipelines.drafting.sample import ROWS
-from pipelines.mirror.hub import load
+from pipelines.mirror.hub import errors, load
 from ubert.schema.errors import UserError
 
 
@@ -30,7 +30,7 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
         folder = Path(scratch) / called
         try:
             splits = _write_samples(address, config, folder)
-        except Exception as error:  # noqa: BLE001  # `datasets` passes on those of every library that reads files
+        except errors() as error:
             raise UserError(f"{address}: {' '.join(str(error).split())[:500]}") from None
         made = draft([folder], called)
     place = Path(address.removeprefix("hf:"))

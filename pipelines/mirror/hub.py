@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import zlib
+from lzma import LZMAError
 from pathlib import Path
+from tarfile import TarError
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import pyarrow.parquet as pq
 from blake3 import blake3
+from yaml import YAMLError
 
 from pipelines.mirror.local import place
 from pipelines.sources.parsing.columns import classes
@@ -34,13 +39,21 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
     cache = str(folder / "cache")
     try:
         loaded = load(fetch.url, place(fetch, specs), fetch.config, revision=fetch.revision, cache_dir=cache)
-    except Exception as error:  # noqa: BLE001  # `datasets` passes on those of every library that reads files
+    except errors() as error:
         raise UserError(f"{fetch.source}: {' '.join(str(error).split())}") from None
     wanted = fetch.splits or sorted(loaded)
     if missing := sorted({*wanted} - {*loaded}):
         raise UserError(f"{fetch.source}: no split {', '.join(missing)}; there are {', '.join(loaded)}")
     names = {split: f"{fetch.config}/{split}.parquet" if fetch.config else f"{split}.parquet" for split in wanted}
     return {name: _write(loaded[split], folder / name) for split, name in names.items()}
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """Return the errors of `datasets`, which passes on those of the libraries that read files for it."""
+    from datasets.exceptions import DatasetsError
+
+    files = (BadZipFile, TarError, LZMAError, zlib.error, YAMLError, EOFError)
+    return (OSError, ValueError, RuntimeError, ImportError, DatasetsError, *files)
 
 
 def load(url: str, local: Path, config: str | None, **options: Any) -> Any:
