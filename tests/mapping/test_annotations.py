@@ -237,6 +237,14 @@ def test_a_misplaced_mention_is_sought_as_the_spec_allows(locate: str, given: An
         assert isinstance(made, Reject) and made.reason == outcome and one.mismatch.found is None
 
 
+def test_a_token_number_outside_the_text_is_near_to_no_place() -> None:
+    fields = {"tokens": "text", "spans": LOCATED["spans"], "offsets": {"unit": "token", "locate": "nearest"}}
+    made, _ = run("ner", fields, {"text": TEXT, "m": [{"s": 7, "w": "Ann"}]})
+    assert isinstance(made, Record) and made.spans[0].start == 30  # next to the seventh token
+    made, _ = run("ner", fields, {"text": TEXT, "m": [{"s": 99, "w": "Ann"}]})
+    assert isinstance(made, Reject) and made.reason == "span outside its text"
+
+
 @pytest.mark.parametrize(
     ("locate", "said", "outcome"),
     [

@@ -68,6 +68,7 @@ def test_columns_that_the_file_lacks_or_has_already_are_an_error(tmp_path: Path)
         {"header": True, "rest": True},
         {"columns": ["a", "b"], "rest": True, "quoting": "csv"},
         {"columns": ["a"], "rest": True, "optional_columns": ["b"]},
+        {"columns": ["a", "b"], "group": ["a", "a"]},
     ],
 )
 def test_options_that_do_not_agree(options: dict[str, Any]) -> None:

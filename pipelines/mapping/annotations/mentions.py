@@ -210,7 +210,8 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
             raise RefusedError("span outside its text", detail)
         found = list(_occurrences(body.text, given.words)) if given.words else []
         start = fragments[0][0] if fragments else given.start
-        place = _choose(found, start, offsets)
+        comparable = fragments is not None or simple  # else a token's number, or a place in another text
+        place = _choose(found, start if comparable else None, offsets)
         if place is not None:
             places.append(((place, place + len(given.words)),))
         if _start(given) is not None or place is None or len(found) > 1:

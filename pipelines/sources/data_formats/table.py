@@ -53,6 +53,8 @@ class Options(FormatOptions):
             )
         if self.quoting == "csv" and len(self.separator) > 1:
             raise ValueError(f"separator: expected one character with `quoting: csv`, got {self.separator!r}")
+        if len(set(self.group or [])) != len(self.group or []):
+            raise ValueError("group: a column is named twice")
         if "rows" in (self.group or []):
             raise ValueError("group: a column 'rows' would be replaced by the list `rows`; rename it in `columns`")
         if self.only is not None and self.only[0] >= self.only[1]:
