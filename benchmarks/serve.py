@@ -1,7 +1,7 @@
 """Load on `ubert serve`: the server with its defaults against the same server without batches (`--together 1`).
 
 Each client on loopback sends one short text after another, with five categories, over its own connection. After a
-429 it waits as long as the response says. Both servers run all the time, and take the load in turn. Any status
+429 it waits as long as the response says. Both servers run all the time, and take the load alternately. Any status
 other than 200 and 429 ends the benchmark. `processor time` is the server's, for each request that it answers with
 predictions. `memory` compares the batching server after its last round and after its first.
 

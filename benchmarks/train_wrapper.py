@@ -1,8 +1,9 @@
 """The overhead of Ray Train: steps per second under it, against the bare loop (`python -m ubert.training`).
 
 Both sides run the same loop on the same shards of synthetic entities, with a pretrained MiniLM. Ours runs in a
-worker of Ray Train, theirs in its own process, in turn. The rate of a run is that of its median step, from its
-log, without five warm-up steps. Start-up is a separate case: the seconds that a run takes outside its steps.
+worker of Ray Train, theirs in its own process, one after the other. The rate of a run is that of its median
+step, from its log, without five warm-up steps. Start-up is a separate case: the seconds that a run takes outside
+its steps.
 
     python benchmarks/train_wrapper.py [--quick]
 """

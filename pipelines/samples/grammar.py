@@ -39,7 +39,7 @@ Grammar: TypeAlias = dict[str, list[Writer]]  # "rule" or "rule.form" -> its alt
 
 
 def deal(items: Sequence[Item], split: Split) -> list[Item]:
-    """Return the items of a split. Of every five items, training gets three, validation one and test one."""
+    """Return the items of a split. Training gets three of every five items, validation one and test one."""
     return [item for i, item in enumerate(items) if _DEAL[i % len(_DEAL)] == split]
 
 

@@ -64,7 +64,7 @@ is that of a validation record, averaged over the seeds.
 
 The {fit.kind} regression was chosen: over {_validated(fit.validated)} by cross-validation. On the trials that were
 held back, the rank correlation of predicted and true mean loss is {fit.held_back.correlation:.2f} (p =
-{fit.held_back.chance:.2g}). Of each corpus it is:
+{fit.held_back.chance:.2g}). For each corpus:
 
 {_ranks(tuned)}
 ![Predicted and true losses of the trials that were held back]({picture})

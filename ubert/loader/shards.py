@@ -207,7 +207,7 @@ class Shards:
             self._kept = None
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Close all shards but these. Of other shards that are opened later, only one stays open at a time."""
+        """Close all shards but these. Only one of those that are opened later stays open at a time."""
         with self._opening:
             self._kept = set(numbers)
             self._close(self._kept)

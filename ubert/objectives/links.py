@@ -36,7 +36,7 @@ def links(
 
     Both cells of a link must score above the threshold. Mentions that share a boundary share cells. A pair is
     dropped if better pairs already have both of its cells, so that "bank" isn't linked because "Bank of
-    England" is. Of equal scores, the longer mentions come first.
+    England" is. With equal scores, the longer mentions come first.
 
     Cells are joined to mentions by their first tokens, then pairs to cells by their last tokens. The work
     therefore grows with the pairs that share a first cell, not with all pairs.

@@ -204,7 +204,7 @@ def first(run: Path) -> Path:
 
 
 def best_by(run: Path, metric: str) -> Path | None:
-    """Return a run's best checkpoint by a metric, or None if none was measured. Of equal ones the newest wins."""
+    """Return a run's best checkpoint by a metric, or None if none was measured. The newest of equal ones wins."""
     sign = -1 if metric.rpartition("/")[2] in SMALLER_IS_BETTER else 1
     whole = [directory for directory in _newest_first(run) if _damage(directory) is None]
     measured = {directory: read_state(directory).metrics for directory in whole}
