@@ -38,7 +38,7 @@ def suspicious_labels(records: Sequence[Record], scores: Mapping[str, Scores]) -
     Args:
         scores: independent probabilities of the categories, by record id.
     """
-    records = [record for record in records if record.labels and scores.get(record.record_id)]
+    records = [record for record in records if scores.get(record.record_id)]
     if not records:
         return
     if records[0].task == "multilabel":

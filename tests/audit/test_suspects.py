@@ -141,12 +141,14 @@ def test_missed_and_spurious_labels_of_many() -> None:
     told = {one.record_id: {name: 0.9 if j in one.labels else 0.1 for j, name in enumerate(names)} for one in many}
     many[3] = replace(many[3], labels=[0, 2])
     many[4] = replace(many[4], labels=[0])
+    many[5] = replace(many[5], labels=[])
     found = list(suspicious_labels(many, told))
     assert {(one.record.record_id, one.kind, one.said, one.predicted) for one in found} == {
         ("tags/train/3", "spurious label", "blue", None),
         ("tags/train/4", "missed label", None, "green"),
+        ("tags/train/5", "missed label", None, "red"),
     }
-    assert [one.confidence for one in found] == pytest.approx([0.9, 0.9]) and all(one.score > 0.5 for one in found)
+    assert [one.confidence for one in found] == pytest.approx([0.9] * 3) and all(one.score > 0.5 for one in found)
 
 
 def reliable(count: int) -> tuple[list[Record], dict[str, Predicted]]:
