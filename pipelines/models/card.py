@@ -37,9 +37,12 @@ _LANGUAGES = {
     "tr": "Turkish", "zh": "Chinese",
 }  # fmt: skip
 _PROBES = """
-SELECT corpus, metric, shots, seed, arg_max(value, created) AS value
-FROM probes WHERE weights = '{weights}' AND replay IS NULL GROUP BY ALL
-"""
+WITH longest AS (
+    SELECT * FROM probes WHERE weights = '{weights}' AND replay IS NULL
+    QUALIFY measured = max(measured) OVER (PARTITION BY corpus, shots)),
+same AS (SELECT * FROM longest QUALIFY version = arg_max(version, created) OVER (PARTITION BY corpus, shots))
+SELECT corpus, metric, shots, seed, arg_max(value, created) AS value FROM same GROUP BY ALL
+"""  # a mean has only equal measurements
 
 
 def model_card(checkpoint: Path, name: str, root: Place) -> str:
@@ -61,6 +64,11 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
             f"{directory}: it was trained on {', '.join(missing)}, which mixture {mixture.name} of {root} lacks; "
             "give the store that it was trained in"
         )
+    if state.sources and own - set(state.sources):
+        raise UserError(
+            f"{directory}: mixture {mixture.name} of {root} has sources that it was not trained on: "
+            f"{', '.join(sorted(own - set(state.sources)))}; draw it as it was then, or train again"
+        )
     before = {source for ancestor in state.ancestry for source in ancestor.sources} - own
     names = [source.partition("/")[0] for source in sorted(own | before)]
     corpora = {corpus: store.current("corpora", corpus)[1] for corpus in names}
@@ -71,7 +79,7 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
         _front(corpora.values(), languages, name),
         f"# {name}\n\n{_summary(state, mixture, corpora)}\n\n{_USE.format(name=name)}",
         f"## Limits\n\n{_LIMITS.format(languages=read)}",
-        f"## Results\n\n{_results(directory, store.root)}",
+        f"## Results\n\n{_results(directory, store.root, names)}",
         f"## Training\n\n{_training(state)}",
         f"## Corpora\n\n{_corpora(mixture, corpora, sorted(before))}",
     ]
@@ -101,8 +109,12 @@ def _summary(state: State, mixture: MixtureManifest, corpora: dict[str, CorpusMa
     )
 
 
-def _results(directory: Path, root: Place) -> str:
-    """Return a table of the probes of these weights, averaged over seeds, and one of the thresholds."""
+def _results(directory: Path, root: Place, trained: Sequence[str]) -> str:
+    """Return a table of the probes of these weights, averaged over seeds, and one of the thresholds.
+
+    Args:
+        trained: the corpora that were trained on.
+    """
     found = sql(root, _PROBES.format(weights=weights_of(directory))).to_pylist()
     lines = ["No probe of these weights is in the store.\n"]
     if found:
@@ -113,23 +125,25 @@ def _results(directory: Path, root: Place) -> str:
         metric = {row["corpus"]: row["metric"] for row in found}
         rows = [
             [
-                corpus,
+                f"{corpus} *" if corpus in trained else corpus,
                 metric[corpus],
                 *(f"{mean(values[corpus, n]):.3f}" if (corpus, n) in values else "" for n in shots),
             ]
             for corpus in sorted(metric)
         ]
+        seen = ", except those with *" if metric.keys() & set(trained) else ""
         lines = [
-            "Corpora that training never saw, by records of each category that the model was fine-tuned on "
+            f"Corpora that training never saw{seen}, by records of each category that the model was fine-tuned on "
             "(0: none; `ubert probe`):\n",
             markdown_table(["corpus", "metric", *shots], rows),
         ]
     if fitted := read_thresholds(directory):
+        splits = " and ".join(sorted({one.split for one in fitted.values()}))
         rows = [
             [task, f"{one.threshold:g}", f"{one.value:.3f}", str(len(one.corpora))] for task, one in fitted.items()
         ]
         lines += [
-            "Thresholds, fitted on validation splits of the corpora below:\n",
+            f"Thresholds, fitted on {splits} splits of the corpora below:\n",
             markdown_table(["task", "threshold", "mean metric", "corpora"], rows),
         ]
     return "\n".join(lines)

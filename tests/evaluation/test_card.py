@@ -77,7 +77,17 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     replayed = {**read_json(place), "value": 7.0, "replay": {"mixture": "known", "share": 0.2}}
     write_json(place.with_name("replayed.json"), replayed)  # type: ignore[union-attr]
     card = model_card(root / "runs" / "run", "shop", root)
-    assert ["reviews", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
+    assert ["reviews *", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
+    assert "Corpora that training never saw, except those with *, by records" in card
+    shorter = {**read_json(place), "value": 7.0, "measured": 5, "created": "2040-01-01"}
+    write_json(place.with_name("shorter.json"), shorter)  # type: ignore[union-attr]
+    of_others = {**read_json(place), "value": 7.0, "version": "0" * 16, "seed": 5, "created": "2020-01-01"}
+    write_json(place.with_name("of-others.json"), of_others)  # type: ignore[union-attr]
+    unseen = {**read_json(place), "corpus": "people", "metric": "span_f1", "value": 0.25}
+    write_json(place.with_name("unseen.json"), unseen)  # type: ignore[union-attr]
+    card = model_card(root / "runs" / "run", "shop", root)
+    assert ["reviews *", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
+    assert ["people", "span_f1", "0.250"] in rows(card)
     older = {**read_json(place), "value": 7.0, "created": "2020-01-01"}  # with other thresholds
     write_json(place.with_name("older.json"), older)  # type: ignore[union-attr]
     assert model_card(root / "runs" / "run", "shop", root) == card
@@ -85,6 +95,31 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
         run_cell(first._replace(shots=shots), root)
     card = model_card(root / "runs" / "run", "shop", root)
     assert ["corpus", "metric", "2", "10", "all"] in rows(card)
+
+
+def test_a_card_names_the_splits_of_its_thresholds(root: Path, tmp_path: Path) -> None:
+    directory = checkpoint.latest(root / "runs" / "run")
+    assert directory
+    copy = shutil.copytree(directory, tmp_path / "step")
+    fitted = [
+        Fitted(threshold=0.3, value=0.5, corpora=["a"], split=split, records=4) for split in ("test", "train")
+    ]
+    (copy / FILE).write_text(to_json(dict(zip(("ner", "qa"), fitted, strict=True))))
+    assert "Thresholds, fitted on test and train splits" in model_card(copy, "shop", root)
+
+
+def test_a_card_is_refused_after_the_mixture_got_more_sources(root: Path) -> None:
+    directory = checkpoint.latest(root / "runs" / "run")
+    assert directory
+    state = checkpoint.read_state(directory)
+    checkpoint.write_state(directory, state.model_copy(update={"sources": ["reviews/train"]}))
+    larger = {"name": "shop", "sources": [{"corpus": "reviews"}, {"corpus": "people"}]}
+    mix(Mixture.model_validate(larger), root=root)
+    with pytest.raises(UserError, match="has sources that it was not trained on: people/train; draw it as it was"):
+        model_card(directory, "shop", root)
+    mix(Mixture.model_validate(SHOP), root=root)
+    assert "# shop" in model_card(directory, "shop", root)
+    checkpoint.write_state(directory, state)
 
 
 def test_the_command_writes_a_file(root: Path, tmp_path: Path) -> None:
