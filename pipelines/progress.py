@@ -52,7 +52,8 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
 def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float], None]]:
     """Yield a function to report progress: how much more of `size` is done, and how many more of `unit`.
 
-    It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds.
+    It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds. If
+    nothing of `unit` was done yet, more of `size` is what an earlier call had done, and says nothing of the rate.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"), TimeLeft())
     console = Console(stderr=True)
@@ -64,8 +65,12 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
         task = bar.add_task(label, total=size, rate="")
 
         def advance(more: float, counted: float) -> None:
-            nonlocal done, count, logged, shown
+            nonlocal done, count, logged, shown, pace
             done, count, now = done + more, count + counted, time.monotonic()
+            if not count:
+                pace = Pace()
+                pace.observe(now, done)
+                bar.update(task, completed=done, pace=Pace())
             if now - shown < REFRESH:
                 return
             shown = now

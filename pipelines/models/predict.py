@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,9 +18,11 @@ from ubert.inference.candidates import Events, Relations
 from ubert.inference.predictor import Predictor
 from ubert.inference.questions import questions
 from ubert.inference.thresholds import read_thresholds
+from ubert.model.ubert import WEIGHTS
 from ubert.objectives import Overlap, Overlaps
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
+from ubert.training.checkpoints.checkpoint import hash_of
 
 CHUNK = 512  # texts that are sorted by length and predicted together
 
@@ -102,6 +105,7 @@ def predict_file(
     status = source.stat()
     same = {
         "checkpoint": str(checkpoint.resolve()),
+        "set of weights": hash_of(checkpoint / WEIGHTS),
         "set of thresholds": {task: fit.threshold for task, fit in read_thresholds(checkpoint).items()},
         "input": f"{source.resolve()}, {status.st_size} bytes, modified at {status.st_mtime_ns} ns",
         "precision": precision,
@@ -138,14 +142,18 @@ def predict_file(
 
 
 def chunks_of(inputs: Inputs, skip: int) -> Iterator[Chunk]:
-    """Yield the texts after the first `skip`, `CHUNK` at a time."""
-    remaining = islice(inputs.texts, skip, None)
-    while texts := list(islice(remaining, CHUNK)):
+    """Yield the texts after the first `skip`, `CHUNK` at a time. An empty chunk comes first if any is."""
+    if skip:
+        deque(islice(inputs.texts, skip), maxlen=0)
+        yield Chunk([], inputs.done())
+    while texts := list(islice(inputs.texts, CHUNK)):
         yield Chunk(texts, inputs.done())
 
 
 def with_predictions(predictor: Predictor, inputs: Sequence[Input], ask: Ask) -> list[dict[str, Any]]:
     """Return the rows of texts with their predictions."""
+    if not inputs:
+        return []
     found = predictor.predict([one.text for one in inputs], pairs=pairs_of(inputs), **ask)
     return [{**one.row, **result.to_dict()} for one, result in zip(inputs, found, strict=True)]
 

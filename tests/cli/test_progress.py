@@ -23,6 +23,18 @@ def test_a_log_has_a_line_now_and_then(
     ]
 
 
+def test_what_was_done_before_says_nothing_of_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(clock)))
+    with progress.meter("predict", 1000, "texts") as advance:
+        advance(900, 0)
+        for _ in range(3):
+            advance(10, 10)
+    assert capsys.readouterr().err.splitlines() == ["predict: 92%, 20 texts, 2 texts/s, 0:00:32 left"]
+
+
 def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.meter("ingest", 10, "rows") as advance:
         advance(10, 1)

