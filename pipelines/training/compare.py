@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from pipelines.models.evaluate import Evaluation, evaluate
 from pipelines.store.storage import ObjectPath, Place, upload
-from pipelines.store.store import write_json
+from pipelines.store.store import Store, write_json
 from pipelines.training.remote_run import EVALUATION, run_in
+from ubert.inference.thresholds import read_thresholds
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import run_directory
@@ -25,8 +26,8 @@ class Comparison(TypedDict):
 
 
 def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
-    """Evaluate the first and the last checkpoint of a finished run on the recipe's `evaluate`. Write
-    `evaluation.json`.
+    """Evaluate the first and the last checkpoint of a finished run on the recipe's `evaluate`, both with the
+    thresholds of the last. Write `evaluation.json`.
 
     Raises:
         UserError: the run is not finished.
@@ -35,8 +36,17 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
     if manifest is None:
         raise UserError(f"{run}: the run is not finished; train it first with `ubert pretrain {recipe.name}`")
 
+    fitted = read_thresholds(run / manifest.checkpoint)
+
+    def threshold(corpus: str) -> float | None:
+        fit = fitted.get(Store(root).current("corpora", corpus)[1].task)
+        return fit.threshold if fit else None
+
     def measured(directory: str) -> list[Evaluation]:
-        return [evaluate(run / directory, **wanted.model_dump(), root=root) for wanted in recipe.evaluate]
+        return [
+            evaluate(run / directory, **wanted.model_dump(), threshold=threshold(wanted.corpus), root=root)
+            for wanted in recipe.evaluate
+        ]
 
     comparison = Comparison(
         before=measured(str(checkpoint.first(run).relative_to(run))), after=measured(manifest.checkpoint)

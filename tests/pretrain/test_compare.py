@@ -11,6 +11,7 @@ from tiny_run import World, make_recipe, make_world
 from pipelines.models.evaluate import evaluate
 from pipelines.training.compare import comparison_table
 from pipelines.training.short_run import short
+from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.schema.errors import UserError
 from ubert.training import loop
 
@@ -39,6 +40,13 @@ def test_the_table_has_the_metrics_of_the_first_and_the_last_checkpoint(world: W
         for metric, value in first["metrics"].items()
     ]
     assert any(row["before"] != row["after"] for row in rows)
+    fitted = Fitted(threshold=0.95, value=0.5, corpora=["people"], split="train", records=9)
+    (run / "checkpoints" / "step-000020" / FILE).write_text(to_json({"ner": fitted}))
+    again = {row["metric"]: row for row in comparison_table(recipe, run, root=world.root).to_pylist()}
+    for side, step in (("before", "00"), ("after", "20")):
+        one = evaluate(run / f"checkpoints/step-0000{step}", **wanted[1], threshold=0.95, root=world.root)  # type: ignore[arg-type]
+        assert again["span_f1"][side] == round(one["metrics"]["span_f1"], 4)
+    assert again["span_f1"]["before"] != before[1]["metrics"]["span_f1"], "the threshold changes what is found"
     kept = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
     assert [(one["corpus"], one["records"]) for one in kept["before"]] == [("reviews", 20), ("people", 9)]
 
