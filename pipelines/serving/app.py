@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 ErrorPage = Callable[[Request, int, str], Response]
 PAGE = Path(__file__).parent / "page"
+POLL = 0.25  # seconds between checks that the client is still connected
 TOGETHER = 64  # maximum number of texts in one forward pass
 STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -159,18 +160,18 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
         )
 
     @app.post("/v1/predict", response_model=Predicted, responses=PROBLEMS)
-    async def predict(asked: AskedOfTexts) -> Response:
+    async def predict(asked: AskedOfTexts, request: Request) -> Response:
         """Predict the annotations of texts."""
         asked.check(limits)
         engine.check_room()
-        return _json({"model": name, "results": await _in_time(_predicted(engine, asked), limits)})
+        return _json({"model": name, "results": await _in_time(_predicted(engine, asked), request, limits)})
 
     @app.post("/v1/tables", response_model=Tables, responses=PROBLEMS)
-    async def tables(asked: AskedOfText) -> Response:
+    async def tables(asked: AskedOfText, request: Request) -> Response:
         """Score every cell of the structure tables of a short text."""
         asked.check(limits)
         engine.check_room()
-        return _json(await _in_time(_tables(engine, asked), limits))
+        return _json(await _in_time(_tables(engine, asked), request, limits))
 
 
 async def _predicted(engine: Engine, asked: AskedOfTexts) -> list[Any]:
@@ -190,13 +191,20 @@ async def _tables(engine: Engine, asked: AskedOfText) -> Any:
     return await engine.tables(query)
 
 
-async def _in_time(answer: Coroutine[Any, Any, Found], limits: Limits) -> Found:
+async def _in_time(answer: Coroutine[Any, Any, Found], request: Request, limits: Limits) -> Found:
+    """Await an answer. Cancel it if it takes too long, or if the client has disconnected."""
+    computing = asyncio.ensure_future(answer)
     try:
         async with asyncio.timeout(limits.seconds):
-            return await answer
+            while not (await asyncio.wait([computing], timeout=POLL))[0]:
+                if await request.is_disconnected():
+                    raise HTTPException(499, "the client has disconnected")
+            return await computing
     except TimeoutError:
         sentence = f"there is no answer within {limits.seconds:g} seconds; send fewer or shorter texts, or later"
         raise HTTPException(503, sentence, {"retry-after": "5"}) from None
+    finally:
+        computing.cancel()
 
 
 def _json(content: Any, status: int = 200) -> Response:

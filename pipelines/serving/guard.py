@@ -83,9 +83,10 @@ class Guard:
         if self.key is None or not path.startswith(GUARDED):
             return True
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme == b"Basic":
+        scheme = scheme.lower()
+        if scheme == b"basic":
             given = _password(given)
-        return scheme in (b"Basic", b"Bearer") and hmac.compare_digest(given, self.key)
+        return scheme in (b"basic", b"bearer") and hmac.compare_digest(given, self.key)
 
     async def _body(self, headers: MutableMapping[bytes, bytes], receive: Receive) -> bytes | None:
         most = self.limits.body

@@ -123,9 +123,10 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()  # before the address is announced
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # `a..b` is no name that a network can look up
+        reason = error.strerror if isinstance(error, OSError) else "no name of a host"
         raise UserError(
-            f"{host}:{port}: cannot be served: {error.strerror}; give another --host, or another --port "
+            f"{host}:{port}: cannot be served: {reason}; give another --host, or another --port "
             "(0: any that is free)"
         ) from None
     return listening

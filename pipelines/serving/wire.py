@@ -132,7 +132,7 @@ class Mention(BaseModel):
 
 
 class Found(BaseModel):
-    """One prediction. It has the fields of its task; see the README's table of tasks."""
+    """One prediction. It has the fields of its task; the guide "Predict" has them."""
 
     category: str | None = None
     score: float | None = None

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import requests
-from served import interrupted
+from served import interrupted, serving
 from starlette.testclient import TestClient
 from tiny_checkpoint import write_checkpoint
 from waiting import HANGS, wait_for
@@ -199,6 +199,21 @@ def test_who_waits_too_long_is_told_and_not_computed(predictor: Predictor) -> No
     assert calls == [1, 1]
 
 
+def test_the_texts_of_a_client_that_has_gone_are_not_computed(predictor: Predictor) -> None:
+    calls, entered, go = list[int](), threading.Event(), threading.Event()
+    app = create_app(lambda: slow(predictor, calls, entered, go), name="tiny", limits=LIMITS)
+    with serving(app) as address, ThreadPoolExecutor(1) as pool:
+        ask = partial(requests.post, f"{address}/v1/predict", json={"texts": [TEXT], **NER})
+        first = pool.submit(ask)
+        assert entered.wait(HANGS)
+        with pytest.raises(requests.ReadTimeout):
+            ask(timeout=0.5)
+        wait_for(lambda: "ubert_waiting_texts 0.0" in requests.get(f"{address}/metrics", timeout=HANGS).text)
+        go.set()
+        assert first.result().status_code == ask().status_code == 200
+    assert calls == [1, 1]
+
+
 def test_a_text_that_fails_fails_alone(predictor: Predictor) -> None:
     entered, go = threading.Event(), threading.Event()
     with client_of(slow(predictor, [], entered, go)) as client, ThreadPoolExecutor(4) as pool:
@@ -268,6 +283,7 @@ def test_a_key_guards_the_model_and_the_numbers(predictor: Predictor) -> None:
                 answer = client.get(path, headers=headers)
                 assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
         assert client.post("/v1/predict", json={"texts": [TEXT], **NER}).status_code == 401
+        assert client.get("/v1/model", headers={"authorization": "bearer s3cret"}).status_code == 200
         key = {"authorization": "Bearer s3cret"}
         assert client.get("/v1/model", headers=key).json()["key"] is True
         assert client.post("/v1/predict", json={"texts": [TEXT], **NER}, headers=key).status_code == 200
@@ -350,7 +366,11 @@ def test_no_model_is_one_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("host", "sentence"),
-    [("127.0.0.1", "is not a checkpoint: config.json is missing"), ("192.0.2.1", "192.0.2.1:0: cannot be served")],
+    [
+        ("127.0.0.1", "is not a checkpoint: config.json is missing"),
+        ("192.0.2.1", "192.0.2.1:0: cannot be served"),
+        ("a..b", "a..b:0: cannot be served: no name of a host"),
+    ],
 )
 def test_what_cannot_be_served_ends_the_server(tmp_path: Path, host: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
