@@ -32,7 +32,8 @@ class Affinity(NamedTuple):
     """The result of `affinity`.
 
     `change_CK` is the relative change of the loss of each corpus when each source is added, NaN if it wasn't
-    measured. `clusters` are groups of sources that help one another. `rows` are those of the view `affinity`.
+    measured. `clusters` are groups of sources that help one another most, or harm one another least. `rows` are
+    those of the view `affinity`.
     """
 
     corpora: list[str]

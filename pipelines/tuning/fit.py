@@ -6,16 +6,18 @@ Shapes: N trials, K sources, C corpora, S candidates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from pipelines.tuning.space import Floats, Space, drawn_shares
 from ubert.schema.errors import UserError
 
 HELD_BACK = 4  # every fourth trial is held back
 FOLDS = 5
+EXACT = 8  # most pairs whose orders are all counted for a p-value
 CHANCE = 0.05  # significance level
 CANDIDATES, BEST = 4_000, 40  # number of mixtures with predicted losses, and of the best ones to average
 
@@ -103,11 +105,20 @@ def best(found: Fit, space: Space, corpora: Sequence[str], targets: Sequence[str
 
 
 def rank(predicted: Floats, true: Floats) -> Rank:
-    """Compute Spearman's correlation and its p-value. If all values are equal, the correlation is 0."""
+    """Compute Spearman's correlation and its p-value. If all values are equal, the correlation is 0.
+
+    The p-value of up to `EXACT` pairs is the share of orders with such a correlation. The t-distribution, which
+    larger samples use, says 0 for any perfect order.
+    """
     if np.ptp(predicted) == 0 or np.ptp(true) == 0:
         return Rank(0.0, 1.0)
     result = spearmanr(predicted, true, alternative="greater")
-    return Rank(float(result.statistic), float(result.pvalue))
+    chance = result.pvalue
+    if len(true) <= EXACT:
+        ordered_N, other_N = rankdata(predicted), rankdata(true)
+        sums_P = np.array(list(permutations(ordered_N))) @ other_N  # they order as correlations do
+        chance = np.mean(sums_P >= ordered_N @ other_N - 1e-9)
+    return Rank(float(result.statistic), float(chance))
 
 
 def _regressors() -> dict[str, Any]:

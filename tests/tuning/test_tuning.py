@@ -332,7 +332,7 @@ def test_the_report_shows_what_helps_what(root: Path) -> None:
     assert re.search(r'falls" style="--strength: 60.0%" title="mean of 2 seeds">-20.0 %', page)
     assert re.search(r'rises" style="--strength: 30.0%" title="mean of 1 seed">\+10.0 %', page)
     assert page.count('<td class="n">\n') >= 2  # a source is not added to itself
-    assert "help one another: reviews/train; people/train." in page
+    assert "one another the least harm: reviews/train; people/train." in page
     in_order = 'reviews<wbr>/<wbr>train<th.*people<wbr>/<wbr>train</tr>.*row">reviews.*row">people'
     assert re.search(in_order, page, re.DOTALL), "rows and columns have one order, by cluster"
 
@@ -470,6 +470,12 @@ def test_ranks_count_only_in_the_right_direction() -> None:
     assert rank(rising, rising**2).correlation == pytest.approx(1) and rank(rising, rising**2).chance < 0.01
     assert rank(rising, -rising).correlation == pytest.approx(-1) and rank(rising, -rising).chance > 0.99
     assert rank(rising, same) == rank(same, rising) == Rank(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("count", "orders"), [(3, 6), (4, 24), (5, 120)])
+def test_a_perfect_rank_of_few_is_one_order_of_all(count: int, orders: int) -> None:
+    assert rank(np.arange(float(count)), np.arange(count) ** 2.0).chance == pytest.approx(1 / orders)
+    assert rank(np.arange(float(count)), -np.arange(float(count))).chance == 1
 
 
 def test_a_search_compares_what_it_found_with_what_was_written(
