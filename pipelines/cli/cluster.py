@@ -80,6 +80,8 @@ def list_jobs(
 
     if stop and job is None:
         raise typer.BadParameter("--stop needs the id of a job")
+    if as_json and job is not None:
+        raise typer.BadParameter("--json is for the list of jobs; a job's log is text")
     client = jobs.connect(address)
     if job is None:
         show(jobs.listed(client), as_json=as_json, wide=wide, optional=["minutes", "began (UTC)"])

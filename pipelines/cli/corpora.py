@@ -200,6 +200,8 @@ def stats(
 
     Example: ubert stats --html report.html
     """
+    if page is not None and as_json:
+        raise typer.BadParameter("give --html or --json, not both")
     if page is not None:
         from pipelines.report.page import html
 

@@ -37,6 +37,8 @@ def mix(
     from pipelines.specs import mixture, specs_folder
 
     chosen = mixture(name, specs_folder(specs))
+    if explain and as_json:
+        raise typer.BadParameter("--explain prints SQL; give it without --json")
     if explain:
         typer.echo(mixture_sql(chosen))
         return

@@ -48,6 +48,8 @@ def probe(
     from pipelines.probe.report import table as rows
     from pipelines.specs import mixture, specs_folder
 
+    if keep and not replay:
+        raise typer.BadParameter("--keep needs --replay, the mixture of its corpora")
     names = list(dict.fromkeys([*runs, *([against] if against else [])]))
     results = job(
         names,

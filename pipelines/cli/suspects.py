@@ -40,6 +40,8 @@ def suspects(
     from pipelines.store.warehouse import sql
     from pipelines.suspects.suspects import suspects as job
 
+    if recipe and run:
+        raise typer.BadParameter("give --recipe or --run, not both: the dynamics of a run need no folds")
     given = load_recipe(recipe, specs_folder(specs)) if recipe else None
     made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)
     if count or as_json:

@@ -90,6 +90,8 @@ def tune(
     from ubert.schema.names import checked_name
 
     place = out or Path(f"{checked_name('mixture', mixture)}-tuned.yaml")
+    if place.suffix not in (".yaml", ".yml"):
+        raise typer.BadParameter(f"--out: expected a .yaml file, got {place}; the page and plot go beside it")
     checked_name("mixture", place.stem)
     chosen = _setup(mixture, recipe, steps, targets, limit, root, specs)
     tuned = job(chosen, trials=trials, seeds=seeds, seed=seed, root=root, address=address)
@@ -125,7 +127,7 @@ def _show_affinity(found: Affinity, *, as_json: bool, wide: bool) -> None:
         say("change of a corpus's loss when a source is added", style="bold")
     show(rows, as_json=as_json, wide=wide, formats=dict.fromkeys(found.sources, "+.1%"))
     groups = "; ".join(", ".join(group) for group in found.clusters)
-    say(f"groups of sources that help one another: {groups}", as_json=as_json)
+    say(f"groups of sources that do one another the least harm: {groups}", as_json=as_json)
     _show_died(found.died, as_json=as_json)
 
 

@@ -106,6 +106,10 @@ def predict(
 
     if (output is not None and source is None) or (workers > 1 and output is None):
         raise typer.BadParameter("--output needs --input, and --workers needs --output")
+    if address is not None and workers == 1:
+        raise typer.BadParameter("--address needs --workers: one process predicts here")
+    if question and task != "qa":
+        raise typer.BadParameter(f"--question is for --task qa, not {task}; name labels with --categories")
     ask = Ask(
         task=task,
         categories=[*comma_separated(categories), *(question or [])],

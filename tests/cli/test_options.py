@@ -1,0 +1,27 @@
+"""Options that contradict each other, or would be ignored, are refused."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.commands import app
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("predict some-run --address ray://head:10001 text", "--address needs --workers"),
+        ("predict some-run --task ner --question who? text", "--question is for --task qa"),
+        ("mix first-mixture --explain --json", "--explain prints SQL"),
+        ("stats --html page.html --json", "not both"),
+        ("jobs pretrain-4f2a91 --json", "a job's log is text"),
+        ("probe some-run --corpora trec --keep snips", "--keep needs --replay"),
+        ("suspects trec --run trec --recipe trec", "not both"),
+        ("tune first-mixture --out found.md", "expected a .yaml file"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(command: str, reason: str) -> None:
+    result = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert reason in " ".join(result.output.replace("│", " ").split())
