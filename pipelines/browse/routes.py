@@ -21,7 +21,7 @@ from pipelines.serving.app import Browser
 from pipelines.serving.wire import AbsentError
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
-from pipelines.store.warehouse import sql
+from pipelines.store.warehouse import VIEWS, sql
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import RECIPE, CorpusManifest
 
@@ -234,6 +234,7 @@ def _add_sql(routes: APIRouter, ask: Statements) -> None:
             422 if problem else 200,
             q=q,
             examples=EXAMPLES,
+            views=VIEWS,
             columns=columns,
             rows=rows,
             total=total,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from itertools import chain, count
 from math import isfinite, isnan
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -63,12 +64,18 @@ def table(
 
 
 def csv_lines(rows: pa.Table) -> None:
-    """Print comma-separated values with a header."""
+    """Print comma-separated values with a header. Lists and structs are JSON, and bytes hexadecimal."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n" if sys.stdout.isatty() else "\r\n")
     writer.writerow(rows.column_names)
-    writer.writerows(_rows(rows))
+    writer.writerows([_csv_value(value) for value in row] for row in _rows(rows))
     write_out(text.getvalue())
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return json_line(value) if isinstance(value, list | dict) else value
 
 
 def _arrays(tables: Mapping[str, pa.Table]) -> str:

@@ -86,6 +86,11 @@ _EVIDENCE = {
     "dropped": DROPPED,
 }
 
+VIEWS = (
+    *("records", "categories", "labels", "spans", "relations", "events", "arguments", "rejects", "mismatches"),
+    *("files", *_TABLES, *_EVIDENCE, "dynamics", "cartography"),
+)
+
 # In errors of several types, if an allocation fails that DuckDB does not count
 _FAILED_ALLOCATION = ("bad_alloc", "Allocation failure")
 
@@ -290,9 +295,7 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except duckdb.Error as error:
         if any(text in str(error) for text in _FAILED_ALLOCATION):
             raise UserError(f"{what}: out of memory; select less, or sample") from None
-        views = "records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, "
-        views += ", ".join([*_TABLES, *_EVIDENCE, "dynamics", "cartography"])
-        raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {views}") from None
+        raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {', '.join(VIEWS)}") from None
     finally:
         timer.cancel()
 

@@ -42,6 +42,12 @@ def test_columns_of_one_name_are_all_printed(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == [{"a": 1, "a_1": 2, "a_1_1": 3, "b": 4}]
 
 
+def test_csv_has_json_for_lists_and_structs_and_hexadecimal_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    csv_lines(pa.table({"bytes": [b"\xab\x01"], "spans": [[{"a": None, "b": "it's"}]], "text": ["x"]}))
+    [_, row] = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert row == ["ab01", '[{"a": null, "b": "it\'s"}]', "x"]
+
+
 def test_what_json_has_no_number_for_is_a_string(capsys: pytest.CaptureFixture[str]) -> None:
     inner = [{"x": [float("nan"), float("inf"), -float("inf"), 1.5]}]
     numbers = [Decimal("1.50"), Decimal("12345678901234567890123456789.0123456789")]
