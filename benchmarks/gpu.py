@@ -20,6 +20,7 @@ error, and with `--compile` so is a recompilation.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from itertools import product
@@ -60,7 +61,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("gpu.py needs a CUDA device, and torch sees none; run it on a machine with one")
     name = torch.cuda.get_device_name()
-    gpu = next((gpu for part, gpu in GPUS.items() if part in name.split() or part in name), None)
+    gpu = next((gpu for part, gpu in GPUS.items() if re.search(rf"\b{re.escape(part)}\b", name)), None)
     if gpu is None:
         sys.exit(f"no data sheet of {name}; add it to GPUS of benchmarks/flops.py, which has {', '.join(GPUS)}")
     layouts: tuple[Layout, ...] = ("joint", "stacked")

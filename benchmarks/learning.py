@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -50,6 +51,8 @@ def sharded(recipe: Recipe, root: Path, specs: Path) -> Path:
 def ours(recipe: Recipe, shards: Path, run: Path) -> tuple[Path, float]:
     """Train; return the last checkpoint and the processor seconds of training."""
     took = run / "processor_seconds.json"
+    if run.exists() and not took.exists():
+        sys.exit(f"{run}: it was interrupted, so that its processor time is unknown; remove it, and start again")
     began = time.process_time()
     checkpoint = loop.train(recipe, shards=shards, run=run, worker=Worker(progress=False))
     if not took.exists():

@@ -108,11 +108,13 @@ def main() -> None:
     twins, left_out = twins_of(mixture, given.passes, store)
     print(f"{len(twins)} corpora have an unseen split; left out: {', '.join(left_out)}", flush=True)
     lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
-    results = {line["corpus"]: line for line in map(json.loads, lines)}
+    asked = {"passes": given.passes, "limit": given.limit}
+    results = {line["corpus"]: line for line in map(json.loads, lines) if asked.items() <= line.items()}
     jobs = [(twin, given.limit, root) for twin in twins[: given.count] if twin.corpus not in results]
     for _, outcome in progress(completed(compare, jobs), len(jobs), "twins"):
         if isinstance(outcome, UserError):
             raise outcome
+        outcome |= asked
         results[outcome["corpus"]] = outcome
         with given.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(outcome) + "\n")
