@@ -158,13 +158,29 @@ def test_a_long_text_is_seen_to_its_end(predictor: Predictor) -> None:
     assert tenths == set(range(10))
 
 
+def test_the_best_answer_in_several_windows_needs_no_threshold(predictor: Predictor) -> None:
+    asked = ["Who left?", "Where is Oslo?", "Who is Ada?", "What rains?"]
+    [query] = questions([" ".join(TEXTS * 12)], task="qa", categories=asked)
+    encoded = predictor._encode([query])
+    [best] = predictor._scored([query], encoded, 1e9)
+    [every] = predictor._scored([query], encoded, -1e9)
+    windows = len(predictor._views(query, encoded))
+    for question in range(len(asked)):
+        assert np.count_nonzero(best.cells.category == question) == windows > 1, (
+            "each window has a best of its own"
+        )
+        assert best.cells.score[best.cells.category == question].max() == pytest.approx(
+            every.cells.score[every.cells.category == question].max(), abs=1e-4
+        )
+
+
 def test_no_window_is_longer_than_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = ubert.load(write_checkpoint(tmp_path, max_tokens=40))
     score, seen = predictor._score, []
 
-    def spied(examples: Sequence[Example], threshold: float) -> list[Scored]:
+    def spied(examples: Sequence[Example], *given: Any) -> list[Scored]:
         seen.extend(examples)
-        return score(examples, threshold)
+        return score(examples, *given)
 
     monkeypatch.setattr(predictor, "_score", spied)
     predictor.predict(["word " * 100], task="pair", categories=["same"], pairs=["word " * 10])

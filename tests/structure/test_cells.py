@@ -119,8 +119,11 @@ def test_the_best_cells_of_each_table_are_those_of_a_stable_sort(
     normal, tiles.TILE_CELLS = tiles.TILE_CELLS, tile
     try:
         found, every = rows(cells.top(scores, most)), rows(cells.above(scores, -math.inf))
+        middle_T2 = torch.tensor([[table % 3, table % 3 + 4] for table in range(len(batch.piece_T))])
+        owned = rows(cells.top(scores, most, middle_T2))
     finally:
         tiles.TILE_CELLS = normal
+    assert owned == best([row for row in every if row[0] % 3 <= (row[1] + row[2]) // 2 < row[0] % 3 + 4], most)
     assert every == sorted(every)
     sizes = Counter(row[0] for row in every)
     for table in scores.table_S.tolist():

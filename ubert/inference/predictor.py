@@ -297,7 +297,8 @@ class Predictor:
         self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float
     ) -> list[Scored]:
         views = [self._views(query, encoded) for query in queries]
-        remaining = iter(self._score([example for of_query in views for _, example in of_query], threshold))
+        owned = [(at.first - at.start, at.last - at.start) for of_query in views for at, _ in of_query]
+        remaining = iter(self._score([example for of_query in views for _, example in of_query], threshold, owned))
         found = []
         for query, of_query in zip(queries, views, strict=True):
             parts = [(window, next(remaining)) for window, _ in of_query]
@@ -314,13 +315,21 @@ class Predictor:
         [scored] = self._score([example], threshold)
         return Encoding(*(column[window.start : window.stop] for column in encoded[query.text])), scored
 
-    def _score(self, examples: Sequence[Example], threshold: float) -> list[Scored]:
+    def _score(
+        self, examples: Sequence[Example], threshold: float, owned: Sequence[tuple[int, int]] | None = None
+    ) -> list[Scored]:
         """Score examples by the model's head: its structure table or its pointer."""
         model, special = self.model, self.tokenizer.special
         if self._phrases is not None:
             return point(model, special, self._phrases, examples, batch_tokens=self.batch_tokens, bf16=self.bf16)
         scored, full = score(
-            model, special, examples, threshold=threshold, batch_tokens=self.batch_tokens, bf16=self.bf16
+            model,
+            special,
+            examples,
+            threshold=threshold,
+            owned=owned,
+            batch_tokens=self.batch_tokens,
+            bf16=self.bf16,
         )
         self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
         return scored

@@ -35,6 +35,7 @@ def score(
     examples: Sequence[Example],
     *,
     threshold: float,
+    owned: Sequence[tuple[int, int]] | None = None,
     batch_tokens: int,
     bf16: bool,
 ) -> tuple[list[Scored], int]:
@@ -44,6 +45,7 @@ def score(
 
     Args:
         threshold: logit above which a cell is returned.
+        owned: tokens [first, last) of each example in which the best answer to a question has its middle.
         batch_tokens: maximum padded tokens of one forward pass.
         bf16: run under bfloat16 autocast.
 
@@ -51,6 +53,7 @@ def score(
         ValueError: an example doesn't fit into a sequence of the encoder.
     """
     device = next(model.parameters()).device
+    owned = owned or [(0, len(example.text)) for example in examples]
     anchors = [np.empty(len(example.categories), np.float32) for example in examples]
     found = [(np.empty((0, 4), np.int32), np.empty(0, np.float32))]
     full = 0
@@ -63,7 +66,7 @@ def score(
             anchors[index][category] = value
         above = cells.above(scores, threshold, MOST_CELLS)
         full += int((torch.bincount(above.table) >= MOST_CELLS).sum())
-        found.append(_cells(above, scores, batch, threshold))
+        found.append(_cells(above, scores, batch, threshold, owned))
     rows_N4 = np.concatenate([rows for rows, _ in found])
     score_N = np.concatenate([values for _, values in found])
     order = np.lexsort(rows_N4.T[::-1])
@@ -110,14 +113,17 @@ def most_categories(trained: int, count: int) -> int:
     return ceil(count / max(1, ceil(count / most)))
 
 
-def _cells(above: cells.Cells, scores: Scores, batch: Batch, threshold: float) -> tuple[Ids, Logits]:
+def _cells(
+    above: cells.Cells, scores: Scores, batch: Batch, threshold: float, owned: Sequence[tuple[int, int]]
+) -> tuple[Ids, Logits]:
     """Return (example, category, start, end) [N, 4] and logit [N] of the cells above the threshold.
 
-    A table with region `NO_ANSWER` always returns its best cell.
+    A table with region `NO_ANSWER` always returns the best cell with its middle in the example's `owned` part.
     """
     found = [above]
     if bool((batch.region_T == NO_ANSWER).any()):
-        best = cells.top(scores)
+        middle_T2 = torch.tensor(owned)[batch.example_B[batch.piece_T]].to(scores.anchor_T.device)
+        best = cells.top(scores, middle_T2=middle_T2)
         chosen = (best.score <= threshold) & (batch.region_T.to(best.table.device)[best.table] == NO_ANSWER)
         found.append(cells.Cells(*(column[chosen] for column in best)))
     table_N, start_N, end_N, score_N = (torch.cat(columns).cpu() for columns in zip(*found, strict=True))

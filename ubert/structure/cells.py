@@ -151,10 +151,15 @@ def _gold_cells(batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def above(scores: Scores, threshold: float = 0.0, most: int | None = None) -> Cells:
+def above(
+    scores: Scores, threshold: float = 0.0, most: int | None = None, middle_T2: Tensor | None = None
+) -> Cells:
     """Find the span tables' valid cells with a score above `threshold`, at most the `most` best of each table.
 
     With `most`, at most that many cells of each table stay in memory between two tiles.
+
+    Args:
+        middle_T2: first and last token (exclusive) of the cells' middles in each table; None: all cells.
     """
     factors = tiles.factors(scores)
     none = scores.table_S.new_empty(0)
@@ -162,6 +167,8 @@ def above(scores: Scores, threshold: float = 0.0, most: int | None = None) -> Ce
     for group in scores.groups:
         kept: list[Cells] = []
         for tile in tiles.tiles(factors, group):
+            if middle_T2 is not None:
+                _leave_out(tile, middle_T2[scores.table_S[group.table : group.table + group.tables]])
             kept.append(_above(tile, threshold, most))
             if most is not None and sum(len(part.table) for part in kept) > most:
                 kept = [_best_of_each(_joined(kept), most)]
@@ -170,9 +177,19 @@ def above(scores: Scores, threshold: float = 0.0, most: int | None = None) -> Ce
     return _ordered(cells, (cells.end, cells.start, cells.table))
 
 
-def top(scores: Scores, most: int = 1) -> Cells:
+def top(scores: Scores, most: int = 1, middle_T2: Tensor | None = None) -> Cells:
     """Find the `most` best valid cells of each span table, or all of a smaller one. Ties go to the first cell."""
-    return above(scores, float("-inf"), most)
+    return above(scores, float("-inf"), most, middle_T2)
+
+
+def _leave_out(tile: tiles.Tile, middle_M2: Tensor) -> None:
+    """Make the cells of a tile invalid whose middle token is outside of their table's range."""
+    rows, columns = tile.scores_MRC.shape[1:]
+    row_R = tile.row + torch.arange(rows, device=middle_M2.device)
+    column_C = tile.column + torch.arange(columns, device=middle_M2.device)
+    middle_RC = (row_R[:, None] + column_C) // 2
+    first_M11, last_M11 = middle_M2[:, :, None, None].unbind(1)
+    tile.scores_MRC.masked_fill_((middle_RC < first_M11) | (middle_RC >= last_M11), float("-inf"))
 
 
 def _above(tile: tiles.Tile, threshold: float, most: int | None) -> Cells:
