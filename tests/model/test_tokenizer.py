@@ -115,16 +115,20 @@ def test_an_encoder_needs_tokens_for_both_ends(
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "starts"),
+    ("family", "vocabulary", "starts"),
     [
-        (["<mask>", "\u2581new", "york", "##er"], [False, True, False, False]),
-        (["<mask>", "\u0120new", "york", "##er"], [False, True, False, False]),
-        (["[MASK]", "new", "york", "##er"], [True, True, True, False]),
+        ("BPE", ["<mask>", "\u2581new", "york", "##er"], [False, True, False, False]),
+        ("BPE", ["<mask>", "\u0120new", "york", "##er"], [False, True, False, False]),
+        ("WordPiece", ["[MASK]", "new", "york", "##er"], [True, True, True, False]),
+        ("WordPiece", ["[MASK]", "\u0120an", "york", "##er"], [True, True, True, False]),  # a Maltese word
     ],
 )
-def test_where_words_start_is_told_by_the_tokens_of_the_family(vocabulary: list[str], starts: list[bool]) -> None:
+def test_where_words_start_is_told_by_the_tokens_of_the_family(
+    family: str, vocabulary: list[str], starts: list[bool]
+) -> None:
     ids = {word: i for i, word in enumerate(vocabulary)}
-    backend = tokenizers.Tokenizer(models.WordLevel(ids, unk_token="york"))
+    pieces = models.BPE(ids, []) if family == "BPE" else models.WordPiece(ids, unk_token="york")
+    backend = tokenizers.Tokenizer(pieces)
     words = Tokenizer(backend, Special(1, 1, 1, 1, False)).for_masking()
     assert (words.mask, words.starts_V.tolist()) == (0, starts)
 

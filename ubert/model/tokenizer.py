@@ -112,7 +112,7 @@ class Tokenizer:
                 "choose another encoder, or leave spanbert out of the recipe's objectives"
             )
         tokens = [self._backend.id_to_token(i) or "" for i in range(self.vocabulary)]
-        if any(token.startswith(SPACES) for token in tokens):
+        if self.keeps_spaces and any(token.startswith(SPACES) for token in tokens):
             starts = [token.startswith(SPACES) for token in tokens]
         else:
             starts = [not token.startswith(CONTINUED) for token in tokens]
