@@ -166,13 +166,13 @@ class Recipe(Described):
     """The most padded tokens in one forward pass of one worker."""
     steps: int | None = Field(default=None, gt=0)
     """The length of the run in steps."""
-    epochs: float | None = Field(default=None, gt=0)
+    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The length of the run in epochs."""
     seed: int = Field(default=0, ge=0)
     """The seed of weights, batches and masks."""
-    learning_rate: float = Field(default=3e-4, gt=0)
+    learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
     """The peak learning rate of the encoder."""
-    head_learning_rate: float = Field(default=1e-3, gt=0)
+    head_learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     """The peak learning rate of the heads."""
     loss: Loss = "bce"
     """bce: binary cross-entropy of each cell. zlpr: a loss that ranks the cells of a table (Su et al. 2022)."""
@@ -191,7 +191,7 @@ class Recipe(Described):
     keep more of what they know (ULMFiT, section 3.2)."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """The dropout of the encoder's hidden states; default: the encoder's own."""
-    weight_decay: float = Field(default=0.01, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """The weight decay of AdamW."""
     schedule: Schedule = "linear"
     """The learning rate after the warm-up. linear: it falls linearly to the end. wsd (warm-up, stable, decay): it
@@ -291,6 +291,10 @@ class Recipe(Described):
             )
         if self.lora and self.freeze_layers:
             raise ValueError("freeze_layers has no effect with lora, which trains no layer; leave it out")
+        if self.prompts.varies and "structure" not in self.objectives:
+            raise ValueError(
+                "prompts vary for structure tables only; leave `prompts` out, or add structure to `objectives`"
+            )
         if self.dynamics and "structure" not in self.objectives:
             raise ValueError(
                 "dynamics are kept for structure tables only; leave it out, or add structure to `objectives`"
