@@ -57,7 +57,7 @@ DATA = Path(os.environ.get("UBERT_DATA", Path(__file__).parents[2] / "../shared/
         ("Creative Commons Attribution Non-Commercial 2.0 Generic", "non-commercial"),
         ("Creative Commons Attribution-No Derivatives 4.0", None),
         *((licence, "research-only") for licence in ("academic research purposes", "Educational use only")),
-        *((licence, "unstated") for licence in ("unspecified", "none")),
+        *((licence, "unstated") for licence in ("unspecified", "none", "No licence", "no license")),
     ],
 )
 def test_a_wording_is_classed_only_where_it_is_one_known_licence(licence: str, kind: str | None) -> None:

@@ -24,9 +24,10 @@ from pipelines.specs import (
     write_json_schemas,
 )
 from ubert.schema.errors import UserError
+from ubert.schema.specs.dataset import Categories
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Prompting, Recipe
-from ubert.schema.yaml_file import read_yaml, shortened
+from ubert.schema.yaml_file import read_yaml, shortened, validate
 
 OURS = specs_folder(None)
 GOOD: dict[str, Any] = {
@@ -235,6 +236,8 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ({"map": {"text": "a..b", "label": "l"}}, "map.text.0: expected keys joined by dots"),
         ({"categories": {}}, "categories: task classification needs `label`"),
         ({"format": "tabel"}, "format: expected one of "),
+        ({"categories": {"from_data": None}}, "categories.from_data: Input should be a valid list"),
+        ({"categories": {"from_data": "label"}}, "categories.from_data: Input should be a valid list"),
         ({"options": {}}, "options: expected `columns`, or `header: true`"),
         ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
         (
@@ -323,6 +326,30 @@ def test_a_spec_that_is_not_utf8_names_its_byte(tmp_path: Path) -> None:
     write(tmp_path, "").write_bytes(b"name: caf\xe9")
     with pytest.raises(UserError, match="byte 9 is not UTF-8"):
         dataset_spec("reviews", tmp_path)
+
+
+def test_a_folder_is_no_spec(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read: Is a directory; give a YAML file"):
+        read_yaml(tmp_path)
+
+
+def test_each_value_is_a_category_of_its_own() -> None:
+    values = [0.1, 1, 1_000_000, 1_000_001, 1234567]
+    names = [category.name for category in Categories(value=values).all()]
+    assert [float(name) for name in names] == values and names[:2] == ["0.1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"epochs": float("inf"), "steps": None}, "epochs: Input should be a finite number"),
+        ({"learning_rate": float("inf")}, "learning_rate: Input should be a finite number"),
+        ({"objectives": {"spexbert": 1}, "prompts": {"drop": 0.5}}, "prompts vary for structure tables only"),
+    ],
+)
+def test_a_recipe_without_effect_or_end_is_refused(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        validate(Recipe, {"name": "a", "mixture": "a", "steps": 1, **changed}, "a.yaml")
 
 
 def test_an_unknown_name_brings_the_nearest_ones(tmp_path: Path) -> None:

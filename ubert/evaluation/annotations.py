@@ -77,7 +77,7 @@ def representatives(record: Record) -> dict[Mention, Mention]:
 def nearest(record: Record, value: float) -> str:
     """Return the name of the bucket that is nearest to a value."""
     numbers = buckets(record.categories)
-    return f"{numbers[int(abs(numbers - value).argmin())]:g}"
+    return record.categories[int(abs(numbers - value).argmin())].name
 
 
 def _annotated(record: Record) -> Iterator[Annotation]:

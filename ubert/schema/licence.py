@@ -26,7 +26,7 @@ _PATTERNS: dict[LicenceClass, str] = {
     rf"|mpl{_V}|cdla sharing{_V}",
     "non-commercial": rf"cc by nc( sa| nd)?{_V}|non ?commercial( use)?( only)?",
     "research-only": r"(non ?commercial |academic )?(research|academic|educational)( use| purposes)?( only)?",
-    "unstated": r"(not stated|unknown|unspecified|no licen[cs]e|none)\b.*",
+    "unstated": r"(not stated|unknown|unspecified|none)\b.*|no",  # "no licence", without its second word
 }
 _SYNONYMS = {
     "creative commons zero": "cc0",

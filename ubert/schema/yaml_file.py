@@ -81,12 +81,14 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file (safe tags only).
 
     Raises:
-        UserError: the file is missing, not UTF-8, or not YAML; the message has the line.
+        UserError: the file is missing, can't be read, or is not UTF-8 or not YAML; the message has the line.
     """
     try:
         return _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}; give a YAML file") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except (yaml.YAMLError, RecursionError) as error:

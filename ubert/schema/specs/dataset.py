@@ -135,7 +135,7 @@ class Categories(Described):
     @model_validator(mode="before")
     @classmethod
     def _names_by_rules(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
+        if not isinstance(given, dict) or not isinstance(given.get(FROM_DATA, []), list):
             return given
         try:
             rules = NameRules.model_validate(given.get("names", {}))
@@ -195,7 +195,7 @@ class Categories(Described):
             *(self.of_relation(relation) for relation in self.relation),
             *(Category(event.name, "event") for event in self.event.values()),
             *(Category(role, "role", event=event) for role, event in roles),
-            *(Category(f"{value:g}", "value") for value in self.value),
+            *(Category(_number(value), "value") for value in self.value),
         )
         return tuple(dict.fromkeys(every))
 
@@ -208,6 +208,12 @@ class Categories(Described):
                         f"relation {relation.label!r} joins {side!r}, which is not a label of `entity`"
                     )
         return self
+
+
+def _number(value: float) -> str:
+    """Write a number shortly, but so that it can be read again."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def _is_labels(given: Any) -> TypeGuard[list[str]]:
